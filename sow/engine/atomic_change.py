@@ -20,7 +20,7 @@ from typing import Generic
 from sow.core.cooperative import Result, Task
 from sow.engine.running_topics import LiveTopic
 from sow.errors import SowError
-from sow.streaming.channel import Channel
+from sow.streaming.channel import ChangeChannel, Channel
 
 
 class AtomicChange(Generic[Result]):
@@ -121,7 +121,8 @@ class AtomicBatch:
         topic.router.meet()
         self._change.channels = [feed.channel for feed in topic.router.feeds()]
         for channel in self._change.channels:
-            channel.hold_others(topic.records)
+            if isinstance(channel, ChangeChannel):
+                channel.hold_others(topic.records)
 
     def _step(self, change: AtomicChange[Result]) -> None:
         change.step()

@@ -39,8 +39,7 @@ from sow.messages import message_type
 from sow.protocol.commands import Command
 from sow.security.topic_patterns import is_pattern, topic_search
 from sow.store.memory import RECORD_BYTES, Usage
-from sow.streaming.pattern_subscriptions import PatternSubscriptions
-from sow.streaming.router import Router
+from sow.streaming.router import PatternSubscriptions
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.records import Records
 from sow.topic.views.view import MaterializedView
@@ -73,7 +72,7 @@ class Catalog:
         self.usage = Usage()
         """Memory of all records, except those of system topics."""
         self.topics: dict[str, LiveTopic] = {}
-        self.followers: PatternSubscriptions[Router] = PatternSubscriptions()
+        self.followers = PatternSubscriptions()
         """Subscriptions to patterns of names."""
         self.patterns: dict[str, PatternTopic] = {}
         self._coming: set[str] = set()

@@ -34,8 +34,8 @@ from sow.expressions import Filter, Trait
 from sow.store.columns import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
-from sow.streaming.channel import Channel
-from sow.streaming.conflation_budget import ConflationBudget
+from sow.streaming.channel import ChangeChannel, Channel
+from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.sessions import Session
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
@@ -112,12 +112,12 @@ class Engine:
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
         )
-        self._act, self._act_of_copy = self._work, self.release_copy
+        self._on_expired, self._on_released = self._route_all, self.route_released
         """Bound once for all topics: a pattern may have a hundred thousand."""
         for topic in self.catalog:
             self.attach_topic(topic)
-        self.timers.add(self.views, lambda views, _now_us: views.release())
-        self.timers.add(self.views.gc, lambda view_gc, _now_us: view_gc.go_on())
+        self.timers.add(self.views)
+        self.timers.add(self.views.gc)
 
     # Listeners.
 
@@ -160,13 +160,13 @@ class Engine:
         self.columns.meet(topic.records)
         if isinstance(topic, CopyTopic):
             if topic.copy.copy is topic.records:
-                self.timers.add(topic.copy, self._act_of_copy)
-        elif topic.falls_due:
-            self.timers.add(topic, self._act)
+                self.timers.add(topic.copy, self._on_released)
+        elif isinstance(topic, SourceTopic) and topic.falls_due:
+            self.timers.add(topic, self._on_expired)
 
     def attach_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
         """Schedule a conflated topic that has stopped sharing its copy with `before`."""
-        self.timers.add(topic.copy, self._act_of_copy, beside=before)
+        self.timers.add(topic.copy, self._on_released, beside=before)
 
     def detach_topic(self, topic: LiveTopic) -> None:
         """Stop the timers of a topic that is being removed."""
@@ -410,21 +410,21 @@ class Engine:
     def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
         """An atomic change is over: release its channels and timers."""
         for channel in channels:
-            channel.release_others(self.now_us)
+            if isinstance(channel, ChangeChannel):
+                channel.release_others(self.now_us)
             self.output.expect(channel)
         for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
             changed = self.topics[name]
             self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
         self.notify_work()
 
-    def _work(self, topic: SourceTopic, now_us: int) -> None:
-        """Run what is due in a topic."""
-        for batch in topic.work(now_us):
+    def _route_all(self, topic: LiveTopic, batches: Iterable[Batch]) -> None:
+        for batch in batches:
             self.route(topic, batch)
 
-    def release_copy(self, copy: ConflatedCopy, now_us: int) -> None:
-        """Release what is due in a copy, under each of its names."""
-        batches, has_stopped = copy.release(now_us), bool(copy.stopped)
+    def route_released(self, copy: ConflatedCopy, batches: Iterable[Batch]) -> None:
+        """Route what a copy has released, under each of its names."""
+        has_stopped = bool(copy.stopped)
         for batch in batches:
             self.route(self.topics[batch.changes.topic], batch)
         if has_stopped and not copy.is_clearing:
@@ -441,8 +441,7 @@ class Engine:
         `updates` are identities with their new states, `removals` those that leave and why, each as
         of its change of the underlying topic: one that is older than the copy's state is skipped.
         """
-        for batch in topic.copy.accept(updates, removals):
-            self.route(topic, batch)
+        self._route_all(topic, topic.copy.accept(updates, removals))
 
     # Live changes of the configuration (`sow.engine.topic_changes`).
 

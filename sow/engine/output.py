@@ -16,7 +16,6 @@ from sow.core.cooperative import Result, Task
 from sow.engine.timers import Timers
 from sow.engine.wal import CommitSequencer, Group
 from sow.streaming.channel import Channel
-from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.sessions import Session
 from sow.streaming.windows.window_channel import WindowChannel
 
@@ -77,13 +76,13 @@ class RequestBoundaries:
     def _end(self, request: OpenRequest) -> None:
         if request in self._open:
             del self._open[request]
-            self.release()
+            self.advance(self.now_us())
 
     def due_us(self) -> int | None:
         """When the first of the held channels has been held for `HELD_US_MAX`."""
         return self._until_us
 
-    def release(self) -> None:
+    def advance(self, _now_us: int) -> None:
         """Release all held channels; one that another request holds is held again when it has
         output."""
         held, self._held, self._until_us = self._held, {}, None
@@ -125,7 +124,7 @@ class PendingOutput:
         self.requests = RequestBoundaries(lambda: ledger.now_us, self._release_held)
         self.waiting: dict[Channel, None] = {}
         """Channels to flush with the open group; routing adds to them."""
-        timers.add(self.requests, lambda requests, _now_us: requests.release())
+        timers.add(self.requests)
 
     @property
     def group(self) -> int:
@@ -155,18 +154,9 @@ class PendingOutput:
         self._timers.note(channel)
         self._notify()
 
-    def release_channel(self, channel: ConflatedChannel, now_us: int) -> None:
-        """Release what is due at `now_us` to a conflated subscription, or some of it."""
-        channel.release(now_us)
-        self.flush_channel(channel)
-
-    def release_window(self, channel: WindowChannel, now_us: int) -> None:
-        """Continue a live window with what is due at `now_us`; once its order is complete again,
-        flush all channels that wait for it."""
-        try:
-            self.waiting.update(dict.fromkeys(channel.go_on(now_us)))
-        except Exception as error:
-            channel.fail(error)
+    def flush_due(self, channel: Channel, others: Iterable[Channel]) -> None:
+        """Flush a channel that has advanced, and soon the others that can send because of it."""
+        self.waiting.update(dict.fromkeys(others))
         if not self._is_held(channel):
             self.flush_channel(channel)
 

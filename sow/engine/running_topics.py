@@ -3,7 +3,7 @@
 There are three kinds. A *source* is what clients publish to: its changes are numbered and logged,
 and its records may expire. A *copy* is a conflated topic: it changes as its conflation releases
 changes of another topic. A *view* changes at flushes (`sow.engine.views`). Sources and copies know
-when they are next due (`due_us`) and then `work`. All return batches; the engine routes them to
+when they are next due (`due_us`) and then `advance`. All return batches; the engine routes them to
 subscribers.
 
 A *hidden* topic is one that only its creator can name. An aggregated query is answered by a view,
@@ -20,8 +20,7 @@ from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.store.protocols import LogEntry, Op
-from sow.streaming.pattern_subscriptions import PatternSubscriptions
-from sow.streaming.router import Routed, Router
+from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch, Reason
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.expirations import Expirations
@@ -62,7 +61,7 @@ class LiveTopicBase:
         definition: Definition,
         pattern: str | None,
         falls_due: bool,
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         self.name = records.name
         self.records = records
@@ -144,7 +143,7 @@ class SourceTopic(LiveTopicBase):
         definition: Topic,
         pattern: str | None,
         ledger: CommitSequencer,
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         super().__init__(records, definition, pattern, definition.expires, followers)
         self.expirations = Expirations(records.table) if definition.expires else None
@@ -305,12 +304,12 @@ class SourceTopic(LiveTopicBase):
     # Timers.
 
     def due_us(self) -> int | None:
-        """When `work` is next due: a record may expire."""
+        """When a record may expire next."""
         if self.expirations is None or self.records.is_changing:
             return None
         return self.expirations.due_us()
 
-    def work(self, now_us: int) -> list[Batch]:
+    def advance(self, now_us: int) -> list[Batch]:
         """Remove expired records, or some of them: then `due_us` is due again."""
         expired = [] if self.expirations is None else self.expirations.take(now_us)
         batch = self.remove(expired, "expire", now_us) if expired else None
@@ -336,7 +335,7 @@ class CopyTopic(LiveTopicBase):
         definition: ConflatedTopic,
         pattern: str | None,
         copy: ConflatedCopy,
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         super().__init__(copy.copy, definition, pattern, True, followers)
         self.copy = copy
@@ -420,7 +419,7 @@ class ViewTopic(LiveTopicBase):
         definition: View,
         view: MaterializedView,
         underlyings: tuple[str, ...],
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         super().__init__(view.rows, definition, None, False, followers)
         self.view = view

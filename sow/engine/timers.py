@@ -1,9 +1,10 @@
 """Timers: what is due when, so that idle items cost nothing.
 
-Whatever acts as time passes (a conflated topic, a conflated subscription, lifetimes, sessions that
-end) is added once and *noted* whenever it may be due earlier than it was. Items due at the same
-time run in the order in which they were added, so a conflated topic runs before what is derived
-from it. Times are in microseconds; there is no clock here.
+Whatever acts as time passes is `Timed`: a conflated topic, a conflated subscription, a live window,
+lifetimes, a session without a socket, long work. It is added once and *noted* whenever it may be
+due earlier than it was. Items due at the same time run in the order in which they were added, so a
+conflated topic runs before what is derived from it. Times are in microseconds; there is no clock
+here.
 """
 
 import itertools
@@ -22,11 +23,47 @@ Rank = tuple[int, int]
 
 
 class Timed(Protocol):
-    """Something that knows when it is next due."""
+    """Something that knows when it is next due, and what to do then."""
 
     def due_us(self) -> int | None:
         """When it next has something to do, or None."""
         ...
+
+    def advance(self, now_us: int) -> Any:
+        """Do what is due, or a bounded part of it; returns what `hand_on` is called with."""
+        ...
+
+
+HandOn = Callable[[Any, Any], object]
+"""Called with an item and what its `advance` has returned."""
+
+
+class Deadline:
+    """Calls `act` when `due_us` says so, until it is removed."""
+
+    def __init__(self, due_us: Callable[[], int | None], act: Callable[[], None]) -> None:
+        self.due_us = due_us
+        self._act = act
+
+    def advance(self, _now_us: int) -> None:
+        """Act."""
+        self._act()
+
+
+class _Steps:
+    """Work that continues with a step each time, until it is done."""
+
+    def __init__(self, steps: Task[None], timers: "Timers") -> None:
+        self._steps = steps
+        self._timers = timers
+
+    def due_us(self) -> int:
+        return 0
+
+    def advance(self, _now_us: int) -> None:
+        for _ in self._steps:
+            return
+        self._timers.remove(self)
 
 
 class Timers:
@@ -34,31 +71,36 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: LazyHeap[tuple[int, Rank, Timed]] = LazyHeap()
-        self._added: dict[Timed, tuple[Rank, Callable[[Any, int], None]]] = {}
+        self._added: dict[Timed, tuple[Rank, HandOn | None]] = {}
         self._noted: dict[Timed, int] = {}
         self._done: dict[Timed, None] = {}
         """Items that the current run has run: they are scheduled again when it is over."""
         self._numbers = itertools.count()
 
-    def add(
-        self, item: Timed, act: Callable[[Any, int], None], beside: Timed | None = None
-    ) -> None:
-        """`act(item, now_us)` is called when `item` is due; in the order of adding, or as if it had
-        been added right after `beside`."""
+    def add(self, item: Timed, hand_on: HandOn | None = None, beside: Timed | None = None) -> None:
+        """Let `item` advance when it is due, and hand on what comes of it; in the order of adding,
+        or as if it had been added right after `beside`."""
         number = next(self._numbers)
         rank = number if beside is None else self._added[beside][0][0]
-        self._added[item] = ((rank, number), act)
+        self._added[item] = ((rank, number), hand_on)
         self.note(item)
 
-    def remove(self, item: Timed) -> None:
-        """Do not run this item any more."""
+    def go_on(self, steps: Task[None]) -> bool:
+        """Take a step now, and the others as they fall due; False if it was the last one."""
+        for _ in steps:
+            self.add(_Steps(steps, self))
+            return True
+        return False
+
+    def remove(self, item: Any) -> None:
+        """Do not run this item any more, if it was added."""
         self._added.pop(item, None)
         self._noted.pop(item, None)
         self._done.pop(item, None)
 
-    def note(self, item: Timed) -> None:
-        """`item` may be due earlier than it was."""
-        # Most channels have no timer: they are not queried.
+    def note(self, item: Any) -> None:
+        """`item` may be due earlier than it was; if it was not added, as most channels, it acts at
+        no time."""
         if item not in self._added or item in self._done:
             return
         due_us = item.due_us()
@@ -68,7 +110,7 @@ class Timers:
                 self._noted[item] = due_us
                 heappush(self._heap, (due_us, self._added[item][0], item))
 
-    def expect(self, item: Timed) -> None:
+    def expect(self, item: Any) -> None:
         """`item` may have become due; quick where it is scheduled already."""
         if item not in self._noted and item in self._added:
             self.note(item)
@@ -121,7 +163,11 @@ class Timers:
 
     def _act(self, item: Timed, now_us: int) -> None:
         try:
-            self._added[item][1](item, now_us)
+            # Before it advances, and perhaps is removed.
+            hand_on = self._added[item][1]
+            outcome = item.advance(now_us)
+            if hand_on is not None:
+                hand_on(item, outcome)
         except Exception:
             # It would fail again at once, without end.
             self._done.pop(item, None)

@@ -184,7 +184,7 @@ class TopicChanges:
         """Change the filter of a conflated topic: its records enter or leave, some in each step;
         one that has stopped is rebuilt."""
         while topic.copy.is_clearing:
-            self._engine.release_copy(topic.copy, self._engine.now_us)
+            self._engine.route_released(topic.copy, topic.copy.advance(self._engine.now_us))
             yield
         condition = None if definition.filter is None else self._engine.filter(definition.filter)
         self.part(topic)

@@ -14,8 +14,7 @@ from sow.engine.running_topics import LiveTopic, ViewTopic, is_hidden
 from sow.expressions import Filter, Projection, compile_projection
 from sow.messages import message_type
 from sow.store.memory import Usage, UsageOfSome
-from sow.streaming.pattern_subscriptions import PatternSubscriptions
-from sow.streaming.router import Router
+from sow.streaming.router import PatternSubscriptions
 from sow.topic.records import Records
 from sow.topic.views.accumulators import goes_by_newest
 from sow.topic.views.groups import RowGroups
@@ -37,7 +36,7 @@ class ViewMaker:
         compile_filter: Callable[[str], Filter],
         usage: Usage,
         wake: Callable[[MaterializedView], None],
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         self._topics = topics
         self._configuration = configuration

@@ -44,7 +44,7 @@ class ViewGc:
         """At once, while anything is left to free."""
         return 0 if self._waiting else None
 
-    def go_on(self) -> None:
+    def advance(self, _now_us: int) -> None:
         """Free some."""
         if self._waiting:
             self._waiting[0].forget_some(KEPT_AT_ONCE)
@@ -124,12 +124,13 @@ class Views:
         return min(self._dirty.values(), default=None) if self._is_left else self._held_until_us
 
     def release(self) -> None:
-        """Release views that need not wait, up to `ROWS_AT_ONCE` rows; the rest is due as a
-        timer."""
-        self._release_some()
+        """Advance, and leave the rest to the timer."""
+        self.advance(0)
         self._timers.note(self)
 
-    def _release_some(self) -> None:
+    def advance(self, _now_us: int) -> None:
+        """Release views that need not wait, up to `ROWS_AT_ONCE` rows; `due_us` reports whether
+        there are more."""
         self._is_left, self._held_until_us, rows = False, None, 0
         for count in self.releasing():
             rows += 1 + count

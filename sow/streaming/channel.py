@@ -1,10 +1,14 @@
 """Channels: the output stream of one subscription, over all its topics, in one order.
 
 A subscription follows one topic or many, each through a feed (`sow.streaming.feeds`). Its feeds
-share a channel and append their lines as changes come, so lines are in the order of the changes
-without sorting, and a feed without changes costs nothing. `flush` makes one `Delivery` of them. Its
-frame is the same bytes for every member: the sessions with equal subscriptions. A channel does not
-know its feeds.
+share a channel, and a channel does not know its feeds. `flush` makes one `Delivery` of what they
+have put into it. Its frame is the same bytes for every member: the sessions with equal
+subscriptions.
+
+A `DirectChannel` takes lines as changes come, so they are in the order of the changes without
+sorting, and a feed without changes costs nothing. One that conflates in time takes updates
+(`sow.streaming.conflated_channel`), one of a live window that something may have changed
+(`sow.streaming.windows.window_channel`): these two fall due.
 
 Every prefix of a channel's lines is a place to resume from: a client that has received that many
 lines and resumes at the bookmark of the last one gets everything it has not received. A line
@@ -15,12 +19,14 @@ A line that cannot be encoded fails the channel alone: it emits nothing more, an
 subscription. The publisher and other subscribers of the topic do not notice.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from sow.protocol.encodings import Encoding
+from sow.streaming.outbox.entries import Delivery, Part, updates_of
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import Columns, Delivery, Part, UpdateEncoder, updates_of
+from sow.streaming.update_encoder import Columns, UpdateEncoder
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
@@ -30,9 +36,9 @@ def raised(_channel: "Channel", error: Exception) -> None:
     raise error
 
 
-class Channel:
-    """The lines of one subscription, and the sessions that receive them. `on_failure` is called
-    once if an update cannot be encoded; without it the error is raised."""
+class Channel(ABC):
+    """The output of one subscription, and the sessions that receive it. `on_failure` is called once
+    if an update cannot be encoded; without it the error is raised."""
 
     def __init__(
         self,
@@ -44,28 +50,17 @@ class Channel:
         self.encoding = encoding
         self._on_failure = on_failure
         self.members: dict[Session, None] = {}
-        self.rendered: list[bytes] = []
-        """The pending lines."""
         self.is_over = False
         """Nothing is emitted any more; its feeds are about to be removed."""
-        self._parts: list[Part] = []
-        """The updates of these lines, in order."""
-        self._exclusive: Records | None = None
-        """While set, the only topic whose lines are accepted; those of others are held back."""
-        self._behind: list[tuple[UpdateEncoder, Update | Columns, list[bytes]]] = []
-        """Lines of other topics that are held back."""
 
-    def append(
-        self, lines: UpdateEncoder, updates: Update | Columns, rendered: list[bytes]
-    ) -> None:
-        """Append lines of a topic, with the updates they were encoded from."""
-        if self.is_over:
-            return
-        if self._exclusive is not None and self._exclusive is not lines.topic:
-            self._behind.append((lines, updates, rendered))
-            return
-        self._parts.append((lines, updates))
-        self.rendered += rendered
+    @property
+    @abstractmethod
+    def waiting(self) -> bool:
+        """`flush` may have something to deliver."""
+
+    @abstractmethod
+    def flush(self, group: int, now_us: int) -> None:
+        """Deliver the pending output to the members."""
 
     def end(self) -> None:
         """Accept nothing more: the last member has left."""
@@ -77,36 +72,8 @@ class Channel:
             self.is_over = True
             self._on_failure(self, error)
 
-    def hold_others(self, topic: Records) -> None:
-        """Hold back the lines of other topics until `release_others`: this topic's sequence numbers
-        are assigned already, and those of others are newer."""
-        self._exclusive = topic
-
-    def release_others(self, _now_us: int) -> None:
-        """Accept all topics again, starting with the lines that were held back."""
-        self._exclusive = None
-        behind, self._behind = self._behind, []
-        for lines, updates, rendered in behind:
-            self.append(lines, updates, rendered)
-
-    def due_us(self) -> int | None:
-        """When the channel next has work of its own: never."""
-        return None
-
-    def release(self, now_us: int) -> None:
-        """Do what is due: nothing."""
-
-    def release_all(self) -> None:
-        """Do what there is to do, due or not: nothing."""
-
-    @property
-    def waiting(self) -> bool:
-        """`flush` has lines to deliver. Lines that were appended before the first member, at the
-        end of a replay, wait for it."""
-        return bool(self.rendered and self.members)
-
-    def join_at(self, session: Session, _seq: int) -> None:
-        """Add a member that knows everything up to a bookmark; nothing is pending."""
+    def join(self, session: Session) -> None:
+        """Add a member that knows everything; nothing is pending."""
         self.members[session] = None
 
     def leave(self, session: Session) -> None:
@@ -114,37 +81,9 @@ class Channel:
         self.members.pop(session, None)
         session.leave(self.name)
 
-    def flush(self, group: int, now_us: int) -> None:
-        """Deliver the pending lines to every member."""
-        if self.rendered:
-            rendered, self.rendered = self.rendered, []
-            parts, self._parts = self._parts, []
-            self._hand_out(list(self.members), rendered, parts, group, now_us)
-
-    def collect(self) -> list[bytes]:
-        """Take the lines that `flush` would deliver, for a channel without members."""
-        rendered, self.rendered = self.rendered, []
-        self._parts = []
-        return rendered
-
-    def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
-        """Take them as updates."""
-        parts, self._parts = self._parts, []
-        self.rendered = []
-        return [(lines, update) for lines, content in parts for update in updates_of(content)]
-
+    @abstractmethod
     def check(self) -> None:
         """Assert what delivery relies on."""
-        count = sum(_count(updates) for _, updates in self._parts)
-        assert count == len(self.rendered), "lines without updates"
-        seqs: dict[tuple[UpdateEncoder, str], int] = {}
-        for lines, content in self._parts:
-            for update in updates_of(content):
-                record = lines, update.identity
-                assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
-                seqs[record] = update.seq
-        assert all(lines.name == self.name for lines, _ in self._parts), "lines of another channel"
-        assert self._exclusive is not None or not self._behind, "lines held back for nothing"
 
     def _hand_out(
         self,
@@ -171,6 +110,112 @@ class Channel:
             pieces.append(Delivery(self.name, self.encoding, rendered[start:stop], piece))
             start = stop
         return pieces
+
+
+class ChangeChannel(Channel):
+    """A channel that takes each change, by lines or updates."""
+
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        on_failure: Callable[[Channel, Exception], None] = raised,
+    ) -> None:
+        super().__init__(name, encoding, on_failure)
+        self._exclusive: Records | None = None
+        """While set, the only topic whose changes are accepted; those of others are held back."""
+        self._behind: list[Callable[[int], None]] = []
+        """Accept the changes of other topics that are held back, at a time."""
+
+    def hold_others(self, topic: Records) -> None:
+        """Hold back the changes of other topics until `release_others`: this topic's sequence
+        numbers are assigned already, and those of others are newer."""
+        self._exclusive = topic
+
+    def release_others(self, now_us: int) -> None:
+        """Accept all topics again, starting with the changes that were held back."""
+        self._exclusive = None
+        behind, self._behind = self._behind, []
+        for accept in behind:
+            accept(now_us)
+
+    @abstractmethod
+    def collect(self) -> list[bytes]:
+        """Take the lines that `flush` would deliver, for a channel without members."""
+
+    @abstractmethod
+    def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
+        """Take all that is pending, due or not, as updates."""
+
+    def check(self) -> None:
+        """Assert what delivery relies on."""
+        assert self._exclusive is not None or not self._behind, "changes held back for nothing"
+
+
+class DirectChannel(ChangeChannel):
+    """A channel that sends every change, at the end of the turn."""
+
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        on_failure: Callable[[Channel, Exception], None] = raised,
+    ) -> None:
+        super().__init__(name, encoding, on_failure)
+        self.rendered: list[bytes] = []
+        """The pending lines."""
+        self._parts: list[Part] = []
+        """The updates of these lines, in order."""
+
+    def append(
+        self, lines: UpdateEncoder, updates: Update | Columns, rendered: list[bytes]
+    ) -> None:
+        """Append lines of a topic, with the updates they were encoded from."""
+        if self.is_over:
+            return
+        if self._exclusive is not None and self._exclusive is not lines.topic:
+            self._behind.append(lambda _now_us: self.append(lines, updates, rendered))
+            return
+        self._parts.append((lines, updates))
+        self.rendered += rendered
+
+    @property
+    def waiting(self) -> bool:
+        """`flush` has lines to deliver. Lines that were appended before the first member, at the
+        end of a replay, wait for it."""
+        return bool(self.rendered and self.members)
+
+    def flush(self, group: int, now_us: int) -> None:
+        """Deliver the pending lines to every member."""
+        if self.rendered:
+            rendered, self.rendered = self.rendered, []
+            parts, self._parts = self._parts, []
+            self._hand_out(list(self.members), rendered, parts, group, now_us)
+
+    def collect(self) -> list[bytes]:
+        """Take the lines that `flush` would deliver, for a channel without members."""
+        rendered, self.rendered = self.rendered, []
+        self._parts = []
+        return rendered
+
+    def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
+        """Take them as updates."""
+        parts, self._parts = self._parts, []
+        self.rendered = []
+        return [(lines, update) for lines, content in parts for update in updates_of(content)]
+
+    def check(self) -> None:
+        """Assert what delivery relies on."""
+        super().check()
+        count = sum(_count(updates) for _, updates in self._parts)
+        assert count == len(self.rendered), "lines without updates"
+        seqs: dict[tuple[UpdateEncoder, str], int] = {}
+        for lines, content in self._parts:
+            for update in updates_of(content):
+                record = lines, update.identity
+                assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
+                seqs[record] = update.seq
+        assert all(lines.name == self.name for lines, _ in self._parts), "lines of another channel"
 
 
 def _have_one_policy(parts: Sequence[Part]) -> bool:

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from conflated_topics import Conflator, OnDemand, PerKey
 from sow.core.cooperative import Task
 from sow.protocol.encodings import Encoding
-from sow.streaming.channel import Channel, raised
+from sow.streaming.channel import ChangeChannel, Channel, raised
+from sow.streaming.outbox.entries import Part
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import Part, UpdateEncoder
+from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.queue_policy import Key
 from sow.topic.updates import Update, compose
 
@@ -77,7 +78,7 @@ class Newcomer:
         return update._replace(known=old is not None, old=old, first_seq=first_seq)
 
 
-class ConflatedChannel(Channel):
+class ConflatedChannel(ChangeChannel):
     """A channel with a conflator. `interval_us` is None to follow the client's pace."""
 
     def __init__(
@@ -97,8 +98,6 @@ class ConflatedChannel(Channel):
         """Lines that its windows released; those of newcomers are not counted."""
         self._released: list[tuple[ConflationPlace, Waiting]] = []
         self._newcomers: dict[Session, Newcomer] = {}
-        self._offered_behind: list[tuple[ConflationPlace, Update]] = []
-        """Updates of other topics that are held back."""
         self._noting: tuple[Places, ...] = ()
 
     def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
@@ -106,19 +105,12 @@ class ConflatedChannel(Channel):
         if self.is_over:
             return
         if self._exclusive is not None and self._exclusive is not place[0].topic:
-            self._offered_behind.append((place, update))
+            self._behind.append(lambda now_us: self.offer(place, update, now_us))
             return
         self._offered += 1
         for noted in self._noting:
             noted[place] = None
         self.conflator.offer((place,), (Waiting(self._offered, update),), now_us)
-
-    def release_others(self, now_us: int) -> None:
-        """Accept all topics again, starting with the updates that were held back."""
-        super().release_others(now_us)
-        behind, self._offered_behind = self._offered_behind, []
-        for place, update in behind:
-            self.offer(place, update, now_us)
 
     @property
     def updates_in(self) -> int:
@@ -142,7 +134,7 @@ class ConflatedChannel(Channel):
 
     def join_at(self, session: Session, seq: int) -> None:
         """Add a member that knows everything up to `seq`; 0: it gets what waits."""
-        super().join_at(session, seq)
+        self.join(session)
         held = self.conflator.pending()
         if seq and held:
             self._newcomers[session] = Newcomer(seq, self._offered, held)
@@ -171,12 +163,13 @@ class ConflatedChannel(Channel):
         return newcomer.meant(place, waiting)
 
     def due_us(self) -> int | None:
-        """When `release` next has something to do."""
+        """When `advance` next has something to do."""
         return self.conflator.due_us()
 
-    def release(self, now_us: int) -> None:
+    def advance(self, now_us: int) -> Sequence[Channel]:
         """Take what is due, or a part of it, out of the conflator for `flush`."""
         self._released += self.conflator.take(now_us, RELEASED_AT_ONCE).items()
+        return ()
 
     def release_all(self) -> None:
         """Take everything out of the conflator, due or not."""
@@ -188,7 +181,8 @@ class ConflatedChannel(Channel):
         return self._encoded(_updates(released))[0]
 
     def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
-        """Take them as updates."""
+        """Take all that is pending, due or not, as updates."""
+        self.release_all()
         released, self._released = self._released, []
         return [*_updates(released)]
 
@@ -197,7 +191,7 @@ class ConflatedChannel(Channel):
         if self._client_is_ready():
             assert self._demand is not None
             self._demand.demand()
-            self.release(now_us)
+            self.advance(now_us)
         released, self._released = self._released, []
         for noted in self._noting:
             noted.update([(place, None) for place, _ in released])
@@ -230,7 +224,6 @@ class ConflatedChannel(Channel):
         assert all(newcomer.held for newcomer in self._newcomers.values()), (
             "a newcomer without held updates"
         )
-        assert self._exclusive is not None or not self._offered_behind
 
     def _send(
         self,

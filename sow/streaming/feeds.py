@@ -19,10 +19,11 @@ share a channel and its feeds. A feed whose channel has a conflator
 (`ConflatedFeed`) emits nothing until its updates are released.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
 from sow.expressions import Filter
-from sow.streaming.channel import Channel
+from sow.streaming.channel import Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import Columns, FeedKey, UpdateEncoder
@@ -60,7 +61,6 @@ class Feed:
         self._wants_oof = key.oof
         self.knows_what_is_held = True
         """A waiting update has the state that each client holds of its record."""
-        self._batched = not self.wants_old
 
     @property
     def name(self) -> str:
@@ -82,17 +82,21 @@ class Feed:
         if self.known is not None:
             self.known.update(places)
 
-    # Batches.
+    def check(self) -> None:
+        """Assert that every tracked slot has a record."""
+        bodies = self.topic.table.bodies
+        for place in self.known or ():
+            assert isinstance(place, str) or bodies[place] is not None, "a record that has gone"
+
+
+class ChangeFeed(Feed):
+    """A feed that processes every change that concerns it."""
 
     def on_batch(self, batch: Batch, now_us: int) -> bool:
         """Process a batch of changes; True when the channel has work because of it."""
-        if self._batched:
-            if batch.changes.news is not None:
-                self._on_plain_batch(batch)
-        else:
-            before = batch.old_focus(self.condition) if self._needs_old else None
-            for at, now in enumerate(batch.new_focus(self.condition)):
-                self._on_record(batch, at, before is not None and before[at], now, now_us)
+        before = batch.old_focus(self.condition) if self._needs_old else None
+        for at, now in enumerate(batch.new_focus(self.condition)):
+            self._on_record(batch, at, before is not None and before[at], now, now_us)
         return self.has_output()
 
     def on_records(self, batch: Batch, places: Sequence[int], now_us: int) -> bool:
@@ -105,24 +109,13 @@ class Feed:
             self._on_record(batch, at, was, now, now_us)
         return self.has_output()
 
+    @abstractmethod
     def has_output(self) -> bool:
         """The channel has pending work because of this feed."""
-        return bool(self.channel.rendered)
 
-    def _on_plain_batch(self, batch: Batch) -> None:
-        changes = batch.changes
-        assert changes.news is not None
-        columns: Columns = (changes.identities, changes.news, changes.seqs, changes.ts_us)
-        tails = batch.tails("p", self.shape)
-        if self.condition is not None:
-            hits = [at for at, hit in enumerate(batch.new_focus(self.condition)) if hit]
-            if not hits:
-                return
-            if len(hits) < len(batch):
-                tails = [tails[at] for at in hits]
-                identities, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
-                columns = (identities, news, seqs, ts_us)  # type: ignore[assignment]
-        self.channel.append(self.lines, columns, self.lines.published(tails, columns[2]))
+    @abstractmethod
+    def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
+        """Emit an update."""
 
     def _on_record(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
         """Apply the table at the top of this module to one record."""
@@ -157,18 +150,44 @@ class Feed:
         new = changes.news[at]
         return Update(identity, was, new, seq, ts_us, seq, ts_us, delta=delta, old=old)
 
-    def check(self) -> None:
-        """Assert that every tracked slot has a record."""
-        bodies = self.topic.table.bodies
-        for place in self.known or ():
-            assert isinstance(place, str) or bodies[place] is not None, "a record that has gone"
+
+class DirectFeed(ChangeFeed):
+    """A feed whose channel takes lines; of a whole batch, where old states do not matter."""
+
+    channel: DirectChannel
+
+    def on_batch(self, batch: Batch, now_us: int) -> bool:
+        """Process a batch of changes; True when the channel has work because of it."""
+        if self.wants_old:
+            return super().on_batch(batch, now_us)
+        if batch.changes.news is not None:
+            self._on_plain_batch(batch)
+        return self.has_output()
+
+    def has_output(self) -> bool:
+        """Lines are pending."""
+        return bool(self.channel.rendered)
+
+    def _on_plain_batch(self, batch: Batch) -> None:
+        changes = batch.changes
+        assert changes.news is not None
+        columns: Columns = (changes.identities, changes.news, changes.seqs, changes.ts_us)
+        tails = batch.tails("p", self.shape)
+        if self.condition is not None:
+            hits = [at for at, hit in enumerate(batch.new_focus(self.condition)) if hit]
+            if not hits:
+                return
+            if len(hits) < len(batch):
+                tails = [tails[at] for at in hits]
+                identities, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
+                columns = (identities, news, seqs, ts_us)  # type: ignore[assignment]
+        self.channel.append(self.lines, columns, self.lines.published(tails, columns[2]))
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
-        """Emit an update."""
         self.channel.append(self.lines, update, self.lines.of_batch(batch, at, update))
 
 
-class ConflatedFeed(Feed):
+class ConflatedFeed(ChangeFeed):
     """A feed of a conflated channel.
 
     A window reports the change from its beginning to its end. So a conflated feed needs old states,
@@ -183,7 +202,6 @@ class ConflatedFeed(Feed):
         self, channel: ConflatedChannel, topic: Records, key: FeedKey, condition: Filter | None
     ) -> None:
         super().__init__(channel, topic, key, condition)
-        self._batched = False
         by_record = not self.lines.conflation_key
         self.knows_what_is_held = by_record
         if by_record:

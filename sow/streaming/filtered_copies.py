@@ -2,7 +2,7 @@
 
 Copies with one filter are evaluated together (`sow.topic.shared_filter`). A few filters are all
 evaluated on every batch, column by column. Of many, those that a record may pass are looked up by
-its values, in an index like that of feeds (`sow.streaming.feed_index`), and evaluated on such
+its values, in an index like that of feeds (`sow.streaming.router`), and evaluated on such
 records only. A copy that holds a record has to process every change of it, so each copy also
 checks which records of the batch it holds: a few microseconds for a hundred records.
 """

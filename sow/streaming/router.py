@@ -2,32 +2,140 @@
 
 Each topic has one. It has the topic's feeds, which equal subscriptions share, and the conflated
 copies of the topic (`sow.streaming.filtered_copies`). Feeds that select values of a field are found
-by the feed index, all others get every batch. A feed that fails does so alone, by its channel: all
-others get the batch.
+by an index (`sow.streaming.predicate_index`), all others get every batch. A feed that fails does so
+alone, by its channel: all others get the batch.
+
+A pattern subscription follows every topic whose name matches, including later ones. A pattern may
+match a hundred thousand topics, and registering a subscription with each of them would take too
+long. So a topic is not notified of it. Before a topic next routes a change it *meets* the
+subscriptions that were added since it last did, which then attach what they need. A topic without
+changes costs its pattern subscriptions nothing.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from sow.errors import TooLarge
-from sow.expressions import Filter
-from sow.streaming.channel import Channel
+from sow.expressions import Filter, access_of
+from sow.streaming.channel import Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.feed_index import FeedIndex
-from sow.streaming.feeds import ConflatedFeed, Feed
+from sow.streaming.feeds import ChangeFeed, ConflatedFeed, DirectFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
-from sow.streaming.pattern_subscriptions import PatternSubscriptions
+from sow.streaming.predicate_index import Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.ordered_sets import OrderedSet
-from sow.streaming.windows.window_channel import WindowChannel
-from sow.streaming.windows.window_feeds import SetKey, WindowFeed
+from sow.streaming.windows.window_channel import SetKey, WindowChannel, WindowFeed
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.fields import check_watched
 from sow.topic.records import Records
 
+
+class PatternSubscription(Protocol):
+    """Follows the topics of a pattern (`sow.sessions.subscriptions.subscription`)."""
+
+    def meet(self, place: "Router") -> None:
+        """Follow the topic from now on, if it is wanted."""
+        ...
+
+    def awaits(self, place: "Router") -> bool:
+        """Whether the topic is wanted and not followed yet."""
+        ...
+
+
+class PatternSubscriptions:
+    """All pattern subscriptions, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        """The number of the newest one; a topic that has met it has met all."""
+        self._numbers: dict[PatternSubscription, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, follower: PatternSubscription) -> None:
+        """Add a pattern subscription."""
+        self.newest += 1
+        self._numbers[follower] = self.newest
+
+    def remove(self, follower: PatternSubscription) -> None:
+        """Remove a pattern subscription, if it is here."""
+        self._numbers.pop(follower, None)
+
+    def meet(self, place: "Router") -> None:
+        """Introduce to a topic the subscriptions that were added since it last met any."""
+        unmet = [*self._unmet(place)]
+        place.met = self.newest
+        for follower in reversed(unmet):
+            follower.meet(place)
+
+    def awaiting(self, place: "Router") -> int:
+        """How many want a topic that they have not met."""
+        return sum(follower.awaits(place) for follower in self._unmet(place))
+
+    def _unmet(self, place: "Router") -> Iterator[PatternSubscription]:
+        """Those that a topic has not met, newest first."""
+        if place.met < self.newest:
+            for follower, number in reversed(self._numbers.items()):
+                if number <= place.met:
+                    break
+                yield follower
+
+    def check(self) -> None:
+        """Assert what meeting relies on."""
+        numbers = [*self._numbers.values()]
+        assert numbers == sorted(set(numbers)), "subscriptions out of the order of their addition"
+        assert not numbers or numbers[-1] <= self.newest
+
+
+class FeedIndex:
+    """Feeds by the terms of their filters. Feeds that no term finds are not indexed.
+
+    Thousands of users who each follow their own symbol, or prices beyond their own limit, are
+    thousands of feeds. Evaluating each filter on each record is expensive; looking the record's
+    values up costs a few microseconds. A candidate still has to pass its whole filter, so the index
+    only rules out feeds that cannot match: neither the new state of a record nor, for feeds that
+    report leaving, the old one.
+    """
+
+    def __init__(self) -> None:
+        self._terms: PredicateIndex[ChangeFeed] = PredicateIndex()
+
+    def add(self, feed: ChangeFeed) -> bool:
+        """Index a feed; False when its filter has no usable term.
+
+        A feed that tracks what its subscribers hold where nothing is stored is not indexed either:
+        no old state shows that a record was in focus.
+        """
+        if feed.condition is None or (feed.known is not None and not feed.topic.retains):
+            return False
+        return self._terms.add(feed, access_of(feed.condition))
+
+    def remove(self, feed: ChangeFeed) -> None:
+        """Remove an indexed feed."""
+        assert feed.condition is not None
+        self._terms.remove(feed, access_of(feed.condition))
+
+    def check(self, filed: Iterable[ChangeFeed]) -> None:
+        """Assert that exactly these feeds are found, each by all terms it needs."""
+        self._terms.check({feed: access_of(feed.condition) for feed in filed if feed.condition})
+
+    def candidates(self, batch: Batch) -> Found[ChangeFeed]:
+        """Candidate feeds, each with the places of the records that matched its terms."""
+        found: Found[ChangeFeed] = {}
+        every = range(len(batch))
+        if batch.changes.news is not None:
+            batch.read(self._terms.paths(old=False))
+            self._terms.find(batch.column, every, found, old=False)
+        if old := self._terms.paths(old=True):
+            batch.read(old, old=True)
+            self._terms.find(batch.old_column, every, found, old=True)
+        return {feed: sorted(set(places)) for feed, places in found.items()} if found else found
+
+
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}
-NONE_UNFILED: dict[Feed, None] = {}
+NONE_UNFILED: dict[ChangeFeed, None] = {}
 """Shared by all routers without subscribers, and never added to: a hundred thousand topics of a
 pattern may only be stored."""
 
@@ -63,7 +171,7 @@ class Router:
         "listeners", "met", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: Records, followers: "PatternSubscriptions[Router]") -> None:
+    def __init__(self, topic: Records, followers: PatternSubscriptions) -> None:
         self.topic = topic
         self._followers = followers
         self.met = 0
@@ -128,7 +236,7 @@ class Router:
     def _notify_listeners(self, batch: Batch, now_us: int) -> list[BatchListener]:
         return [one for one in self.listeners if one.on_batch(batch, now_us)]
 
-    def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
+    def _candidates(self, batch: Batch) -> Mapping[ChangeFeed, Sequence[int]]:
         """Indexed feeds that a batch may concern, with the places of the records that may."""
         assert self._attributes is not None
         try:
@@ -137,10 +245,10 @@ class Router:
             # A field that one of them needs cannot be read: evaluated alone, it fails alone.
             return dict.fromkeys(self._filed_feeds(), range(len(batch)))
 
-    def _filed_feeds(self) -> list[Feed]:
+    def _filed_feeds(self) -> list[ChangeFeed]:
         """Feeds that are found by a record's values."""
-        found = (feed for feed in self.feeds() if feed not in self._unfiled)
-        return [feed for feed in found if not isinstance(feed, WindowFeed)]
+        changes = (feed for feed in self.feeds() if isinstance(feed, ChangeFeed))
+        return [feed for feed in changes if feed not in self._unfiled]
 
     def _notify_windows(
         self, ordered: OrderedSet[WindowFeed], batch: Batch, now_us: int
@@ -197,7 +305,8 @@ class Router:
             return WindowFeed(channel, self.topic, key, condition)
         if isinstance(channel, ConflatedChannel):
             return ConflatedFeed(channel, self.topic, key, condition)
-        return Feed(channel, self.topic, key, condition)
+        assert isinstance(channel, DirectChannel)
+        return DirectFeed(channel, self.topic, key, condition)
 
     def routes_to(self, feed: Feed) -> bool:
         """Whether a feed gets the topic's changes."""
@@ -211,6 +320,7 @@ class Router:
         if isinstance(feed, WindowFeed):
             self._add_window(feed)
             return
+        assert isinstance(feed, ChangeFeed)
         if feed.condition is not None:
             self.topic.watched.add(feed.condition.paths)
         if feed.condition is not None and self._attributes is None:
@@ -227,16 +337,20 @@ class Router:
             return
         if isinstance(feed, WindowFeed):
             self._remove_window(feed)
-        elif feed in self._unfiled:
+        elif isinstance(feed, ChangeFeed):
+            self._remove_filed(feed)
+        equal.remove(feed)
+        if not equal:
+            del self._feeds[feed.key]
+
+    def _remove_filed(self, feed: ChangeFeed) -> None:
+        if feed in self._unfiled:
             del self._unfiled[feed]
         elif self._attributes is not None:
             self._attributes.remove(feed)
             self._filed -= 1
-        if feed.condition is not None and not isinstance(feed, WindowFeed):
+        if feed.condition is not None:
             self.topic.watched.remove(feed.condition.paths)
-        equal.remove(feed)
-        if not equal:
-            del self._feeds[feed.key]
 
     # Live windows.
 
@@ -287,7 +401,7 @@ class Router:
         for ordered in self._ordered.values():
             assert ordered.readers, "an ordered set without readers"
             ordered.check()
-        feeds = [feed for feed in feeds if not isinstance(feed, WindowFeed)]
+        feeds = [feed for feed in feeds if isinstance(feed, ChangeFeed)]
         filed = self._filed_feeds()
         assert self._filed == len(filed)
         assert len(self._unfiled) == len(feeds) - len(filed), "a removed feed is still routed to"

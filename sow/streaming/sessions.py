@@ -21,10 +21,10 @@ from sow.protocol import replies
 from sow.protocol.encodings import Encoding, Frames
 from sow.protocol.replies import Reply
 from sow.security.authorization import EVERYTHING, Permissions
-from sow.streaming.conflation_budget import ConflationBudget
+from sow.streaming.outbox.conflate import ConflationBudget
+from sow.streaming.outbox.entries import Delivery
 from sow.streaming.outbox.outbox import NotYet, Outbox
 from sow.streaming.recovery_buffer import RecoveryBuffer
-from sow.streaming.update_encoder import Delivery
 
 PATIENCE_US = 1_000_000
 BURST_FACTOR = 4
@@ -290,7 +290,8 @@ class Session:
 
     def deliver(self, delivery: Delivery, group: int, now_us: int) -> None:
         """Queue a channel's delivery."""
-        self.seal(group, now_us)
+        if self._lines:
+            self.seal(group, now_us)
         if self._held_back is not None and self.ended is None:
             self._hold(delivery, group, now_us)
         else:

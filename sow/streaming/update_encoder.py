@@ -2,36 +2,24 @@
 
 An `UpdateEncoder` knows the subscription's name, what it selects of a record, and how two of its
 updates are folded. It decides nothing: a feed (`sow.streaming.feeds`) decides what to send, and
-queues decide when. What is sent at one time is a `Delivery`: one frame for all members of a
-channel, and the updates it was encoded from, in case they have to be folded.
+queues decide when.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from sow.core.definitions import Policy
 from sow.core.delta import difference
 from sow.core.paths import Path, parse_path, value_at
 from sow.protocol.encodings import Encoding
 from sow.security.row_level_security import RowPolicy
-from sow.streaming.windows.window_pages import PageStep
 from sow.topic.batch import Batch, Reason
 from sow.topic.queue_policy import Key, QueuePolicy, Verdict, key_of
 from sow.topic.records import Records
 from sow.topic.rendering import Kind, LineColumns, Shape
 from sow.topic.updates import Update
 
-FoldPlace = tuple[Records, QueuePolicy, Key]
-"""The unit of folding: updates that the topic's settings at the time match with each other."""
 Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
 """Published records: identities, bodies, sequence numbers and times."""
-Part = tuple["UpdateEncoder", Update | Columns]
-"""Output for one topic: a line, or one for each record."""
-
-
-Reencode = Callable[["UpdateEncoder", Update], tuple["UpdateEncoder", Update] | None]
-"""Maps a waiting update and its encoder to those that replace it; None: it is dropped."""
 
 
 class WindowKey(NamedTuple):
@@ -272,116 +260,3 @@ class UpdateEncoder:
         )
         lines = self.topic.renderer.lines(kind, self.shape, columns, head)
         return self.encoding.records("oof" if kind == "oof" else "p", lines, seqs)[0]
-
-
-class Delivery:
-    """What a channel sends at one time: a frame, and the updates it was encoded from.
-
-    Shared by the outboxes of all members. Its topics have one `policy` towards folding; the
-    argument `policy` is that of lines without updates. Each of its forms is made once, on demand.
-    """
-
-    __slots__ = (
-        "_encoding",
-        "_folded",
-        "_frame",
-        "_keyed",
-        "_parts",
-        "_rendered",
-        "message_count",
-        "name",
-        "policy",
-        "steps",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        encoding: Encoding,
-        rendered: list[bytes],
-        parts: list[Part],
-        policy: Policy = "always",
-    ) -> None:
-        self.name = name
-        self.message_count = len(rendered)
-        self.policy: Policy = parts[0][0].queue_policy.policy if parts else policy
-        self.steps: Sequence[PageStep] = ()
-        """Of a live window: from the page before it to the one after it."""
-        self._encoding = encoding
-        self._rendered = rendered
-        self._parts = parts
-        self._frame: bytes | None = None
-        self._folded: Delivery | None = None
-        self._keyed: list[tuple[UpdateEncoder, FoldPlace, Update]] | None = None
-
-    @property
-    def frame(self) -> bytes:
-        """The lines as one frame."""
-        if self._frame is None:
-            self._frame = self._encoding.frame(self._rendered)
-            self._rendered = []
-        return self._frame
-
-    def folded(
-        self, fold: "Callable[[Delivery], list[tuple[UpdateEncoder, Update]]]"
-    ) -> "Delivery":
-        """The delivery with its updates folded by `fold`, for sessions that conflate on queueing;
-        without lines if a record came and went at once."""
-        if self._folded is None:
-            keyed = self.keyed()
-            if len({place for _, place, _ in keyed}) == len(keyed):
-                self._folded = self
-            else:
-                left = fold(self)
-                rendered = [lines.shortest_line(update) for lines, update in left]
-                self._folded = Delivery(self.name, self._encoding, rendered, [*left])
-        return self._folded
-
-    def lead(self, steps: Sequence[PageStep]) -> None:
-        """Set the steps from one page of a live window to another that it performs."""
-        self.steps = steps
-
-    def reencoded(self, replace: Reencode) -> "Delivery":
-        """The delivery with each update replaced by `replace` of it."""
-        before = [(lines, update) for lines, _, update in self.keyed()]
-        others = [replace(*one) for one in before]
-        if others == before:
-            return self
-        parts: list[tuple[UpdateEncoder, Update]] = []
-        rendered: list[bytes] = []
-        for one in others:
-            line = None if one is None else one[0].line(one[1])
-            if one is not None and line is not None:
-                parts.append(one)
-                rendered.append(line)
-        return Delivery(self.name, self._encoding, rendered, [*parts], self.policy)
-
-    @property
-    def is_dated(self) -> bool:
-        """A topic's policy has changed since; lines before and after it may be folded by the new
-        one."""
-        parts = self._parts if self._keyed is None else self._keyed
-        return any(part[0].queue_policy.policy != self.policy for part in parts)
-
-    def keyed(self) -> list[tuple[UpdateEncoder, FoldPlace, Update]]:
-        """Each update with the place that it is folded in; made on demand."""
-        if self._keyed is None:
-            self._keyed = []
-            for lines, run in groupby(self._parts, lambda part: part[0]):
-                updates = [update for _, content in run for update in updates_of(content)]
-                self._keyed += [
-                    (lines, (lines.topic, lines.queue_policy, key), update)
-                    for key, update in zip(lines.keys(updates), updates, strict=True)
-                ]
-            self._parts = []
-        return self._keyed
-
-
-def updates_of(content: Update | Columns) -> Sequence[Update]:
-    """The content of a part as single updates."""
-    if isinstance(content, Update):
-        return (content,)
-    return [
-        Update(identity, False, new, seq, ts_us, seq, ts_us)
-        for identity, new, seq, ts_us in zip(*content, strict=True)
-    ]

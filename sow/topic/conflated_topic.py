@@ -263,7 +263,7 @@ class ConflatedCopy:
     # Stopping.
 
     def stop_for(self, error: Exception) -> bool:
-        """Go on without records, since their content cannot be determined; `release` removes them.
+        """Go on without records, since their content cannot be determined; `advance` removes them.
         Returns whether that is new."""
         if self.stopped:
             return False
@@ -281,13 +281,13 @@ class ConflatedCopy:
     # Releasing.
 
     def due_us(self) -> int | None:
-        """When `release` next has something to do; nothing is due while a change is incomplete that
+        """When `advance` next has something to do; nothing is due while a change is incomplete that
         must not be seen in part."""
         if self.underlying.is_changing or any(copy.is_changing for copy in self.copies):
             return None
         return 0 if self.is_clearing else self.conflation.due_us()
 
-    def release(self, now_us: int) -> list[Batch]:
+    def advance(self, now_us: int) -> list[Batch]:
         """Apply to the copy what is due by now, and return it as changes under each name; of many
         records a part, and `due_us` says that there are more."""
         count_max = max(1, RELEASED_AT_ONCE // min(len(self.copies), NAMES_IN_STEP))

@@ -66,7 +66,7 @@ def test_a_removed_topic_gets_no_changes_and_is_not_counted():
     made.enter(topic)
     copy = made.topics["/desk/1-C"]
     copy.copy.on_batch(put(topic, {"id": 1}), 0)
-    copy.copy.release(10**6)
+    copy.copy.advance(10**6)
     both = made.usage.bytes
     made.unfollow("copies")
     made.forget(copy)
@@ -156,7 +156,7 @@ def test_copies_that_are_alike_and_new_are_one_under_several_names():
     assert slow.copy is other.copy is not third.copy
     assert made.with_copies(orders) == ["slow", "other", "third", "orders"]
     orders.route(put(orders, {"id": 1, "px": 2}), 0)
-    assert [b.changes.topic for b in slow.copy.release(10**7)] == ["slow", "other"]
+    assert [b.changes.topic for b in slow.copy.advance(10**7)] == ["slow", "other"]
     made.check()
 
 
@@ -175,9 +175,9 @@ def test_of_copies_that_are_alike_one_can_go():
     orders.route(put(orders, {"id": 1}), 0)
     made.forget(made.topics["slow"])
     made.check()
-    assert [batch.changes.topic for batch in other.copy.release(10**7)] == ["other"]
+    assert [batch.changes.topic for batch in other.copy.advance(10**7)] == ["other"]
     orders.route(orders.remove(["1"], "delete", 10**7), 10**7)
-    assert [batch.changes.reason for batch in other.copy.release(10**8)] == ["deleted"]
+    assert [batch.changes.reason for batch in other.copy.advance(10**8)] == ["deleted"]
     made.forget(other)
     assert orders.router.copies() == []
     made.check()

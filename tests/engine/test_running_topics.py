@@ -67,16 +67,16 @@ def test_a_source_removes_what_has_expired_when_it_falls_due():
     put(topic, {"id": 1}, expires_us=30)
     put(topic, {"id": 2})
     assert (topic.falls_due, topic.due_us()) == (True, 30)
-    assert topic.work(29) == []
-    (batch,) = topic.work(30)
+    assert topic.advance(29) == []
+    (batch,) = topic.advance(30)
     assert (batch.changes.identities, batch.changes.reason) == (["1"], "expired")
     assert logged(ledger)[-1][0] == "expire"
-    assert (topic.due_us(), topic.work(99)) == (None, [])
+    assert (topic.due_us(), topic.advance(99)) == (None, [])
 
 
 def test_a_source_whose_records_stay_never_falls_due():
     topic, _ = source(ORDERS)
-    assert (topic.falls_due, topic.due_us(), topic.work(10**9)) == (False, None, [])
+    assert (topic.falls_due, topic.due_us(), topic.advance(10**9)) == (False, None, [])
 
 
 def test_a_restored_source_takes_over_the_expiries_of_its_records():
@@ -157,8 +157,8 @@ def test_a_copy_releases_its_changes_when_it_is_due():
     assert orders.route(put(orders, {"id": 1, "px": 1}), 10) == ([], [slow.copy])
     assert orders.route(put(orders, {"id": 1, "px": 2}), 20) == ([], [])
     due_us = slow.copy.due_us()
-    assert slow.copy.release(due_us - 1) == []
-    (batch,) = slow.copy.release(due_us)
+    assert slow.copy.advance(due_us - 1) == []
+    (batch,) = slow.copy.advance(due_us)
     assert documents(slow.records) == [{"id": 1, "px": 2}]
     assert batch.changes.topic == "slow"
     assert len(ledger.open.entries) == 2, "what a copy does is not logged"

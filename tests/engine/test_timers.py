@@ -3,17 +3,21 @@
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.engine.timers import Timers
+from sow.engine.timers import Deadline, Timers
 
 
 class Item:
-    """Something that is due when it says."""
+    """Something that is due when it says; `act` is called with it and the time, if it has one."""
 
-    def __init__(self, due_us=None):
+    def __init__(self, due_us=None, act=None):
         self.at_us = due_us
+        self.act = act
 
     def due_us(self):
         return self.at_us
+
+    def advance(self, now_us):
+        return self.act(self, now_us)
 
 
 def made(*dues_us):
@@ -25,7 +29,8 @@ def made(*dues_us):
         item.at_us = None
 
     for item in items:
-        timers.add(item, act)
+        item.act = act
+        timers.add(item)
     return timers, items, done
 
 
@@ -72,7 +77,7 @@ def test_what_is_due_again_at_once_waits_its_turn():
     def again(_item, now_us):
         done.append((0, now_us))
 
-    timers.add(items[0], again)
+    items[0].act = again
     run_to_completion(timers.run(10))
     assert [item for item, _ in done] == [0, 1]
     assert timers.due_us() == 10
@@ -100,8 +105,8 @@ def test_between_two_steps_others_are_noted_and_what_was_done_waits():
     def again(_item, now_us):
         done.append((0, now_us))
 
-    timers.add(items[0], again)
-    timers.add(items[1], lambda _item, now_us: done.append((1, now_us)))
+    items[0].act = again
+    items[1].act = lambda _item, now_us: done.append((1, now_us))
     steps = timers.run(10)
     next(steps)
     timers.note(items[0])
@@ -131,7 +136,7 @@ def test_what_fails_is_not_tried_again_until_it_is_noted():
     def fail(_item, _now_us):
         raise ValueError("no")
 
-    timers.add(items[0], fail)
+    items[0].act = fail
     with pytest.raises(ValueError, match="no"):
         run_to_completion(timers.run(10))
     run_to_completion(timers.run(10))
@@ -175,6 +180,42 @@ def test_what_is_added_beside_another_one_goes_right_after_it():
         done.append((items.index(item), now_us))
         item.at_us = None
 
-    timers.add(beside, act, beside=items[0])
+    beside.act = act
+    timers.add(beside, beside=items[0])
     run_to_completion(timers.run(10))
     assert [item for item, _ in done] == [0, 2, 1]
+
+
+def test_what_comes_of_an_item_is_handed_on():
+    timers, given = Timers(), []
+    item = Item(10, lambda item, now_us: timers.remove(item) or now_us)
+    timers.add(item, lambda *given_on: given.append(given_on))
+    run_to_completion(timers.run(12))
+    run_to_completion(timers.run(13))
+    assert given == [(item, 12)]
+
+
+def test_long_work_takes_a_step_now_and_the_others_as_they_fall_due():
+    timers, done = Timers(), []
+
+    def work(count):
+        for step in range(count):
+            if step:
+                yield
+            done.append(step)
+
+    assert not timers.go_on(work(1))
+    assert timers.go_on(work(3))
+    assert (done, timers.due_us()) == ([0, 0], 0)
+    for _ in range(2):
+        run_to_completion(timers.run(1))
+    assert (done, timers.due_us()) == ([0, 0, 1, 2], None)
+
+
+def test_a_deadline_acts_when_it_is_due():
+    timers, done = Timers(), []
+    deadline = Deadline(lambda: 10, lambda: timers.remove(deadline) or done.append("over"))
+    timers.add(deadline)
+    for now_us in (9, 10, 11):
+        run_to_completion(timers.run(now_us))
+    assert done == ["over"]

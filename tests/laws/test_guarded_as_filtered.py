@@ -21,6 +21,7 @@ from sow.sessions.subscriptions import (
     reapply_permissions,
     replace_subscription,
     subscription,
+    subscription_diff,
 )
 from sow.streaming.update_encoder import UpdateEncoder
 from tests.effort import examples, seeds
@@ -293,7 +294,7 @@ def reports_the_new_state(patch):
 
 def reports_what_it_is_now(patch):
     patch.setattr(
-        replace_subscription, "without_hidden", lambda _records, found, _held, _visible: found
+        subscription_diff, "_without_hidden", lambda _records, found, _held, _visible: found
     )
 
 

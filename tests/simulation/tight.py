@@ -16,7 +16,7 @@ BOUNDS = {
     ("sow.sessions.subscriptions.log_replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.streaming.outbox.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.streaming.outbox.outbox:FOLDED_AT_ONCE",): (1, 4, 50),
-    ("sow.streaming.outbox.queue:DEAD_MIN",): (0, 3, 64),
+    ("sow.streaming.outbox.conflate:DEAD_MIN",): (0, 3, 64),
     ("sow.streaming.outbox.conflate:DISPLACEMENTS_MAX",): (0, 2, 8),
     ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),
     (
@@ -34,7 +34,7 @@ BOUNDS = {
     ("sow.streaming.predicate_index:CROWD_MIN",): (1, 2, 16),
     ("sow.streaming.filtered_copies:CROWD_MIN",): (1, 2, 16),
     ("sow.topic.conflated_topic:NAMES_IN_STEP",): (1, 10),
-    ("sow.streaming.intervals:KNOWN_MAX",): (0, 16),
+    ("sow.streaming.term_buckets:KNOWN_MAX",): (0, 16),
     ("sow.messages.json_columns:GENERATED_PATHS_MAX",): (0, 32),
     ("sow.sessions.subscriptions.unsubscribe:ENDED_AT_ONCE",): (1, 50),
     ("sow.sessions.subscriptions.unsubscribe:FEEDS_AT_ONCE",): (1, 2, 20),

@@ -5,9 +5,9 @@ import json
 from sow.core.definitions import SessionSettings
 from sow.expressions import compile_filter
 from sow.protocol.encodings import LINES
-from sow.streaming.channel import Channel
+from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.feeds import ConflatedFeed, Feed
+from sow.streaming.feeds import ConflatedFeed, DirectFeed
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from tests.topic.making import ORDERS, records
@@ -73,9 +73,11 @@ class Subscription:
         self.topic = topic or records()
         conflated = interval_us is not None
         self.channel = (
-            ConflatedChannel("sub", LINES, interval_us) if conflated else Channel("sub", LINES)
+            ConflatedChannel("sub", LINES, interval_us)
+            if conflated
+            else DirectChannel("sub", LINES)
         )
-        kind = ConflatedFeed if conflated else Feed
+        kind = ConflatedFeed if conflated else DirectFeed
         self.feed = kind(
             self.channel,
             self.topic,
@@ -83,7 +85,7 @@ class Subscription:
             compile_filter(condition) if condition else None,
         )
         self.session = session()
-        self.channel.join_at(self.session, 0)
+        self.channel.join(self.session)
 
     def on_batch(self, batch, now_us=0):
         """Tell the feed of a batch; returns whether it has something to say."""
@@ -91,6 +93,7 @@ class Subscription:
 
     def said(self, now_us=0):
         """What its member is sent once everything is delivered."""
-        self.channel.release(now_us)
+        if isinstance(self.channel, ConflatedChannel):
+            self.channel.advance(now_us)
         self.channel.flush(0, now_us)
         return said(self.session)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from sow.protocol.encodings import LINES
-from sow.streaming.channel import Channel
-from sow.streaming.feeds import Feed
+from sow.streaming.channel import DirectChannel
+from sow.streaming.feeds import DirectFeed
 from sow.streaming.update_encoder import FeedKey
 from tests.streaming.making import pulled, said, session
 from tests.topic.making import ORDERS, put, records
@@ -14,9 +14,9 @@ class Several:
     """A channel over topics, one feed each."""
 
     def __init__(self, *definitions):
-        self.channel = Channel("sub", LINES)
+        self.channel = DirectChannel("sub", LINES)
         self.topics = [records(definition) for definition in definitions]
-        self.feeds = [Feed(self.channel, topic, FeedKey(), None) for topic in self.topics]
+        self.feeds = [DirectFeed(self.channel, topic, FeedKey(), None) for topic in self.topics]
 
     def put(self, at, *documents, seq):
         self.feeds[at].on_batch(put(self.topics[at], *documents, seq=seq), 0)
@@ -28,7 +28,7 @@ def other(name, **more):
 
 def test_lines_come_in_the_order_of_the_changes_whatever_their_topic():
     several, client = Several(ORDERS, other("trades")), session()
-    several.channel.join_at(client, 0)
+    several.channel.join(client)
     several.put(0, {"id": 1}, seq=1)
     several.put(1, {"id": 2}, seq=2)
     several.put(0, {"id": 3}, seq=3)
@@ -43,7 +43,7 @@ def test_lines_come_in_the_order_of_the_changes_whatever_their_topic():
 
 def test_what_comes_of_others_waits_behind_an_exclusive_topic():
     several, client = Several(ORDERS, other("trades")), session()
-    several.channel.join_at(client, 0)
+    several.channel.join(client)
     several.channel.hold_others(several.topics[0])
     several.put(0, {"id": 1}, seq=1)
     several.put(1, {"id": 3}, seq=3)
@@ -58,7 +58,7 @@ def test_what_comes_of_others_waits_behind_an_exclusive_topic():
 def test_all_members_get_the_same_bytes():
     several, clients = Several(ORDERS), [session("one"), session("two")]
     for client in clients:
-        several.channel.join_at(client, 0)
+        several.channel.join(client)
     several.put(0, {"id": 1}, seq=1)
     several.channel.flush(0, 0)
     one, two = (client.pull(0, 0) for client in clients)
@@ -67,11 +67,11 @@ def test_all_members_get_the_same_bytes():
 
 def test_who_joins_later_is_not_sent_what_went_before():
     several, early, late = Several(ORDERS), session("early"), session("late")
-    several.channel.join_at(early, 0)
+    several.channel.join(early)
     several.put(0, {"id": 1}, seq=1)
     assert several.channel.waiting
     several.channel.flush(0, 0)
-    several.channel.join_at(late, 1)
+    several.channel.join(late)
     several.put(0, {"id": 2}, seq=2)
     several.channel.flush(0, 0)
     assert said(late) == [("p", {"id": 2})]
@@ -81,7 +81,7 @@ def test_who_joins_later_is_not_sent_what_went_before():
 def test_topics_of_different_policies_are_handed_out_apart():
     definitions = (ORDERS, other("kept", conflation_policy="off"), other("more"))
     several, client = Several(*definitions), session()
-    several.channel.join_at(client, 0)
+    several.channel.join(client)
     for seq, at in enumerate((0, 2, 1, 0), 1):
         several.put(at, {"id": seq}, seq=seq)
     several.channel.flush(0, 0)
@@ -101,7 +101,7 @@ def test_what_was_collected_is_not_folded_with_what_comes_after():
     several, client = Several(ORDERS), session()
     several.put(0, {"id": 1}, seq=1)
     several.channel.collect()
-    several.channel.join_at(client, 1)
+    several.channel.join(client)
     several.put(0, {"id": 2}, seq=2)
     several.channel.flush(0, 0)
     client.conflate(0)
@@ -110,16 +110,9 @@ def test_what_was_collected_is_not_folded_with_what_comes_after():
 
 def test_a_member_that_left_is_sent_nothing():
     several, client = Several(ORDERS), session()
-    several.channel.join_at(client, 0)
+    several.channel.join(client)
     several.channel.leave(client)
     several.channel.leave(client)
     several.put(0, {"id": 1}, seq=1)
     several.channel.flush(0, 0)
     assert said(client) == []
-
-
-def test_a_channel_does_nothing_by_itself():
-    channel = Channel("sub", LINES)
-    channel.release(10**9)
-    channel.release_all()
-    assert (channel.due_us(), channel.waiting) == (None, False)

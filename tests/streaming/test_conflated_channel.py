@@ -55,7 +55,7 @@ def test_a_line_bears_the_bookmark_of_the_first_change_that_it_stands_for():
     windows = Windows()
     windows.put(0, {"id": 1, "v": 1})
     windows.put(1, {"id": 1, "v": 2})
-    windows.channel.release(SECOND)
+    windows.channel.advance(SECOND)
     windows.channel.flush(0, SECOND)
     ((line,),) = pulled(windows.session)
     assert line["bm"] == "1"

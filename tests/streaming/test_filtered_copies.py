@@ -77,10 +77,10 @@ def test_a_copy_is_its_topic_through_its_filter_one_interval_later(crowd, seed):
         now_us += random.choice((0, SECOND // 3, SECOND))
         if random.random() < 0.5:
             for copy in following.copies:
-                copy.release(now_us)
+                copy.advance(now_us)
         following.focuses.check()
     for copy in following.copies:
-        copy.release(now_us + 2 * SECOND)
+        copy.advance(now_us + 2 * SECOND)
         copy.conflation.check()
         expected = [
             document
@@ -107,7 +107,7 @@ def test_a_record_that_comes_twice_in_a_batch_is_heard_of_twice(crowd):
     following = Following("/px > 2", "/px = 7")
     high, _ = following.copies
     following.put(0, {"id": 1, "px": 9}, {"id": 1, "px": 1}, {"id": 2, "px": 3})
-    high.release(2 * SECOND)
+    high.advance(2 * SECOND)
     assert held(high.copy) == [{"id": 2, "px": 3}]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.expressions import access_of, compile_filter, compile_term, pattern_sets
-from sow.streaming import intervals, predicate_index, term_buckets
+from sow.streaming import predicate_index, term_buckets
 from sow.streaming.predicate_index import PredicateIndex
 from tests.expressions.strategies import PATHS, TRAITS, expressions, values
 
@@ -100,7 +100,7 @@ def test_whoever_wants_a_record_is_found_in_crowds(crowds_of_two):
 @pytest.mark.parametrize(
     ("where", "name", "bug", "condition", "value"),
     [
-        (intervals, "bisect_right", intervals.bisect_left, "/a <= 5 AND /a >= 5", 5),
+        (term_buckets, "bisect_right", term_buckets.bisect_left, "/a <= 5 AND /a >= 5", 5),
         (term_buckets, "_rank", lambda text: term_buckets.as_number(text) or 0, "/a > 5", "A"),
         (term_buckets, "value_key", lambda value: value, "/a = '5'", 5),
         (term_buckets, "elements", lambda value: value[:1], "/a LIKE 'A'", ["B", "A"]),

@@ -43,7 +43,7 @@ class Both:
         """What the copy says: (documents that came, reason for those that left)."""
         return [
             batch.changes.reason or [json.loads(new) for new in batch.changes.news]
-            for batch in self.copy.release(now_us)
+            for batch in self.copy.advance(now_us)
         ]
 
 
@@ -53,7 +53,7 @@ def test_what_comes_says_where_it_stood_before_and_what_is_new_where_it_stands()
     both.release(SECOND)
     both.drop(SECOND, 1)
     both.put(SECOND, {"id": 1, "v": 2}, {"id": 2, "v": 2}, {"id": 3})
-    (batch,) = both.copy.release(2 * SECOND)
+    (batch,) = both.copy.advance(2 * SECOND)
     assert list(batch.changes.identities) == ["1", "2", "3"]
     assert batch.changes.stood == [1, 2, 5]
     assert [document["id"] for document in held(both.target)] == [2, 1, 3]
@@ -83,7 +83,7 @@ def test_what_no_longer_passes_leaves_with_the_state_that_made_it():
     both.put(0, {"id": 1, "v": 2})
     both.release(SECOND)
     both.put(SECOND, {"id": 1, "v": 0})
-    (batch,) = both.copy.release(2 * SECOND)
+    (batch,) = both.copy.advance(2 * SECOND)
     assert batch.changes.reason == "match"
     assert json.loads(batch.parting(0)) == {"id": 1, "v": 0}
     assert held(both.target) == []
@@ -143,11 +143,11 @@ def test_a_record_that_is_there_anew_says_where_it_stood():
     both.release(SECOND)
     both.drop(SECOND, 1)
     both.put(SECOND, {"id": 1})
-    (batch,) = both.copy.release(2 * SECOND)
+    (batch,) = both.copy.advance(2 * SECOND)
     assert held(both.target) == [{"id": 2}, {"id": 1}]
     assert batch.changes.stood == [1]
     both.put(2 * SECOND, {"id": 1})
-    (batch,) = both.copy.release(3 * SECOND)
+    (batch,) = both.copy.advance(3 * SECOND)
     assert batch.changes.stood is None, "it has stayed"
 
 
@@ -237,10 +237,10 @@ def twins(condition=None):
 def test_what_is_released_is_put_under_each_name():
     both, other = twins()
     both.put(0, {"id": 1}, {"id": 2})
-    batches = both.copy.release(SECOND)
+    batches = both.copy.advance(SECOND)
     assert [batch.changes.topic for batch in batches] == ["copy", "other"]
     both.drop(SECOND, 1)
-    batches = both.copy.release(2 * SECOND)
+    batches = both.copy.advance(2 * SECOND)
     said = [(batch.changes.topic, batch.changes.reason) for batch in batches]
     assert said == [("copy", "deleted"), ("other", "deleted")]
     assert held(other) == held(both.target) == [{"id": 2}]
@@ -283,10 +283,10 @@ def test_one_of_several_names_goes_on_with_the_windows_that_were_open():
     own = both.copy.parted(both.target)
     assert [one.name for one in both.copy.copies] == ["other"]
     own.retime(replace(COPY, interval_us=3 * SECOND), SECOND)
-    said = [(batch.changes.topic, batch.changes.reason) for batch in both.copy.release(2 * SECOND)]
+    said = [(batch.changes.topic, batch.changes.reason) for batch in both.copy.advance(2 * SECOND)]
     assert said == [("other", None), ("other", "match")]
-    assert own.release(4 * SECOND - 1) == []
-    said = [(batch.changes.topic, batch.changes.reason) for batch in own.release(4 * SECOND)]
+    assert own.advance(4 * SECOND - 1) == []
+    said = [(batch.changes.topic, batch.changes.reason) for batch in own.advance(4 * SECOND)]
     assert said == [("copy", None), ("copy", "match")]
     assert held(other) == held(both.target) == [{"id": 2, "v": 2}, {"id": 3, "v": 3}]
 
@@ -295,7 +295,7 @@ def test_a_name_that_has_gone_is_not_written_to():
     both, _ = twins()
     both.copy.take_name(both.target)
     both.put(0, {"id": 1})
-    both.copy.release(SECOND)
+    both.copy.advance(SECOND)
     both.drop(SECOND, 1)
-    assert [batch.changes.topic for batch in both.copy.release(2 * SECOND)] == ["other"]
+    assert [batch.changes.topic for batch in both.copy.advance(2 * SECOND)] == ["other"]
     assert held(both.target) == []

@@ -63,7 +63,7 @@ class Focused:
         end_us = self.now_us + by_us
         for copy in (self.fast, self.slow, self.alone):
             while (due_us := copy.due_us()) is not None and due_us <= end_us:
-                for batch in copy.release(max(due_us, self.now_us)):
+                for batch in copy.advance(max(due_us, self.now_us)):
                     changes = batch.changes
                     what = changes.reason or list(changes.news)
                     said[copy.copy.name].append((due_us, what, changes.partings))

@@ -12,6 +12,7 @@ from itertools import count
 from typing import NamedTuple
 
 from sow.engine.engine import Engine
+from sow.engine.timers import Deadline
 from sow.errors import clipped
 from sow.protocol.encodings import Encoding
 from sow.security.authorization import EVERYTHING, Permissions
@@ -46,13 +47,6 @@ class GoneSession(NamedTuple):
     reason: str
 
 
-class SessionDeadline:
-    """When something of a session is over: its time without a socket, or its authentication."""
-
-    def __init__(self, due_us: Callable[[], int | None]) -> None:
-        self.due_us = due_us
-
-
 ANONYMOUS = Permissions(None)
 """The permissions of a client that has to authenticate, and has not."""
 
@@ -81,8 +75,8 @@ class SessionManager:
         self._numbers = count(1)
         self._by_id: dict[str, Session] = {}
         self._by_name: dict[str, Session] = {}
-        self._awaited: dict[Session, SessionDeadline] = {}
-        self._entitled: dict[Session, SessionDeadline] = {}
+        self._awaited: dict[Session, Deadline] = {}
+        self._entitled: dict[Session, Deadline] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
         self._folding: dict[Session, None] = {}
@@ -167,8 +161,10 @@ class SessionManager:
         session.entitle(rights, shown)
         waiting = self._entitled.get(session)
         if rights.expires_us is not None and waiting is None:
-            waiting = self._entitled[session] = SessionDeadline(lambda: session.rights.expires_us)
-            self._engine.timers.add(waiting, lambda _waiting, now_us: self._look(session, now_us))
+            waiting = self._entitled[session] = Deadline(
+                lambda: session.rights.expires_us, lambda: self.bar(session)
+            )
+            self._engine.timers.add(waiting)
             self._engine.notify_work()
         elif waiting is not None:
             self._engine.timers.note(waiting)
@@ -194,11 +190,6 @@ class SessionManager:
             going_on.append(session)
         return going_on
 
-    def _look(self, session: Session, now_us: int) -> None:
-        expires_us = session.rights.expires_us
-        if expires_us is not None and expires_us <= now_us:
-            self.bar(session)
-
     def bar(self, session: Session, why: str = BARRED) -> None:
         """End a session whose user is not authenticated any more, or for the reason `why`; nothing
         that waits is sent."""
@@ -208,7 +199,7 @@ class SessionManager:
         if not session.connected:
             self.close(session, f"closed for {session.ended}")
 
-    def _stop(self, deadlines: dict[Session, SessionDeadline], session: Session) -> None:
+    def _stop(self, deadlines: dict[Session, Deadline], session: Session) -> None:
         deadline = deadlines.pop(session, None)
         if deadline is not None:
             self._engine.timers.remove(deadline)
@@ -289,8 +280,10 @@ class SessionManager:
             self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
             return False
         session.disconnect()
-        waiting = self._awaited[session] = SessionDeadline(lambda: now_us + timeout_us)
-        self._engine.timers.add(waiting, lambda _waiting, _now_us: self.close(session, "expired"))
+        until_us = now_us + timeout_us
+        waiting = Deadline(lambda: until_us, lambda: self.close(session, "expired"))
+        self._awaited[session] = waiting
+        self._engine.timers.add(waiting)
         return True
 
     def come_back(self, session: Session) -> None:

@@ -31,9 +31,14 @@ from sow.sessions.subscriptions.unsubscribe import Unsubscriber
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import WindowKey
 from sow.streaming.windows.ordered_sets import OrderedSet, capacity_of
-from sow.streaming.windows.window_channel import WORDED_AT_ONCE, PageAnswer, WindowChannel
-from sow.streaming.windows.window_feeds import SetKey, WindowFeed, set_key_of, terms_of
-from sow.streaming.windows.window_pages import EMPTY_PAGE, WindowPage
+from sow.streaming.windows.window_channel import (
+    SetKey,
+    WindowChannel,
+    WindowFeed,
+    set_key_of,
+    terms_of,
+)
+from sow.streaming.windows.window_pages import EMPTY_PAGE, WORDED_AT_ONCE, PageAnswer, WindowPage
 from sow.topic.rendering import Shape
 
 WINDOWS_MAX = 100
@@ -141,7 +146,7 @@ class LiveWindows:
         return Opened(requested._replace(topics=[topic]), window, answer, capacity, None)
 
     def _check_room(self, session: Session) -> None:
-        count = self._register.window_count(session)
+        count = self._register.followed(session).windows
         if count >= WINDOWS_MAX:
             raise TooLarge(
                 f"the session has {count} live windows, as many as one may have; unsubscribe those "

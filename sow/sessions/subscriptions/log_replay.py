@@ -18,8 +18,9 @@ from sow.errors import ClientError
 from sow.history.bookmarks import Span
 from sow.protocol.encodings import Frames
 from sow.store.protocols import Journal, LogEntry
-from sow.streaming.channel import Channel
-from sow.streaming.feeds import Feed
+from sow.streaming.channel import ChangeChannel
+from sow.streaming.conflated_channel import ConflatedChannel
+from sow.streaming.feeds import ChangeFeed
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.batch import Batch, Changes
 from sow.topic.updates import Update
@@ -44,13 +45,14 @@ class Replay:
         self,
         engine: Engine,
         journal: Journal,
-        channel: Channel,
-        feed_of: Callable[[str], Feed | None],
+        channel: ChangeChannel,
+        feed_of: Callable[[str], ChangeFeed | None],
         span: Span,
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._channel = channel
+        self._windows = channel if isinstance(channel, ConflatedChannel) else None
         self._feed_of = feed_of
         self._reached = span.after
         self._until = span.until
@@ -67,7 +69,6 @@ class Replay:
     def say_all(self, as_seen: Callable[[UpdateEncoder, bytes], UpdateEncoder | None]) -> None:
         """Flush what waits, before the feeds change. `as_seen` encodes a record in a state that was
         read, or returns None if it may not be sent."""
-        self._channel.release_all()
         self._kept += self._channel.gathered()
         seen = [(as_seen(lines, said.new or b""), said) for lines, said in self._kept]
         self._kept = [(lines, said) for lines, said in seen if lines is not None]
@@ -167,9 +168,9 @@ class Replay:
         stop = min(stop, start + at_most)
         if start >= stop:
             return 0
-        due_us = self._channel.due_us()
-        if due_us is not None and due_us <= entry.ts_us:
-            self._channel.release(entry.ts_us)
+        due_us = None if self._windows is None else self._windows.due_us()
+        if self._windows is not None and due_us is not None and due_us <= entry.ts_us:
+            self._windows.advance(entry.ts_us)
         feed = self._feed_of(entry.topic)
         is_its_own = feed is not None and feed.topic.has_logged(entry)
         if feed is not None and is_its_own and entry.op == "publish":
@@ -178,11 +179,12 @@ class Replay:
         return stop - start
 
     def _release_all(self) -> None:
-        self._channel.release_all()
+        if self._windows is not None:
+            self._windows.release_all()
         self._lines += self._channel.collect()
 
 
-def _batch(feed: Feed, entry: LogEntry, start: int, stop: int) -> Batch:
+def _batch(feed: ChangeFeed, entry: LogEntry, start: int, stop: int) -> Batch:
     """Records of a log entry as changes without a known old state."""
     topic, bodies = feed.topic, list(entry.bodies[start:stop])
     identities = (

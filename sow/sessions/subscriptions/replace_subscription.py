@@ -45,18 +45,15 @@ from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Subscription
 from sow.sessions.subscriptions.subscription_diff import (
     NOTHING_HELD,
-    ClientDiff,
     ClientState,
+    ClientTarget,
     DiffMessages,
     Mask,
-    NewMatchSet,
-    all_lost,
-    difference,
-    unstored_difference,
-    without_hidden,
+    client_diff,
+    client_state,
 )
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
-from sow.store.columns import NO_SLOTS
+from sow.store.columns import NO_SLOTS, Slots
 from sow.streaming.feeds import Feed
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder
@@ -65,9 +62,6 @@ from sow.topic.updates import Update
 
 TOPICS_MAX = 1_000
 """What is held of each has to be compared in one step, some fifty microseconds each."""
-
-GONE = -1
-"""The slot of a record from the log that does not exist any more."""
 
 Answers = Mapping[TopicQuery, QueryAnswer]
 
@@ -254,11 +248,17 @@ class SubscriptionReplacer:
         self._say_all(replacement)
         unsaid = unsent.taken(_sight(replacement, answers)) if unsent else []
         pending = known.as_of_now((_lines_now(old, lines), said) for lines, said in unsaid)
-        held, gone = self._all_held(replacement, answers, pending), _of_gone(old, pending)
+        held = {
+            feed.topic: _held(replacement, feed, answers, pending.get(feed.lines, NO_ROWS))
+            for feed in old.feeds.values()
+        }
+        gone = _of_gone(old, pending)
         oldest = oldest_of((had.waiting for had in held.values()), self._engine.seq)
         found = {
-            topic: self._difference(
-                topic, replacement, answers, held.pop(topic.records, NOTHING_HELD)
+            topic: client_diff(
+                topic.records,
+                held.pop(topic.records, NOTHING_HELD),
+                _target(replacement, topic, answers),
             )
             for topic in replacement.topics
         }
@@ -286,8 +286,8 @@ class SubscriptionReplacer:
                 feed.keep_account_of(differs.places(topic.records))
             diff.take(feed.lines, differs, _last_lines(replacement, feed.lines))
         for records, had in held.items():
-            differs = all_lost(records, had)
-            differs = self._as_seen(records, replacement, answers, had, differs)
+            nothing = ClientTarget(visible=_visible(replacement, records, answers))
+            differs = client_diff(records, had, nothing)
             left = _lines(new, records)
             diff.take(left, differs, _last_lines(replacement, left))
         self._following.join(new)
@@ -326,58 +326,46 @@ class SubscriptionReplacer:
                 old.follow(topic.router)
         self._engine.output.flush_channel(old.channel)
 
-    @staticmethod
-    def _all_held(
-        replacement: Replacement, answers: Answers, pending: Mapping[UpdateEncoder, PendingUpdates]
-    ) -> dict[Records, ClientState]:
-        """What the session holds of each topic, with these updates still waiting."""
-        return {
-            feed.topic: _held(feed, replacement, answers, pending.get(feed.lines, NO_ROWS))
-            for feed in replacement.old.feeds.values()
-        }
 
-    @staticmethod
-    def _difference(
-        topic: LiveTopic, replacement: Replacement, answers: Answers, held: ClientState
-    ) -> ClientDiff:
-        """The difference for a topic that is still followed, or newly followed."""
-        records, command = topic.records, replacement.command
-        if not records.retains:
-            return unstored_difference(records, held, replacement.condition_for(records))
-        rows, options = None, command.options
-        if replacement.with_snapshot:
-            rows = answers[replacement.rows_of(topic)].slots
-        first = options.skip_n or 0
-        last = None if options.top_n is None else first + options.top_n
-        focus = answers[replacement.focus_of(topic)].slots
-        differs = difference(
-            records,
-            held,
-            NewMatchSet(focus, rows, slice(first, last), replacement.wins),
-            same_shape=replacement.old.seen(records)[0].shape == shape_for(command, records),
-            by_deltas=command.kind.is_delta,
-        )
-        return SubscriptionReplacer._as_seen(records, replacement, answers, held, differs)
+def _held(
+    replacement: Replacement, feed: Feed, answers: Answers, pending: PendingUpdates
+) -> ClientState:
+    """What the session holds of a feed's topic, with these updates still waiting."""
+    in_focus = None
+    if feed.known is None and replacement.old.complete:
+        in_focus = answers[replacement.held_of(feed.topic)].slots
+    return client_state(feed, pending.columns(), in_focus)
 
-    @staticmethod
-    def _as_seen(
-        records: Records,
-        replacement: Replacement,
-        answers: Answers,
-        held: ClientState,
-        differs: ClientDiff,
-    ) -> ClientDiff:
-        """The same where nothing new is sent of records that may not be seen."""
-        if is_hidden(records.name):
-            hides, visible = replacement.reguards, None
-        else:
-            visible = replacement.visible_of(records)
-            hides = visible is not None
-        if not hides or not records.retains:
-            return differs
-        answer = None if visible is None else answers.get(visible)
-        sees = NO_SLOTS if answer is None else answer.slots
-        return without_hidden(records, differs, held, sees)
+
+def _target(replacement: Replacement, topic: LiveTopic, answers: Answers) -> ClientTarget:
+    """What the session shall hold of a topic that is still followed, or newly followed."""
+    records, command = topic.records, replacement.command
+    condition = replacement.condition_for(records)
+    if not records.retains:
+        return ClientTarget(follows=True, condition=condition)
+    options = command.options
+    first = options.skip_n or 0
+    last = None if options.top_n is None else first + options.top_n
+    return ClientTarget(
+        answers[replacement.focus_of(topic)].slots,
+        answers[replacement.rows_of(topic)].slots if replacement.with_snapshot else None,
+        slice(first, last),
+        replacement.wins,
+        _visible(replacement, records, answers),
+        same_shape=replacement.old.seen(records)[0].shape == shape_for(command, records),
+        by_deltas=command.kind.is_delta,
+    )
+
+
+def _visible(replacement: Replacement, records: Records, answers: Answers) -> Slots | None:
+    """The records of a topic that may be seen; None: all."""
+    if is_hidden(records.name):
+        return NO_SLOTS if replacement.reguards else None
+    visible = replacement.visible_of(records)
+    if visible is None:
+        return None
+    answer = answers.get(visible)
+    return NO_SLOTS if answer is None else answer.slots
 
 
 def _check_many(replacement: Replacement) -> None:
@@ -436,24 +424,6 @@ def _last_lines(replacement: Replacement, lines: UpdateEncoder) -> UpdateEncoder
     if not replacement.reguards:
         return lines
     return lines.within(replacement.old.seen(lines.topic)[0].shape)
-
-
-def _held(
-    feed: Feed, replacement: Replacement, answers: Answers, pending: PendingUpdates
-) -> ClientState:
-    """What the session holds of a topic, with some updates still waiting."""
-    records, waiting = feed.topic, pending.columns()
-    if feed.known is not None and not records.retains:
-        return ClientState(NO_SLOTS, frozenset(feed.known), waiting, False)
-    if feed.known is not None:
-        find = records.table.slots.get
-        held = np.array([find(one, GONE) if isinstance(one, str) else one for one in feed.known])
-        held = held[held != GONE].astype(np.int64)
-        return ClientState(held, frozenset(), waiting, feed.knows_what_is_held)
-    if replacement.old.complete:
-        held = answers[replacement.held_of(records)].slots
-        return ClientState(held, frozenset(), waiting, feed.knows_what_is_held)
-    return ClientState(NO_SLOTS, frozenset(), waiting, False)
 
 
 def _of_gone(

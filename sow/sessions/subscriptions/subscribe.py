@@ -1,26 +1,32 @@
 """Subscribing: a subscription is created, follows its topics, and joins its channel.
 
 Equal subscriptions share a channel and its feeds. A pattern subscription is registered with no
-topic: a topic finds it at its first change (`sow.streaming.pattern_subscriptions`), and a topic
-that is created later is followed from its beginning.
+topic: a topic finds it at its first change (`sow.streaming.router`), and a topic
+that is created later is followed from its beginning. One that begins at a bookmark is replayed from
+the log until it is live.
 """
 
+from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.errors import Busy, ClientError, TooLarge
-from sow.protocol.commands import Command
+from sow.errors import Busy, ClientError, SowError, TooLarge
+from sow.history.bookmarks import Span
+from sow.protocol.commands import ACKS, Command
 from sow.protocol.encodings import Encoding
 from sow.sessions.queries.access_control import restrict_key, row_policy_of
 from sow.sessions.queries.query_planning import (
     QueryPlanner,
     TopicSelection,
+    acknowledge,
     check_still_permitted,
     feed_key,
 )
+from sow.sessions.subscriptions.log_replay import Replay
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
-from sow.streaming.channel import Channel
+from sow.store.protocols import Journal
+from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.feeds import Feed
+from sow.streaming.feeds import ChangeFeed, Feed
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.window_channel import WindowChannel
@@ -41,9 +47,15 @@ class Subscriber:
     """Begins subscriptions."""
 
     def __init__(
-        self, engine: Engine, register: Register, questions: QueryPlanner, ending: Unsubscriber
+        self,
+        engine: Engine,
+        journal: Journal,
+        register: Register,
+        questions: QueryPlanner,
+        ending: Unsubscriber,
     ) -> None:
         self._engine = engine
+        self._journal = journal
         self._register = register
         self._questions = questions
         self._ending = ending
@@ -94,7 +106,7 @@ class Subscriber:
         if key.window is not None:
             return WindowChannel(name, encoding, key, self._ending.fail)
         if key.interval_us is None and not key.auto:
-            return Channel(name, encoding, self._ending.fail)
+            return DirectChannel(name, encoding, self._ending.fail)
         return ConflatedChannel(name, encoding, key.interval_us, self._ending.fail)
 
     def _scope(
@@ -136,7 +148,7 @@ class Subscriber:
         count = len(self._register.of(session))
         if count >= self._engine.configuration.limits.subscriptions_max:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
-        patterns = self._register.pattern_count(session)
+        patterns = self._register.followed(session).patterns
         if patterns >= PATTERNS_MAX and self._questions.is_pattern(command):
             raise TooLarge(
                 f"the session has {patterns} subscriptions to patterns, as many as one may have; "
@@ -149,7 +161,7 @@ class Subscriber:
     ) -> None:
         """Raise TooLarge if one filter more, or one instead of another, would be too much."""
         check_rights(session, command)
-        rest = self._register.filter_chars(session)
+        rest = self._register.followed(session).filter_chars
         rest -= 0 if instead_of is None else instead_of.filter_chars
         if rest + len(command.filter or "") > FILTER_CHARS_MAX:
             raise TooLarge(
@@ -165,7 +177,7 @@ class Subscriber:
         condition = self._questions.condition(command)
         if condition is None or not condition.search_cost:
             return
-        rest = self._register.search_cost(session)
+        rest = self._register.followed(session).search_cost
         rest -= 0 if instead_of is None else instead_of.search_cost
         if rest + condition.search_cost > SEARCH_COST_MAX:
             raise TooLarge(
@@ -184,14 +196,87 @@ class Subscriber:
         if not isinstance(channel, WindowChannel):
             # Members of a window each hold a page of their own.
             engine.output.flush_channel(channel)
-        channel.join_at(subscription.session, engine.seq if seq is None else seq)
         if isinstance(channel, ConflatedChannel):
-            engine.timers.add(channel, engine.output.release_channel)
-        elif isinstance(channel, WindowChannel):
-            engine.timers.add(channel, engine.output.release_window)
+            channel.join_at(subscription.session, engine.seq if seq is None else seq)
+        else:
+            channel.join(subscription.session)
+        if isinstance(channel, ConflatedChannel | WindowChannel):
+            engine.timers.add(channel, engine.output.flush_due)
         if subscription.pattern is not None:
             self._register.be_shared(subscription)
             engine.catalog.followers.add(subscription)
+
+    # From the log.
+
+    def replay(self, session: Session, command: Command) -> Task[None]:
+        """Begin a subscription at its bookmark; raises ClientError.
+
+        The frames of a replay (`sow.sessions.subscriptions.log_replay`) are made as the client
+        takes them. With the last one the feeds join their routers, in one step of the engine, so no
+        change is missed or repeated; a replay of a range ends the subscription instead.
+        """
+        engine = self._engine
+        self.check_room(session, command)
+        requested = yield from self._questions.requested(command)
+        span = self._questions.span(command, requested.topics)
+        subscription = self.begin(session, command, requested, complete=False, shares=False)
+        channel = subscription.channel
+        assert isinstance(channel, ChangeChannel)
+        if requested.pattern is None:
+            subscription.feed(requested.topics[0].router)
+        subscription.confine(f"replay {channel.name}")
+        replay = Replay(
+            engine, self._journal, channel, lambda name: self._feed_in_log(subscription, name), span
+        )
+        self._register.begin_replay(subscription, replay)
+        acknowledge(session, command, *ACKS[:2], s=subscription.name)
+        self._stream(session, command, subscription, replay, span)
+
+    def _feed_in_log(self, subscription: Subscription, name: str) -> ChangeFeed | None:
+        """The feed of a topic in the log; None for one that is not followed."""
+        feed = subscription.feeds.get(name)
+        if feed is None:
+            topic = self._engine.topics.get(name)
+            if topic is None or not topic.is_logged or not subscription.follows(topic.records):
+                return None
+            feed = subscription.feed(topic.router)
+        assert isinstance(feed, ChangeFeed)
+        return feed
+
+    def _stream(
+        self,
+        session: Session,
+        command: Command,
+        subscription: Subscription,
+        replay: Replay,
+        span: Span,
+    ) -> None:
+        engine, channel = self._engine, subscription.channel
+
+        def on_live() -> None:
+            self._register.end_replay(subscription)
+            if span.until is None:
+                self.join(subscription, 0)
+                # Entries on their way to the disk wait until they are durable; only then is the end
+                # acknowledged.
+                engine.output.flush_channel(channel)
+                engine.output.schedule(channel)
+            else:
+                self._register.remove(subscription)
+            acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
+            engine.output.touch(session)
+            engine.notify_work()
+
+        def on_failure(error: Exception) -> None:
+            if not isinstance(error, SowError):
+                self._ending.fail_replay(subscription, error)
+                return
+            self._register.remove(subscription)
+            name, now_us = subscription.name, engine.now_us
+            session.send_unsubscribed(name, error.reason, now_us, error.detail)
+
+        frames = replay.frames(on_live, on_failure)
+        session.stream(frames, engine.output.group, engine.now_us, answers=False)
 
 
 def check_rights(session: Session, command: Command) -> None:

@@ -202,6 +202,15 @@ class Followed:
     patterns: int = 0
     windows: int = 0
 
+    @property
+    def aggregated_count(self) -> int:
+        """How many are about groups of records."""
+        return sum(one.share is not None for one in self.by_name.values())
+
+
+NOTHING_FOLLOWED = Followed()
+"""Of all sessions without a subscription, and never added to."""
+
 
 class Register:
     """All subscriptions of one engine's sessions."""
@@ -218,43 +227,17 @@ class Register:
         """A name that nothing else has: q of an answer, f of what is followed."""
         return f"{kind}{next(self._numbers)}"
 
+    def followed(self, session: Session) -> Followed:
+        """All that a session follows."""
+        return self._followed.get(session, NOTHING_FOLLOWED)
+
     def of(self, session: Session) -> Mapping[str, Subscription]:
         """A session's subscriptions by their names."""
-        followed = self._followed.get(session)
-        return {} if followed is None else followed.by_name
-
-    def at_own_pace(self, session: Session) -> Collection[Subscription]:
-        """Those of a session that go on when its client has taken what was sent."""
-        followed = self._followed.get(session)
-        return () if followed is None else followed.at_own_pace
-
-    def filter_chars(self, session: Session) -> int:
-        """How long the filters of a session's subscriptions are in all."""
-        followed = self._followed.get(session)
-        return 0 if followed is None else followed.filter_chars
-
-    def search_cost(self, session: Session) -> int:
-        """What searching for the patterns of a session's filters may cost."""
-        followed = self._followed.get(session)
-        return 0 if followed is None else followed.search_cost
+        return self.followed(session).by_name
 
     def alike(self, key: FeedKey) -> Collection[Subscription]:
         """Live ones through a pattern that are equal by their key, and of one scope."""
         return self._alike.get(key, ())
-
-    def aggregated_count(self, session: Session) -> int:
-        """How many of a session's are about groups of records."""
-        return sum(one.share is not None for one in self.of(session).values())
-
-    def pattern_count(self, session: Session) -> int:
-        """How many of a session's follow patterns."""
-        followed = self._followed.get(session)
-        return 0 if followed is None else followed.patterns
-
-    def window_count(self, session: Session) -> int:
-        """How many of a session's are live windows."""
-        followed = self._followed.get(session)
-        return 0 if followed is None else followed.windows
 
     @property
     def replays(self) -> Collection[Subscription]:

@@ -1,13 +1,18 @@
-"""The difference: which records of one topic a session has to be sent when its filter is replaced.
+"""The difference between what a client holds of a topic and what it shall hold, and its lines.
 
-Records are compared by their slots, all at once: a record costs some bytes of masks and no step of
-its own, so a million take milliseconds. What waits in windows is there as columns already
+    ClientState  ──┐
+                   ├─ client_diff ─> records that leave, come or have changed
+    ClientTarget ──┘
+
+A pure function, whatever the reason: another filter, other permissions, a reload. Records are
+compared by their slots, all at once: a record costs some bytes of masks and no step of its own, so
+a million take milliseconds. What waits in windows is there as columns already
 (`sow.sessions.subscriptions.pending_updates`). The records to send are pinned as of that moment
 (`sow.history.snapshot`) and encoded later, a chunk at a time.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -20,7 +25,7 @@ from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps, rows_at_on
 from sow.protocol.encodings import Encoding, Frames
 from sow.sessions.subscriptions.pending_updates import NO_WAITING, SLOTLESS, PendingColumns
 from sow.store.columns import NO_SLOTS, Slots
-from sow.streaming.feeds import Place
+from sow.streaming.feeds import Feed, Place
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.records import Records
 from sow.topic.updates import Update
@@ -45,19 +50,28 @@ class ClientState(NamedTuple):
 NOTHING_HELD = ClientState(NO_SLOTS, frozenset(), NO_WAITING, True)
 
 
-class NewMatchSet(NamedTuple):
-    """The replacement: the records in `focus`, and those of its answer, in order and whole, if it
-    has one; of these only `page` is sent. `wins`: everything else in focus that is not held in its
-    visible form is sent, too."""
+class ClientTarget(NamedTuple):
+    """The records of a topic that a session's client shall hold: those in `focus`, and those of its
+    answer, in order and whole, if it has one; of these only `page` is sent.
 
-    focus: Slots
-    rows: Slots | None
-    page: slice
+    `wins`: everything else in focus that is not held in its visible form is sent, too. `visible`
+    are the records that may be seen; None: all. `same_shape`: the visible fields stay the same.
+    `by_deltas`: the client has to hold the whole record, or deltas could not be merged into it. Of
+    a topic that stores nothing it shall hold what passes `condition`, if it still `follows` it.
+    """
+
+    focus: Slots = NO_SLOTS
+    rows: Slots | None = None
+    page: slice = slice(None)
     wins: bool = False
+    visible: Slots | None = None
+    same_shape: bool = True
+    by_deltas: bool = False
+    follows: bool = False
+    condition: Filter | None = None
 
 
-@dataclass(slots=True)
-class ClientDiff:
+class ClientDiff(NamedTuple):
     """Slots of records: `lost` have left the focus, `late` are sent as they stand, in the place of
     changes with the sequence numbers and times of `late_stamps`, and `rows` are sent in an answer
     of `matches` records. Afterwards the session holds the records `known`.
@@ -65,16 +79,16 @@ class ClientDiff:
     `parted` and `late_updates` are updates of records without a slot.
     """
 
-    lost: Slots
-    late: Slots
-    late_stamps: tuple[NDArray[np.int64], NDArray[np.int64]]
-    rows: Slots
-    matches: int
-    known: Slots
+    lost: Slots = NO_SLOTS
+    late: Slots = NO_SLOTS
+    late_stamps: tuple[NDArray[np.int64], NDArray[np.int64]] = (NO_SLOTS, NO_SLOTS)
+    rows: Slots = NO_SLOTS
+    matches: int = 0
+    known: Slots = NO_SLOTS
     unstored: frozenset[Place] = frozenset()
     parted: Sequence[Update] = ()
     late_updates: Sequence[Update] = ()
-    taken: Slots = field(default_factory=lambda: NO_SLOTS)
+    taken: Slots = NO_SLOTS
     """Those of the lost ones that may not be seen any more, unchanged since they were sent."""
 
     def line_count(self, oof: bool) -> int:
@@ -87,23 +101,37 @@ class ClientDiff:
         return self.known.tolist() if records.retains else self.unstored
 
 
-def difference(
-    records: Records,
-    held: ClientState,
-    requested: NewMatchSet,
-    *,
-    same_shape: bool,
-    by_deltas: bool,
-) -> ClientDiff:
-    """The difference between the stored records that a session holds and those that it requests.
+def client_state(feed: Feed, waiting: PendingColumns, in_focus: Slots | None) -> ClientState:
+    """What a session holds of a feed's topic, once what waits has been sent; `in_focus` are the
+    records that it was given, if it was given all."""
+    records = feed.topic
+    if feed.known is None:
+        if in_focus is None:
+            return ClientState(NO_SLOTS, frozenset(), waiting, False)
+        return ClientState(in_focus, frozenset(), waiting, feed.knows_what_is_held)
+    if not records.retains:
+        return ClientState(NO_SLOTS, frozenset(feed.known), waiting, False)
+    find = records.table.slots.get
+    slots = [find(one, SLOTLESS) if isinstance(one, str) else one for one in feed.known]
+    held = np.array([slot for slot in slots if slot != SLOTLESS], np.int64)
+    return ClientState(held, frozenset(), waiting, feed.knows_what_is_held)
 
-    `same_shape`: the visible fields stay the same. `by_deltas`: the client has to hold the whole
-    record, or deltas could not be merged into it.
-    """
+
+def client_diff(records: Records, held: ClientState, wanted: ClientTarget) -> ClientDiff:
+    """What leads from the records that a session holds to those that it shall hold."""
+    if not records.retains:
+        return _unstored_diff(records, held, wanted)
+    found = _stored_diff(records, held, wanted)
+    if wanted.visible is None or not len(found.lost):
+        return found
+    return _without_hidden(records, found, held, wanted.visible)
+
+
+def _stored_diff(records: Records, held: ClientState, wanted: ClientTarget) -> ClientDiff:
     table = records.table
     size = len(table.bodies)
     has, waits, to_come, focus = (np.zeros(size, np.bool_) for _ in range(4))
-    has[held.slots] = focus[requested.focus] = True
+    has[held.slots] = focus[wanted.focus] = True
     first_seqs, first_ts_us = table.seqs[:size], table.ts_us[:size]
     parted: list[Update] = []
     waiting = held.waiting
@@ -121,14 +149,14 @@ def difference(
         first_seqs, first_ts_us = first_seqs.copy(), first_ts_us.copy()
         first_seqs[slots] = waiting.first_seqs[there]
         first_ts_us[slots] = waiting.first_ts_us[there]
-    current = has & ~waits if held.reports and same_shape else np.zeros(size, np.bool_)
+    current = has & ~waits if held.reports and wanted.same_shape else np.zeros(size, np.bool_)
     rows, matches = NO_SLOTS, 0
-    if requested.rows is not None:
-        rows = requested.rows[~current[requested.rows]]
+    if wanted.rows is not None:
+        rows = wanted.rows[~current[wanted.rows]]
         matches = len(rows)
-        rows = rows[requested.page]
-    late = focus & (to_come | (has & ~current & (waits | by_deltas)))
-    if requested.wins:
+        rows = rows[wanted.page]
+    late = focus & (to_come | (has & ~current & (waits | wanted.by_deltas)))
+    if wanted.wins:
         late |= focus & ~current
     late[rows] = False
     known = has & focus
@@ -146,13 +174,11 @@ def difference(
     )
 
 
-def without_hidden(
+def _without_hidden(
     records: Records, found: ClientDiff, held: ClientState, visible: Slots
 ) -> ClientDiff:
     """The same where only these of the lost records may be seen: the others are sent in the state
     that was last sent."""
-    if not len(found.lost):
-        return found
     sees = np.zeros(len(records.table.bodies), np.bool_)
     sees[visible] = True
     hidden = found.lost[~sees[found.lost]]
@@ -162,44 +188,34 @@ def without_hidden(
         update._replace(new=None, reason="entitlement", parting=None, delta=None)
         for update in waiting.at(np.flatnonzero(waits))
     ]
-    return replace(
-        found,
+    return found._replace(
         lost=found.lost[sees[found.lost]],
         taken=hidden[~np.isin(hidden, waiting.slots[waits])],
         parted=[*found.parted, *updates],
     )
 
 
-def all_lost(records: Records, held: ClientState) -> ClientDiff:
-    """The difference for a topic that is not requested any more."""
-    if not records.retains:
-        return ClientDiff(NO_SLOTS, NO_SLOTS, (NO_SLOTS, NO_SLOTS), NO_SLOTS, 0, NO_SLOTS)
-    nothing = NewMatchSet(NO_SLOTS, None, slice(None))
-    return difference(records, held, nothing, same_shape=True, by_deltas=False)
-
-
-def unstored_difference(
-    records: Records, held: ClientState, condition: Filter | None
-) -> ClientDiff:
+def _unstored_diff(records: Records, held: ClientState, wanted: ClientTarget) -> ClientDiff:
     """The same for a topic that stores nothing: of its records only the identities that were sent,
     and what waits, are known."""
-    newest = {update.identity: update for update in held.waiting.all()}
-    waiting = [update for update in newest.values() if update.new is not None]
-    if condition is not None:
+    waiting: list[Update] = []
+    if wanted.follows:
+        newest = {update.identity: update for update in held.waiting.all()}
+        waiting = [update for update in newest.values() if update.new is not None]
+    if wanted.condition is not None:
         bodies = [update.new or b"" for update in waiting]
-        columns = records.decoder(condition.paths).columns(bodies)
+        columns = records.decoder(wanted.condition.paths).columns(bodies)
         messages = records.messages(
             [update.identity for update in waiting],
             bodies,
             [update.seq for update in waiting],
             [update.ts_us for update in waiting],
         )
-        inside = condition.matches_messages(columns, messages)
+        inside = wanted.condition.matches_messages(columns, messages)
         waiting = [update for update, hit in zip(waiting, inside, strict=True) if hit]
-    known = held.unstored.union(update.identity for update in waiting)
-    late = [update._replace(delta=None) for update in waiting]
     return ClientDiff(
-        NO_SLOTS, NO_SLOTS, (NO_SLOTS, NO_SLOTS), NO_SLOTS, 0, NO_SLOTS, known, late_updates=late
+        unstored=held.unstored.union(update.identity for update in waiting),
+        late_updates=[update._replace(delta=None) for update in waiting],
     )
 
 

@@ -5,9 +5,9 @@ A subscription has a channel, which labels its lines and keeps them in order
 including topics that are created later. A snapshot is taken and the channel is joined within one
 step of the engine, so there is no gap and no repeat between them.
 
-Each idea has a module: queries (`query_planning`), subscribing (`subscribe`), starting at a
-bookmark (`bookmark_subscribe`), replacing (`replace_subscription`), live windows (`live_window`),
-ending (`unsubscribe`). All other commands are the executor's.
+Each idea has a module: queries (`query_planning`), subscribing (`subscribe`), replacing
+(`replace_subscription`), live windows (`live_window`), ending (`unsubscribe`). All other commands
+are the executor's.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,6 @@ from sow.sessions.queries.query_planning import (
     sow_keys,
     window_of,
 )
-from sow.sessions.subscriptions.bookmark_subscribe import BookmarkSubscriber
 from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
@@ -59,16 +58,13 @@ class Subscriptions:
         self.questions = questions = QueryPlanner(engine, journal, register.pattern_paths)
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
-        self._following = following = Subscriber(engine, register, questions, self._ending)
+        self._following = following = Subscriber(engine, journal, register, questions, self._ending)
         self._replacing = replacing = SubscriptionReplacer(
             engine, questions, following, self._ending
         )
         self._windowing = LiveWindows(engine, register, questions, following, self._ending)
         self._reguarding = PermissionReapplier(
             engine, register, self.aggregations, replacing, self._windowing, self._ending
-        )
-        self._from_bookmark = BookmarkSubscriber(
-            engine, journal, register, questions, following, self._ending
         )
 
     def of(self, session: Session) -> Mapping[str, Subscription]:
@@ -77,7 +73,7 @@ class Subscriptions:
 
     def drained(self, session: Session) -> None:
         """A session's socket has taken everything: paced subscriptions continue."""
-        for subscription in self._register.at_own_pace(session):
+        for subscription in self._register.followed(session).at_own_pace:
             if subscription.channel.waiting:
                 self._engine.output.schedule(subscription.channel)
 
@@ -150,7 +146,7 @@ class Subscriptions:
                 )
             yield from self._replace(session, command, with_snapshot=False)
         elif command.bookmark is not None and command.bookmark not in NOW:
-            yield from self._from_bookmark.subscribe(session, command)
+            yield from self._following.replay(session, command)
         else:
             self._following.check_room(session, command)
             requested = yield from self.questions.requested(command)
@@ -184,7 +180,7 @@ class Subscriptions:
         if not command.options.replace:
             self._following.check_room(session, command)
         question = self.aggregations.question(command)
-        count = self._register.aggregated_count(session)
+        count = self._register.followed(session).aggregated_count
         if count >= FOLLOWED_MAX:
             raise TooLarge(
                 f"the session has {count} aggregated subscriptions, as many as one may have; "

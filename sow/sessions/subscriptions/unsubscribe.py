@@ -30,51 +30,6 @@ FEEDS_AT_ONCE = 20
 """Feeds of a pattern that end in one step, of each of so many subscriptions."""
 
 
-class DepartingFollower:
-    """A session that has gone and follows something still."""
-
-    def __init__(self, register: Register, session: Session) -> None:
-        self._register = register
-        self.session = session
-
-    def due_us(self) -> int | None:
-        """At once, until all that it follows has ended."""
-        return 0 if self._register.of(self.session) else None
-
-
-class Departure:
-    """Feeds of a channel without members, being removed from their routers."""
-
-    def __init__(self, engine: Engine, feeds: dict[str, Feed]) -> None:
-        self._engine = engine
-        self._feeds = feeds
-
-    def due_us(self) -> int | None:
-        """At once, until all have gone."""
-        return 0 if self._feeds else None
-
-    def go_on(self) -> None:
-        """Let some of them go."""
-        for _ in range(min(len(self._feeds), FEEDS_AT_ONCE)):
-            name, feed = self._feeds.popitem()
-            topic = self._engine.topics.get(name)
-            if topic is not None and topic.records is feed.topic:
-                topic.router.remove(feed)
-        if not self._feeds:
-            self._engine.timers.remove(self)
-
-
-class Failure:
-    """A channel that has failed, with sessions that are still to be notified."""
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-
-    def due_us(self) -> int:
-        """At once."""
-        return 0
-
-
 class Unsubscriber:
     """Ends subscriptions; `report` is called with sentences for the operator's log."""
 
@@ -93,18 +48,26 @@ class Unsubscriber:
         if not channel.members:
             channel.end()
             self._engine.timers.remove(channel)
-            self._part(subscription.feeds)
+            self._go_on(self._part(subscription.feeds))
         self._engine.catalog.followers.remove(subscription)
         self._register.remove(subscription)
         subscription.let_go()
 
-    def _part(self, feeds: dict[str, Feed]) -> None:
-        """End the feeds of a channel without members; many of them in steps."""
-        parting = Departure(self._engine, feeds)
-        parting.go_on()
-        if feeds:
-            self._engine.timers.add(parting, lambda _item, _now_us: parting.go_on())
+    def _go_on(self, steps: Task[None]) -> None:
+        """Take the first step of some work now; the others fall due."""
+        if self._engine.timers.go_on(steps):
             self._engine.notify_work()
+
+    def _part(self, feeds: dict[str, Feed]) -> Task[None]:
+        """End the feeds of a channel without members, some in each step."""
+        while feeds:
+            for _ in range(min(len(feeds), FEEDS_AT_ONCE)):
+                name, feed = feeds.popitem()
+                topic = self._engine.topics.get(name)
+                if topic is not None and topic.records is feed.topic:
+                    topic.router.remove(feed)
+            if feeds:
+                yield
 
     def end_many(self, subscriptions: Sequence[Subscription]) -> Task[None]:
         """End subscriptions of one session, some in each step; those that have ended meanwhile are
@@ -117,20 +80,7 @@ class Unsubscriber:
 
     def end_all(self, session: Session) -> None:
         """A session is gone, and so is all that it followed: of much the rest falls due."""
-        self._end_some(session)
-        if self._register.of(session):
-            leaver = DepartingFollower(self._register, session)
-            self._engine.timers.add(leaver, lambda _item, _now_us: self._go_on(leaver))
-            self._engine.notify_work()
-
-    def _end_some(self, session: Session) -> None:
-        for subscription in [*islice(self._register.of(session).values(), ENDED_AT_ONCE)]:
-            self.end(subscription)
-
-    def _go_on(self, leaver: DepartingFollower) -> None:
-        self._end_some(leaver.session)
-        if leaver.due_us() is None:
-            self._engine.timers.remove(leaver)
+        self._go_on(self.end_many([*self._register.of(session).values()]))
 
     def give_up(self, session: Session, name: str) -> str:
         """The session does not keep up with a topic that is not worth more: end it. Returns what it
@@ -155,18 +105,17 @@ class Unsubscriber:
         """A channel has failed to encode a change: its sessions are notified soon. Not now: other
         channels are handling the same change."""
         self.report_failure(channel.name, error)
-        failure = Failure(channel)
-        self._engine.timers.add(failure, lambda _item, _now_us: self._end_failed(failure))
-        self._engine.notify_work()
+        self._go_on(self._end_failed(channel))
 
-    def _end_failed(self, failure: Failure) -> None:
-        members = failure.channel.members
-        for session in [*islice(members, ENDED_AT_ONCE)]:
-            subscription = self._register.of(session)[failure.channel.name]
-            self.end(subscription)
-            self._say_failed(subscription)
-        if not members:
-            self._engine.timers.remove(failure)
+    def _end_failed(self, channel: Channel) -> Task[None]:
+        yield
+        while channel.members:
+            for session in [*islice(channel.members, ENDED_AT_ONCE)]:
+                subscription = self._register.of(session)[channel.name]
+                self.end(subscription)
+                self._say_failed(subscription)
+            if channel.members:
+                yield
 
     def fail_replay(self, subscription: Subscription, error: Exception) -> None:
         """A replay failed for a subscription that is not live yet."""

@@ -1,4 +1,8 @@
-"""Conflation in a queue: matching updates become one, one update at a time.
+"""The queue of an outbox, and conflation in it: matching updates become one, one at a time.
+
+Entries stand in order, older the nearer they are to the head, with exact counts of messages and
+bytes. One that was folded away stays in place, empty, until it is at the head or most of the queue
+is such: removing single entries from the middle would cost as much as the queue is long.
 
 Frames are split into single updates, and those that match (`sow.topic.queue_policy`) become one,
 within a *membership* (`ChannelEntries`): a session that unsubscribes and subscribes again begins
@@ -9,54 +13,204 @@ backwards.
 There is always a commit group on its way to disk, so a record that changes all the time would never
 leave if each change were folded into the waiting one. An update is therefore not folded into one
 whose group is being written; it gets an entry of its own, and later updates are folded into that.
-So a place has at most two entries, a *pair*: the older one leaves as soon as its group is durable.
-If it only waits for the client, both become one again, in the position they would have if the older
-one had been durable at once: what leaves, and in which order, does not depend on the disk.
+So a place has at most two entries, a *pair*, which counts as one message: the older one leaves as
+soon as its group is durable. If it only waits for the client, both become one again, in the
+position they would have if the older one had been durable at once: what leaves, and in which order,
+does not depend on the disk.
 
 A whole queue is folded in a *passage* through it, a part in each step. Entries that were passed
-stand in front, and updates are folded within these; between two steps anything may leave or be
-added.
+stand in front, and updates are folded within these; those that it has not reached are apart
+(`unfolded`), behind all others, and new entries are appended there. Between two steps anything may
+leave or be added.
 """
 
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain, pairwise
+from typing import Generic, Protocol, TypeVar
 
+from sow.core.cooperative import Task
 from sow.core.definitions import Policy
-from sow.streaming.outbox.entries import ChannelEntries, Foldable, QueuedDelivery, QueuedUpdate
-from sow.streaming.outbox.queue import Queue
-from sow.streaming.update_encoder import Delivery, FoldPlace, UpdateEncoder
+from sow.streaming.outbox.entries import (
+    ChannelEntries,
+    Delivery,
+    Foldable,
+    FoldPlace,
+    Queued,
+    QueuedDelivery,
+    QueuedUpdate,
+)
+from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
 
 MESSAGE_BYTES = 2048
 """So many bytes of a frame count as a message: a record that is encoded as a delta or in part is
 parsed for it, some ten microseconds for so many."""
+DEAD_MIN = 64
+"""Fewer entries that were folded away are not worth a walk through the queue."""
+NONE_UNFOLDED: deque[Queued] = deque()
+"""Shared by all queues that are not being folded, and never added to: an empty deque takes 760
+bytes."""
 
 
-class Folding:
-    """Folds what waits in `queue`; everything up to the group `released()` is durable."""
+FOLDED_TOGETHER = 300
+"""Messages that all sessions may fold in one step of delivery: two milliseconds, as long as
+anybody waits for a turn."""
 
-    __slots__ = ("_queue", "_released")
 
-    def __init__(self, queue: Queue, released: Callable[[], int]) -> None:
-        self._queue = queue
+class Queue:
+    """Entries, how many messages they are, and the bytes of their frames. Everything up to the
+    group `released()` is durable."""
+
+    __slots__ = (
+        "_pairs", "_released", "bytes", "dead", "entries", "message_count", "unfolded",
+    )  # fmt: skip
+
+    def __init__(self, released: Callable[[], int]) -> None:
         self._released = released
+        self.entries: deque[Queued] = deque()
+        self.unfolded = NONE_UNFOLDED
+        """Entries behind them that a passage has not reached."""
+        self.dead = 0
+        """Entries that were folded away and are still in place."""
+        self._pairs = 0
+        self.message_count = 0
+        """Lines that wait, of a pair only the newer one."""
+        self.bytes = 0
 
-    # Deliveries.
+    def __bool__(self) -> bool:
+        return len(self.entries) + len(self.unfolded) > self.dead
+
+    def __iter__(self) -> Iterator[Queued]:
+        return chain(self.entries, self.unfolded)
+
+    @property
+    def line_count(self) -> int:
+        """Lines that wait, of a pair both."""
+        return self.message_count + self._pairs
+
+    def oldest_us(self) -> int | None:
+        """Since when the head of the queue has waited; nothing has waited longer."""
+        return next((entry.since_us for entry in self if entry.lives), None)
+
+    # In and out.
+
+    def append(self, entry: Queued, folded: bool = False) -> None:
+        """Append an entry at the end, or, `folded`, behind those that a passage has reached."""
+        entries = self.entries if folded else self.unfolded or self.entries
+        if entries and entry.since_us < entries[-1].since_us:
+            # Never older than an entry that stands before it: a clock may be set back.
+            entry.wait_since(entries[-1].since_us)
+        entries.append(entry)
+        self.message_count += entry.message_count
+        self.bytes += len(entry.frame)
+
+    def prepend(self, entry: Queued) -> None:
+        """Put an entry before all others."""
+        oldest_us = self.oldest_us()
+        if oldest_us is not None:
+            entry.wait_since(min(entry.since_us, oldest_us))
+        self.entries.appendleft(entry)
+        self.message_count += entry.message_count
+        self.bytes += len(entry.frame)
+
+    def pop(self, unfolded: bool = False) -> Queued:
+        """Remove the first entry, or the first one that a passage has not reached."""
+        entry = (self.unfolded if unfolded else self.entries).popleft()
+        self.dead -= not entry.lives
+        self.message_count -= entry.message_count
+        self.bytes -= len(entry.frame)
+        return entry
+
+    def filter(self, wanted: Callable[[Queued], bool]) -> None:
+        """Keep the entries that live and are `wanted`."""
+        for unfolded, count in ((False, len(self.entries)), (True, len(self.unfolded))):
+            for _ in range(count):
+                entry = self.pop(unfolded)
+                if entry.lives and wanted(entry):
+                    entries = self.unfolded if unfolded else self.entries
+                    entries.append(entry)
+                    self.message_count += entry.message_count
+                    self.bytes += len(entry.frame)
+
+    def clear(self) -> None:
+        """Drop everything that waits, and leave no cycles: the collector rarely looks for those of
+        long-lived objects (`sow.server.loop.gc_pacing`), so each slow client would leave its whole
+        queue behind.
+        """
+        for entry in self:
+            if isinstance(entry, QueuedUpdate):
+                self.part(entry)
+                entry.membership.newest.clear()
+        self.entries.clear()
+        self.unfolded = NONE_UNFOLDED
+        self.message_count = self.bytes = self.dead = self._pairs = 0
+
+    # Waiting entries.
+
+    def reframe(self, entry: Queued, frame: bytes) -> None:
+        """Replace the frame of an entry."""
+        self.bytes += len(frame) - len(entry.frame)
+        entry.reframe(frame)
+
+    def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
+        """Replace the update of a single update by one of `group`."""
+        size = len(entry.frame)
+        entry.rewrite(update, group)
+        self.bytes += len(entry.frame) - size
+
+    def kill(self, entry: QueuedUpdate) -> None:
+        """Another entry has taken in this one's update."""
+        self.part(entry)
+        self.message_count -= entry.message_count
+        self.bytes -= len(entry.frame)
+        self.dead += 1
+        entry.fold_away()
+
+    def pair(self, older: QueuedUpdate, newer: QueuedUpdate, apart: bool = False) -> None:
+        """Count two single updates of a place as one message."""
+        newer.follow(older, apart)
+        self._pairs += 1
+        self.message_count -= 1
+
+    def part(self, entry: QueuedUpdate) -> None:
+        """Dissolve the pair of a single update, if it has one."""
+        parted = entry.part()
+        self._pairs -= parted
+        self.message_count += parted
+
+    def compact(self, always: bool = False) -> None:
+        """Remove what was folded away, once it is most of the queue."""
+        if always or (self.dead > DEAD_MIN and 2 * self.dead > len(self.entries)):
+            count = len(self.entries)
+            self.entries = deque(entry for entry in self.entries if entry.lives)
+            self.dead -= count - len(self.entries)
+
+    # A passage.
+
+    def begin_again(self) -> None:
+        """Begin a passage through all entries, unless there is one."""
+        if not self.unfolded:
+            self.entries, self.unfolded = deque(), self.entries
 
     def go_on(self, passage: int, policies: Collection[Policy], messages_max: int) -> bool:
         """Pass some of the unfolded entries: split shared frames of these policies into single
         updates, and fold these into what stands before them; whether there are more."""
-        queue, done = self._queue, 0
-        while queue.unfolded and done < messages_max:
-            entry = queue.unfolded[0]
+        done = 0
+        while self.unfolded and done < messages_max:
+            entry = self.unfolded[0]
             done += 1 + entry.message_count + len(entry.frame) // MESSAGE_BYTES
-            self._pass(passage, policies)
-        return bool(queue.unfolded)
+            self.pass_first(passage, policies)
+        return bool(self.unfolded)
 
-    def _pass(self, passage: int, policies: Collection[Policy]) -> None:
-        """Pass the first unfolded entry."""
-        before = self._queue.line_count
-        entry = self._queue.take_unfolded()
+    def pass_first(self, passage: int, policies: Collection[Policy] = ()) -> None:
+        """Pass the first unfolded entry; as it is, where no entry that it could be folded into
+        stands before it."""
+        before = self.line_count
+        entry = self.pop(unfolded=True)
+        if not self.unfolded:
+            self.unfolded = NONE_UNFOLDED
         if isinstance(entry, Foldable):
             entry.membership.begin(passage)
         if isinstance(entry, QueuedDelivery) and entry.policy in policies:
@@ -64,20 +218,15 @@ class Folding:
             self.spread(entry.membership, entry.delivery, entry.group, entry.since_us)
         elif entry.lives:
             # Folded before: it only has to stay in its position, and be found.
-            self._queue.append_folded(entry)
+            self.append(entry, folded=True)
             if isinstance(entry, QueuedUpdate):
                 entry.membership.enter(entry)
                 self._reunite(entry)
             elif isinstance(entry, QueuedDelivery) and entry.delivery.is_dated:
                 # It stays as it is, and nothing that comes after it may move in front of it.
-                entry.membership.close_places()
+                entry.membership.newest.clear()
         if isinstance(entry, Foldable):
-            entry.membership.save(before - self._queue.line_count, entry.since_us)
-
-    def pass_unfolded(self, passage: int) -> None:
-        """Pass the first unfolded entry as it is: no entry that it could be folded into stands
-        before it."""
-        self._pass(passage, ())
+            entry.membership.save(before - self.line_count, entry.since_us)
 
     def spread(
         self, membership: ChannelEntries, delivery: Delivery, group: int, since_us: int
@@ -99,57 +248,54 @@ class Folding:
     ) -> None:
         """Queue an update, or fold it into an earlier one that matches."""
 
-        def entry(of: Update = update, moved: int = 0) -> QueuedUpdate:
-            return QueuedUpdate(membership, lines, place, of, group, since_us, moved)
+        def enter(
+            of: Update = update,
+            behind: QueuedUpdate | None = None,
+            apart: bool = False,
+            moved: int = 0,
+        ) -> None:
+            """Queue it at the end, as the newer one of a pair if it stands `behind` an older one;
+            `apart`: another update of its record stands between the two, and it must not move in
+            front of that."""
+            entry = QueuedUpdate(membership, lines, place, of, group, since_us, moved)
+            if behind is not None:
+                self.pair(behind, entry, apart)
+            self.append(entry, folded=True)
+            membership.enter(entry)
 
         current = membership.newest.get(place)
         if current is not None:
             current = self._reunite(current)
         if current is None:
-            self._enter(entry())
+            enter()
             return
         older, last = current.older, membership.last(lines, update)
         # Another update of its record waits behind the place into which this one would go.
         overtakes = (older or current).number < last != current.number
         if overtakes and place[-1] == (update.identity,):
             # The topic's policy has changed, and under the former one the record waits elsewhere.
-            self._enter(entry())
+            enter()
             return
         if older is None and self._released() < current.group < group:
-            self._enter_behind(entry(), current, overtakes)
+            enter(behind=current, apart=overtakes)
             return
         folded, starved = lines.fold(current.update, update), _is_starved(current)
         if folded == "kept current":
             return
         if not isinstance(folded, Update) or (overtakes and starved):
-            self._enter(entry())
+            enter()
         elif folded.is_void:
             membership.give_up(current)
-            self._queue.kill(current)
+            self.kill(current)
         elif not overtakes and (starved or not lines.queue_policy.appends):
-            self._rewrite(current, folded, group)
+            self.rewrite(current, folded, group)
+            membership.reach(current)
         else:
             apart = overtakes or current.apart
-            self._queue.kill(current)
-            self._enter_behind(entry(_moved(folded, update), current.moved + 1), older, apart)
-
-    def _enter(self, entry: QueuedUpdate) -> None:
-        self._queue.append_folded(entry)
-        entry.membership.enter(entry)
-
-    def _rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
-        self._queue.rewrite(entry, update, group)
-        entry.membership.reach(entry)
+            self.kill(current)
+            enter(_moved(folded, update), older, apart, current.moved + 1)
 
     # Pairs.
-
-    def _enter_behind(self, entry: QueuedUpdate, older: QueuedUpdate | None, apart: bool) -> None:
-        """Queue an update as the newer one of a pair; `apart`: another update of its record stands
-        between the two, and it must not move in front of that."""
-        if older is not None:
-            entry.stand_apart(apart)
-            self._queue.pair(older, entry)
-        self._enter(entry)
 
     def _reunite(self, newer: QueuedUpdate) -> QueuedUpdate | None:
         """Fold a pair whose older update waits only for the client: into the position the update
@@ -161,25 +307,25 @@ class Folding:
         membership, lines, group = newer.membership, newer.lines, newer.group
         folded, starved = lines.fold(older.update, newer.update), _is_starved(older)
         if folded == "kept both" or (newer.apart and starved):
-            self._queue.part(newer)
+            self.part(newer)
             return newer
         moves = newer.apart or (lines.queue_policy.appends and not starved)
         if moves and isinstance(folded, Update) and not folded.is_void:
             newer.displace(older)
             # The newer one may be among the unfolded entries.
             membership.discard(older)
-            self._queue.kill(older)
-            self._queue.rewrite(newer, _moved(folded, newer.update), group)
+            self.kill(older)
+            self.rewrite(newer, _moved(folded, newer.update), group)
             return newer
         number = membership.number_of(newer)
         membership.give_up(newer)
-        self._queue.kill(newer)
+        self.kill(newer)
         if isinstance(folded, Update):
             if folded.is_void:
                 membership.give_up(older)
-                self._queue.kill(older)
+                self.kill(older)
                 return None
-            self._queue.rewrite(older, folded, group)
+            self.rewrite(older, folded, group)
             membership.reach_instead(older, number)
         return older
 
@@ -187,6 +333,22 @@ class Folding:
         """Fold a leaving entry with its pair, if all of that is durable."""
         if older.newer is not None and older.newer.group <= released:
             self._reunite(older.newer)
+
+    def check(self) -> None:
+        """Assert what everything above relies on."""
+        entries, living = list(self), [e for e in self if e.lives]
+        singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
+        assert self.line_count == sum(entry.message_count for entry in entries)
+        assert self.bytes == sum(len(entry.frame) for entry in entries)
+        assert self.dead == len(entries) - len(living)
+        pairs = [(e.older, e) for e in singles if e.older is not None]
+        assert self._pairs == len(pairs) == sum(e.newer is not None for e in singles)
+        assert all(older.newer is newer and older.lives for older, newer in pairs)
+        gone_through = {id(entry) for entry in self.entries}
+        numbered = [pair for pair in pairs if id(pair[1]) in gone_through]
+        assert all(older.number < newer.number for older, newer in numbered)
+        assert all(older.place == newer.place and older.older is None for older, newer in pairs)
+        assert all(one.since_us <= other.since_us for one, other in pairwise(living))
 
 
 def _is_starved(entry: QueuedUpdate) -> bool:
@@ -203,10 +365,81 @@ def _moved(folded: Update, newer: Update) -> Update:
 
 def folded_alone(delivery: Delivery) -> list[tuple[UpdateEncoder, Update]]:
     """What a queue in which nothing else waits makes of a delivery that it folds."""
-    queue = Queue()
-    Folding(queue, lambda: 0).spread(ChannelEntries(delivery.name), delivery, 0, 0)
+    queue = Queue(lambda: 0)
+    queue.spread(ChannelEntries(delivery.name), delivery, 0, 0)
     return [
         (entry.lines, entry.update)
         for entry in queue
         if isinstance(entry, QueuedUpdate) and entry.lives
     ]
+
+
+class Backlogged(Protocol):
+    """A session."""
+
+    @property
+    def backlogged(self) -> bool:
+        """Its queue is being folded, and is so long that nothing should be added before."""
+
+
+Owing = TypeVar("Owing", bound=Backlogged)
+
+
+class ConflationBudget(Generic[Owing]):
+    """The folding budget and the backlogs of one engine's sessions.
+
+    The queue of a session that does not read is folded in steps. Adding to it appends one
+    reference, so a publisher could stay ahead of it for ever; and where hundreds of clients do not
+    read, one step cannot fold for all of them. So
+
+        on delivery           all sessions together fold up to a budget in one step; the rest stays
+                              in their backlogs
+        before more changes   the writer works off, step by step and in turns with everybody else,
+                              the backlogs of sessions whose queues are over twice their bounds
+
+    What waits beyond these bounds is what was delivered meanwhile: one slice of a publish or delete
+    of each client, and what falls due. Frames are held by reference, once for all sessions.
+    """
+
+    def __init__(self) -> None:
+        self._step = -1
+        self._left = 0
+        self._owing: dict[Owing, None] = {}
+        self._fold: Callable[[Owing], object] = lambda _one: None
+
+    def allowed(self, step: int, message_count: int) -> int:
+        """How many of `message_count` messages may be folded now; `step` differs from step to
+        step."""
+        if step != self._step:
+            self._step, self._left = step, FOLDED_TOGETHER
+        allowed = min(self._left, message_count)
+        self._left -= allowed
+        return allowed
+
+    def worked_off_by(self, fold: Callable[[Owing], object]) -> None:
+        """Work a backlog off with `fold`, which is called until the backlog is gone."""
+        self._fold = fold
+
+    def note(self, one: Owing) -> None:
+        """A session may have a backlog."""
+        if one.backlogged:
+            self._owing[one] = None
+
+    @property
+    def exist(self) -> bool:
+        """A session has a backlog."""
+        while self._owing:
+            if next(iter(self._owing)).backlogged:
+                return True
+            del self._owing[next(iter(self._owing))]
+        return False
+
+    def work_off(self) -> Task[None]:
+        """Fold, one session after the other, until there is no backlog."""
+        while self.exist:
+            one = next(iter(self._owing))
+            # Take turns: the next step folds for another session.
+            del self._owing[one]
+            self._owing[one] = None
+            self._fold(one)
+            yield

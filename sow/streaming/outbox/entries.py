@@ -1,23 +1,148 @@
 """Entries of an outbox, and the channel memberships that they belong to.
 
-An entry is an opaque frame (`Queued`), frames that are made on demand, a channel's delivery, or a
-single update. The last two are *foldable*: they belong to a membership, from the session's joining
-a channel to its leaving it, and updates are folded within that. An entry guards its own state; its
-position and the totals are the queue's (`sow.streaming.outbox.queue`).
+What a channel sends at one time is a `Delivery`: one frame for all its members, and the updates it
+was encoded from, in case they have to be folded. An entry of an outbox is an opaque frame
+(`Queued`), frames that are made on demand, a delivery, or a single update. The last two are
+*foldable*: they belong to a membership, from the session's joining a channel to its leaving it, and
+updates are folded within that. The position of an entry, its pair and the totals are the queue's
+(`sow.streaming.outbox.conflate`).
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from sow.core.definitions import Policy
-from sow.protocol.encodings import Frames
-from sow.streaming.update_encoder import Delivery, FoldPlace, Reencode, UpdateEncoder
+from sow.protocol.encodings import Encoding, Frames
+from sow.streaming.update_encoder import Columns, UpdateEncoder
+from sow.streaming.windows.window_pages import PageStep
+from sow.topic.queue_policy import Key, QueuePolicy
+from sow.topic.records import Records
 from sow.topic.updates import Update
+
+FoldPlace = tuple[Records, QueuePolicy, Key]
+"""The unit of folding: updates that the topic's settings at the time match with each other."""
+Part = tuple[UpdateEncoder, Update | Columns]
+"""Output for one topic: a line, or one for each record."""
+Reencode = Callable[[UpdateEncoder, Update], tuple[UpdateEncoder, Update] | None]
+"""Maps a waiting update and its encoder to those that replace it; None: it is dropped."""
 
 FOLDED_AWAY = Update("", False, None, 0, 0, 0, 0)
 """The update of an entry that was folded into another one."""
+
+
+class Delivery:
+    """What a channel sends at one time: a frame, and the updates it was encoded from.
+
+    Shared by the outboxes of all members. Its topics have one `policy` towards folding; the
+    argument `policy` is that of lines without updates. Each of its forms is made once, on demand.
+    """
+
+    __slots__ = (
+        "_encoding",
+        "_folded",
+        "_frame",
+        "_keyed",
+        "_parts",
+        "_rendered",
+        "message_count",
+        "name",
+        "policy",
+        "steps",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        rendered: list[bytes],
+        parts: list[Part],
+        policy: Policy = "always",
+    ) -> None:
+        self.name = name
+        self.message_count = len(rendered)
+        self.policy: Policy = parts[0][0].queue_policy.policy if parts else policy
+        self.steps: Sequence[PageStep] = ()
+        """Of a live window: from the page before it to the one after it."""
+        self._encoding = encoding
+        self._rendered = rendered
+        self._parts = parts
+        self._frame: bytes | None = None
+        self._folded: Delivery | None = None
+        self._keyed: list[tuple[UpdateEncoder, FoldPlace, Update]] | None = None
+
+    @property
+    def frame(self) -> bytes:
+        """The lines as one frame."""
+        if self._frame is None:
+            self._frame = self._encoding.frame(self._rendered)
+            self._rendered = []
+        return self._frame
+
+    def folded(
+        self, fold: "Callable[[Delivery], list[tuple[UpdateEncoder, Update]]]"
+    ) -> "Delivery":
+        """The delivery with its updates folded by `fold`, for sessions that conflate on queueing;
+        without lines if a record came and went at once."""
+        if self._folded is None:
+            keyed = self.keyed()
+            if len({place for _, place, _ in keyed}) == len(keyed):
+                self._folded = self
+            else:
+                left = fold(self)
+                rendered = [lines.shortest_line(update) for lines, update in left]
+                self._folded = Delivery(self.name, self._encoding, rendered, [*left])
+        return self._folded
+
+    def lead(self, steps: Sequence[PageStep]) -> None:
+        """Set the steps from one page of a live window to another that it performs."""
+        self.steps = steps
+
+    def reencoded(self, replace: Reencode) -> "Delivery":
+        """The delivery with each update replaced by `replace` of it."""
+        before = [(lines, update) for lines, _, update in self.keyed()]
+        others = [replace(*one) for one in before]
+        if others == before:
+            return self
+        parts: list[tuple[UpdateEncoder, Update]] = []
+        rendered: list[bytes] = []
+        for one in others:
+            line = None if one is None else one[0].line(one[1])
+            if one is not None and line is not None:
+                parts.append(one)
+                rendered.append(line)
+        return Delivery(self.name, self._encoding, rendered, [*parts], self.policy)
+
+    @property
+    def is_dated(self) -> bool:
+        """A topic's policy has changed since; lines before and after it may be folded by the new
+        one."""
+        parts = self._parts if self._keyed is None else self._keyed
+        return any(part[0].queue_policy.policy != self.policy for part in parts)
+
+    def keyed(self) -> list[tuple[UpdateEncoder, FoldPlace, Update]]:
+        """Each update with the place that it is folded in; made on demand."""
+        if self._keyed is None:
+            self._keyed = []
+            for lines, run in groupby(self._parts, lambda part: part[0]):
+                updates = [update for _, content in run for update in updates_of(content)]
+                self._keyed += [
+                    (lines, (lines.topic, lines.queue_policy, key), update)
+                    for key, update in zip(lines.keys(updates), updates, strict=True)
+                ]
+            self._parts = []
+        return self._keyed
+
+
+def updates_of(content: Update | Columns) -> Sequence[Update]:
+    """The content of a part as single updates."""
+    if isinstance(content, Update):
+        return (content,)
+    return [
+        Update(identity, False, new, seq, ts_us, seq, ts_us)
+        for identity, new, seq, ts_us in zip(*content, strict=True)
+    ]
 
 
 class Queued:
@@ -42,13 +167,9 @@ class Queued:
         """What back-pressure may do with it."""
         return "off"
 
-    def wait_after(self, other: "Queued") -> None:
-        """Never be older than an entry that stands before it: a clock may be set back."""
-        self.since_us = max(self.since_us, other.since_us)
-
-    def wait_before(self, oldest_us: int) -> None:
-        """Be as old as the entry that it is put in front of."""
-        self.since_us = min(self.since_us, oldest_us)
+    def wait_since(self, since_us: int) -> None:
+        """Set since when it has waited."""
+        self.since_us = since_us
 
     def reframe(self, frame: bytes) -> None:
         """Replace its frame."""
@@ -193,13 +314,9 @@ class QueuedUpdate(Foldable):
         self.lives = False
         self.message_count, self.frame, self.update = 0, b"", FOLDED_AWAY
 
-    def follow(self, older: "QueuedUpdate") -> None:
-        """Become the newer one of a pair."""
-        self.older, older.newer = older, self
-
-    def stand_apart(self, apart: bool) -> None:
-        """Set whether, as the newer one of a pair, it may not take the older one's position."""
-        self.apart = apart
+    def follow(self, older: "QueuedUpdate", apart: bool = False) -> None:
+        """Become the newer one of a pair; `apart`: it may not take the older one's position."""
+        self.older, older.newer, self.apart = older, self, apart
 
     def displace(self, older: "QueuedUpdate") -> None:
         """Take in the older one of its pair, in its own position."""
@@ -314,10 +431,6 @@ class ChannelEntries:
     def last(self, lines: UpdateEncoder, update: Update) -> int:
         """The number of the last entry with an update of this record; 0: there is none."""
         return self.reached.get((lines, update.identity), 0)
-
-    def close_places(self) -> None:
-        """Fold nothing more into what waits already."""
-        self.newest.clear()
 
     def forget(self, entry: QueuedUpdate) -> None:
         """A single update has left."""

@@ -8,8 +8,7 @@ topics with the policy `off`) keeps its position.
 Every entry has the number of the commit group it belongs to and may leave once that group is
 durable, so that nothing a client has seen can be lost in a crash.
 
-Counts of messages and bytes are exact at all times (`sow.streaming.outbox.queue`). There is no I/O
-and no clock here.
+There is no I/O and no clock here.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,19 +17,18 @@ from typing import Any, Literal, NamedTuple
 
 from sow.core.definitions import Policy, SessionSettings
 from sow.protocol.encodings import Frames
-from sow.streaming.conflation_budget import ConflationBudget
-from sow.streaming.outbox.conflate import MESSAGE_BYTES, Folding, folded_alone
+from sow.streaming.outbox.conflate import MESSAGE_BYTES, ConflationBudget, Queue, folded_alone
 from sow.streaming.outbox.entries import (
     ChannelEntries,
     ConflationStats,
+    Delivery,
     Foldable,
     Queued,
     QueuedDelivery,
     QueuedFrames,
     QueuedUpdate,
+    Reencode,
 )
-from sow.streaming.outbox.queue import Queue
-from sow.streaming.update_encoder import Delivery, Reencode
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame, which is written whole before others have a turn."""
@@ -43,8 +41,8 @@ update of a frame, and one where it was folded before. A large one counts as sev
 (`MESSAGE_BYTES`)."""
 CONFLATION_BUDGET_FACTOR = 2
 """A queue that exceeds its bounds by this factor is folded as it is added to, so many messages for
-each new one, within the budget of the step, and before more is added
-(`sow.streaming.conflation_budget`): else a busy publisher could stay ahead of it for ever."""
+each new one, within the budget of the step, and before more is added (`ConflationBudget`): else a
+busy publisher could stay ahead of it for ever."""
 
 EAGER: tuple[Policy, ...] = ("always",)
 ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")
@@ -83,8 +81,7 @@ class Outbox:
         conflation_budget: ConflationBudget[Any] | None = None,
     ) -> None:
         self._settings = settings
-        self.queue = Queue()
-        self._folding = Folding(self.queue, released)
+        self.queue = Queue(released)
         self._released = released
         self._conflation_budget: ConflationBudget[Any] = (
             ConflationBudget() if conflation_budget is None else conflation_budget
@@ -188,23 +185,35 @@ class Outbox:
             membership = self._memberships[delivery.name] = ChannelEntries(delivery.name)
         if delivery.policy == "always":
             if conflates:
-                folded = delivery.folded(folded_alone)
-                self._save(membership, delivery.message_count - folded.message_count, since_us)
-                delivery = folded
-                if not delivery.message_count:
-                    # A record came and went at once: an empty frame would end an event stream.
+                before = self.queue.line_count + delivery.message_count
+                delivery = delivery.folded(folded_alone)
+                folds = self._folds_at_once(membership, delivery, group)
+                if folds:
+                    self.queue.spread(membership, delivery, group, since_us)
+                    self.queue.compact()
+                more = 0 if folds else delivery.message_count
+                self._save(membership, before - self.queue.line_count - more, since_us)
+                # A record may have come and gone at once: an empty frame would end an event stream.
+                if not more:
                     return
-                if self and membership.eager:
-                    self._begin(EAGER)
-                if self and not self.queue.unfolded:
-                    if self._conflation_budget.allowed(group, delivery.message_count):
-                        self._push_folded(membership, delivery, group, since_us)
-                        return
-                    self._begin(EAGER)
             membership.add(delivery)
         self.queue.append(QueuedDelivery(membership, delivery, group, since_us))
         if self.queue.unfolded:
             self._fold_allowed(delivery, group)
+
+    def _folds_at_once(self, membership: ChannelEntries, delivery: Delivery, group: int) -> bool:
+        """Whether the updates of a delivery are folded into what waits now. Not while a passage
+        has not reached its end, and not over the budget of the step: that begins one."""
+        if not self or not delivery.message_count:
+            return False
+        if membership.eager:
+            self._begin(EAGER)
+        if self.queue.unfolded:
+            return False
+        if self._conflation_budget.allowed(group, delivery.message_count):
+            return True
+        self._begin(EAGER)
+        return False
 
     def _fold_allowed(self, delivery: Delivery, group: int) -> None:
         """Continue a passage that must not fall behind what is added, within the budget of the
@@ -218,14 +227,6 @@ class Outbox:
         allowed = self._conflation_budget.allowed(group, wanted)
         if allowed:
             self.fold_some(allowed)
-
-    def _push_folded(
-        self, membership: ChannelEntries, delivery: Delivery, group: int, since_us: int
-    ) -> None:
-        before = self.queue.line_count + delivery.message_count
-        self._folding.spread(membership, delivery, group, since_us)
-        self.queue.compact()
-        self._save(membership, before - self.queue.line_count, since_us)
 
     def _save(self, membership: ChannelEntries, count: int, came_us: int) -> None:
         self.folded += count
@@ -279,7 +280,7 @@ class Outbox:
         """The next entry to leave."""
         queue = self.queue
         while not queue.entries and queue.unfolded:
-            self._folding.pass_unfolded(self._passage)
+            queue.pass_first(self._passage)
         return queue.entries[0] if queue.entries else None
 
     def _gather(self, released: int) -> Pulled | None:
@@ -292,7 +293,7 @@ class Outbox:
             if not isinstance(entry, QueuedUpdate) or entry.group > released:
                 break
             before = queue.line_count
-            self._folding.complete(entry, released)
+            queue.complete(entry, released)
             self._save(entry.membership, before - queue.line_count, entry.since_us)
             queue.pop()
             if entry.lives:
@@ -350,7 +351,7 @@ class Outbox:
     def fold_some(self, messages_max: int | None = None) -> bool:
         """Continue to fold the queue; whether there is more of it."""
         before = self.queue.line_count
-        more = self._folding.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
+        more = self.queue.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
         self.queue.compact()
         self.folded += before - self.queue.line_count
         if self._folds is EAGER:

@@ -12,22 +12,32 @@ closed because of its windows; only a turn that is longer than the whole queue i
 waits.
 
 `conflation=` is the same for all members: what is conflated is the window's content.
+
+A window's feed reads a range of an ordered set (`sow.streaming.windows.ordered_sets`), which
+processes the topic's changes for it and notifies it when something may have changed there. The
+channel finds out what has changed when it is time to send.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from sow.core.definitions import Policy
 from sow.core.delta import Document, difference
+from sow.expressions import Filter, OrderTerm, parse_order_by
 from sow.protocol import replies
 from sow.protocol.encodings import Encoding
+from sow.security.row_level_security import RowPolicy
+from sow.store.columns import Slots
 from sow.streaming.channel import Channel, raised
-from sow.streaming.outbox.entries import QueuedDelivery
+from sow.streaming.feeds import Feed
+from sow.streaming.outbox.entries import Delivery, QueuedDelivery
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import Delivery, FeedKey, UpdateEncoder
+from sow.streaming.update_encoder import FeedKey, UpdateEncoder, WindowKey
+from sow.streaming.windows.ordered_sets import OrderedSet
 from sow.streaming.windows.window_pages import (
     EMPTY_PAGE,
+    PageAnswer,
     PageRow,
     PageStep,
     Parted,
@@ -36,12 +46,9 @@ from sow.streaming.windows.window_pages import (
     page_before,
 )
 from sow.topic.batch import Batch
-from sow.topic.rendering import LineColumns, Shape
+from sow.topic.records import Records
+from sow.topic.rendering import Shape
 from sow.topic.updates import Update
-
-WORDED_AT_ONCE = 500
-WORDED_BYTES_AT_ONCE = 256 * 1024
-"""Rows of an answer that are encoded in one go, as everywhere; fewer where they are long."""
 
 
 class Room(NamedTuple):
@@ -52,100 +59,6 @@ class Room(NamedTuple):
 
 
 NOTHING_LACKED = Room(0, 0)
-
-
-class WindowView(Protocol):
-    """What a window's channel shows (`sow.streaming.windows.window_feeds`)."""
-
-    lines: UpdateEncoder
-
-    @property
-    def can_be_read(self) -> bool:
-        """What it shows is there, or can be queried at once."""
-        ...
-
-    @property
-    def seq(self) -> int:
-        """The number of the newest change that it includes."""
-        ...
-
-    def page(self) -> WindowPage:
-        """The current page; only while it can be read."""
-        ...
-
-    def due_us(self) -> int | None:
-        """When it continues the work before it can be read, if it has any."""
-        ...
-
-    def go_on(self, now_us: int) -> "Sequence[WindowChannel]":
-        """Take a step of that work; returns all channels that the last step concerns."""
-        ...
-
-
-class PageAnswer:
-    """What a member is sent when it begins to follow a page: the records that leave, `left`, and
-    the rows of an answer, `come`, each with its position; encoded as they are written, some at a
-    time, since a page may have very long records. `last` encodes the last states of removed
-    records."""
-
-    def __init__(
-        self,
-        lines: UpdateEncoder,
-        last: UpdateEncoder,
-        positions: bool,
-        left: Sequence[tuple[Update, int]],
-        come: Sequence[tuple[str, PageRow, int]],
-    ) -> None:
-        self._lines = lines
-        self._last = last
-        self._positions = positions
-        self._left = left
-        self._come = come
-        self.rows = len(left) + len(come)
-        self.bytes = sum(len(update.last) for update, _ in left)
-        self.bytes += sum(len(row.body) for _, row, _ in come)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether all of it can be written in one go."""
-        return self.rows <= WORDED_AT_ONCE and self.bytes <= WORDED_BYTES_AT_ONCE
-
-    def leavings(self) -> Iterator[list[bytes]]:
-        """Lines of the records that leave."""
-        for start, stop in _pieces([len(update.last) for update, _ in self._left]):
-            rendered = [
-                self._words(update).placed_line(update, [at] if self._positions else (), moved=True)
-                for update, at in self._left[start:stop]
-            ]
-            yield [line for line in rendered if line is not None]
-
-    def _words(self, update: Update) -> UpdateEncoder:
-        return self._lines if update.reason == "match" else self._last
-
-    def answer(self) -> Iterator[list[bytes]]:
-        """Lines of the rows."""
-        for start, stop in _pieces([len(row.body) for _, row, _ in self._come]):
-            come = self._come[start:stop]
-            columns = LineColumns(
-                [self._lines.topic.sow_key_of(identity) for identity, _, _ in come],
-                [row.body for _, row, _ in come],
-                [row.seq for _, row, _ in come],
-                [row.ts_us for _, row, _ in come],
-                [at for _, _, at in come] if self._positions else (),
-            )
-            yield self._lines.answer(columns)
-
-
-def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of rows of these sizes that are written in one go, of one row at least."""
-    start = size_bytes = 0
-    for at, size in enumerate(sizes_bytes):
-        size_bytes += size
-        if at > start and (at - start == WORDED_AT_ONCE or size_bytes > WORDED_BYTES_AT_ONCE):
-            yield start, at
-            start, size_bytes = at, size
-    if start < len(sizes_bytes):
-        yield start, len(sizes_bytes)
 
 
 def _nothing() -> None:
@@ -164,7 +77,7 @@ class WindowChannel(Channel):
     ) -> None:
         super().__init__(name, encoding, on_failure)
         self._key = key
-        self._view: Callable[[], WindowView | None] = _nothing
+        self._view: Callable[[], WindowFeed | None] = _nothing
         """Weakly: the view refers to the channel, and the cycle would outlive all members."""
         self.lines: UpdateEncoder
         """Encodes its lines."""
@@ -178,12 +91,12 @@ class WindowChannel(Channel):
         """When the page may first have come to differ from what was sent."""
         self._is_due = False
 
-    def show(self, view: WindowView) -> None:
+    def show(self, view: "WindowFeed") -> None:
         """Set what it reports."""
         self._view, self.lines = weakref.ref(view), view.lines
 
     @property
-    def view(self) -> WindowView:
+    def view(self) -> "WindowFeed":
         """What it reports."""
         view = self._view()
         assert view is not None, "the view is gone"
@@ -204,7 +117,7 @@ class WindowChannel(Channel):
     # Time.
 
     def due_us(self) -> int | None:
-        """When `release` next has something to do; without an interval it waits for the end of the
+        """When `advance` next has something to do; without an interval it waits for the end of the
         turn, unless something has to be done first."""
         if self.is_over or self._since_us is None or not self.members:
             return None
@@ -215,15 +128,16 @@ class WindowChannel(Channel):
             return None
         return max(self._since_us + self._key.interval_us, ready_us or 0)
 
-    def release(self, now_us: int) -> None:
-        """Do what is due: `flush` then sends, if the page can be read."""
-        self.go_on(now_us)
-
-    def go_on(self, now_us: int) -> Sequence["WindowChannel"]:
-        """The same; returns other channels that can send now."""
-        others: Sequence[WindowChannel] = ()
+    def advance(self, now_us: int) -> Sequence[Channel]:
+        """Do what is due: `flush` then sends, if the page can be read. Returns other channels that
+        can send now."""
+        others: Sequence[Channel] = ()
         if self.members and not self.view.can_be_read:
-            others = self.view.go_on(now_us)
+            try:
+                others = self.view.go_on(now_us)
+            except Exception as error:
+                self.fail(error)
+                return ()
         interval_us, since_us = self._key.interval_us, self._since_us
         if interval_us is not None and since_us is not None:
             self._is_due = since_us + interval_us <= now_us
@@ -266,9 +180,9 @@ class WindowChannel(Channel):
         policy = self.lines.topic.folding.policy
         return policy not in ("off", "unsubscribe") and session.conflates
 
-    def join_at(self, session: Session, seq: int) -> None:
+    def join(self, session: Session) -> None:
         """Add a member, which holds nothing yet."""
-        super().join_at(session, seq)
+        super().join(session)
         self._held[session] = EMPTY_PAGE
 
     def leave(self, session: Session) -> None:
@@ -295,7 +209,7 @@ class WindowChannel(Channel):
         now: WindowPage,
         from_scratch: bool,
         last: Shape | None = None,
-    ) -> "PageAnswer":
+    ) -> PageAnswer:
         """Move a member from a page to the current one; returns what it is to be sent.
         `from_scratch`: it has seen its records in another shape so far; of the last state of a
         removed record it may be sent what both this and the shape `last` show."""
@@ -417,7 +331,6 @@ class WindowChannel(Channel):
 
     def check(self) -> None:
         """Assert what sending relies on."""
-        super().check()
         assert self._held.keys() == self.members.keys(), "pages of other sessions than the members"
         assert self._lagging.keys() <= self.members.keys(), "a former member lags"
         view = self._view()
@@ -426,3 +339,109 @@ class WindowChannel(Channel):
         now = view.page()
         for session, page in self._held.items():
             assert session in self._lagging or page.rows == now.rows, "a change that was not sent"
+
+
+SetKey = tuple[str | None, tuple[OrderTerm, ...], RowPolicy | None]
+"""What makes two windows ranges of one ordered set: filter, order and what may be seen."""
+
+
+class WindowFeed(Feed):
+    """The feed of a window's channel, over the set that the topic's router gives it."""
+
+    channel: WindowChannel
+
+    def __init__(
+        self, channel: WindowChannel, topic: Records, key: FeedKey, condition: Filter | None
+    ) -> None:
+        super().__init__(channel, topic, key, condition)
+        assert key.window is not None
+        self.window: WindowKey = key.window
+        self._ordered: OrderedSet[WindowFeed] | None = None
+        channel.show(self)
+
+    def look_at(self, ordered: OrderedSet["WindowFeed"] | None) -> None:
+        """Show a range of this set from now on, or of none."""
+        if self._ordered is not None:
+            self._ordered.remove(self)
+        self._ordered = ordered
+        if ordered is not None:
+            ordered.add(self)
+
+    def begin_with(self, slots: Slots, requested: int, seq: int) -> None:
+        """A query for so many records has just found these to be the first, as of the change `seq`:
+        the set continues from them, unless it knows as much."""
+        self.ordered.begin_with(slots, requested, seq)
+
+    def succeed(self, known: OrderedSet["WindowFeed"], seq: int) -> None:
+        """This set knows what it shows, as of the change `seq`, even if its last window has just
+        been closed."""
+        self.ordered.succeed(known, seq)
+
+    @property
+    def set_key(self) -> SetKey:
+        """What identifies the set that it is a range of."""
+        return set_key_of(self.key.filter, self.window, self.key.guard)
+
+    @property
+    def ordered(self) -> OrderedSet["WindowFeed"]:
+        """The set that it is a range of; only while it follows its topic."""
+        assert self._ordered is not None
+        return self._ordered
+
+    @property
+    def first(self) -> int:
+        """The first position that it shows."""
+        return self.window.skip_n
+
+    @property
+    def end(self) -> int:
+        """How many records, from the first, determine what it shows."""
+        return self.window.end
+
+    @property
+    def length(self) -> int:
+        """How many it shows at most."""
+        return self.window.top_n
+
+    @property
+    def can_be_read(self) -> bool:
+        """What it shows is there, or can be queried at once."""
+        return self._ordered is not None and self._ordered.can_be_read
+
+    def page(self) -> WindowPage:
+        """The current page; only while it can be read."""
+        window = self.window
+        return WindowPage(self.ordered.rows(window.skip_n, window.end))
+
+    @property
+    def seq(self) -> int:
+        """The number of the newest change that it includes."""
+        return self.ordered.seq
+
+    def due_us(self) -> int | None:
+        """When the set continues the work before it can be read, if it has any."""
+        return None if self._ordered is None else self._ordered.due_us()
+
+    def go_on(self, now_us: int) -> Sequence[WindowChannel]:
+        """Take a step of that work; returns all readers of the set, with the last one."""
+        is_full = self.ordered.go_on(now_us)
+        return [one.channel for one in self.ordered.readers] if is_full else ()
+
+    def notice(self, now_us: int) -> None:
+        """Something that it shows may have changed."""
+        self.channel.notice(now_us)
+
+    def part_with(self, batch: Batch) -> None:
+        """Records have left the topic."""
+        self.channel.part_with(batch)
+
+
+def set_key_of(own: str | None, window: WindowKey, guard: RowPolicy | None) -> SetKey:
+    """The set of a window over what passes its own filter, and may be seen."""
+    terms = terms_of(window)
+    return own, terms if guard is None else guard.order(terms), guard
+
+
+def terms_of(window: WindowKey) -> tuple[OrderTerm, ...]:
+    """The order of a window; () is that of first publication."""
+    return parse_order_by(window.order_by) if window.order_by else ()

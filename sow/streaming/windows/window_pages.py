@@ -14,8 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
+from sow.topic.rendering import LineColumns
+from sow.topic.updates import Update
 
 
 class PageRow(NamedTuple):
@@ -157,3 +160,74 @@ def _put(order: list[str], identity: str, last: str | None) -> int:
     at = 0 if last is None else order.index(last) + 1
     order.insert(at, identity)
     return at
+
+
+WORDED_AT_ONCE = 500
+WORDED_BYTES_AT_ONCE = 256 * 1024
+"""Rows of an answer that are encoded in one go, as everywhere; fewer where they are long."""
+
+
+class PageAnswer:
+    """What a member is sent when it begins to follow a page: the records that leave, `left`, and
+    the rows of an answer, `come`, each with its position; encoded as they are written, some at a
+    time, since a page may have very long records. `last` encodes the last states of removed
+    records."""
+
+    def __init__(
+        self,
+        lines: UpdateEncoder,
+        last: UpdateEncoder,
+        positions: bool,
+        left: Sequence[tuple[Update, int]],
+        come: Sequence[tuple[str, PageRow, int]],
+    ) -> None:
+        self._lines = lines
+        self._last = last
+        self._positions = positions
+        self._left = left
+        self._come = come
+        self.rows = len(left) + len(come)
+        self.bytes = sum(len(update.last) for update, _ in left)
+        self.bytes += sum(len(row.body) for _, row, _ in come)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether all of it can be written in one go."""
+        return self.rows <= WORDED_AT_ONCE and self.bytes <= WORDED_BYTES_AT_ONCE
+
+    def leavings(self) -> Iterator[list[bytes]]:
+        """Lines of the records that leave."""
+        for start, stop in _pieces([len(update.last) for update, _ in self._left]):
+            rendered = [
+                self._words(update).placed_line(update, [at] if self._positions else (), moved=True)
+                for update, at in self._left[start:stop]
+            ]
+            yield [line for line in rendered if line is not None]
+
+    def _words(self, update: Update) -> UpdateEncoder:
+        return self._lines if update.reason == "match" else self._last
+
+    def answer(self) -> Iterator[list[bytes]]:
+        """Lines of the rows."""
+        for start, stop in _pieces([len(row.body) for _, row, _ in self._come]):
+            come = self._come[start:stop]
+            columns = LineColumns(
+                [self._lines.topic.sow_key_of(identity) for identity, _, _ in come],
+                [row.body for _, row, _ in come],
+                [row.seq for _, row, _ in come],
+                [row.ts_us for _, row, _ in come],
+                [at for _, _, at in come] if self._positions else (),
+            )
+            yield self._lines.answer(columns)
+
+
+def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of rows of these sizes that are written in one go, of one row at least."""
+    start = size_bytes = 0
+    for at, size in enumerate(sizes_bytes):
+        size_bytes += size
+        if at > start and (at - start == WORDED_AT_ONCE or size_bytes > WORDED_BYTES_AT_ONCE):
+            yield start, at
+            start, size_bytes = at, size
+    if start < len(sizes_bytes):
+        yield start, len(sizes_bytes)

@@ -254,7 +254,7 @@ def with_full_outbox():
     client.below.transport.write(b"xx")
     settings = client.session.settings
     client.session.outbox.push(b"x" * (settings.queue_bytes_max + 1), 1, 0, 0)
-    client.world.engine.touch(client.session)
+    client.world.engine.output.touch(client.session)
     client.world.driver.wake()
     client.incoming.add(publishes(0, 1))
     return client

@@ -16,7 +16,7 @@ from sow.sessions.subscriptions.pending_updates import (
     UnsentUpdates,
     oldest_of,
 )
-from sow.streaming.channel import Channel
+from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel, Newcomer
 from sow.topic.rendering import Shape
 from sow.topic.updates import Update
@@ -54,7 +54,7 @@ def test_columns_have_what_waits_and_nothing_else():
 
 def test_where_nothing_waits_nothing_is_known():
     known = PendingKnown()
-    channel = Channel("sub", LINES)
+    channel = DirectChannel("sub", LINES)
     assert known.is_behind(channel)
     assert [*known.catch_up(channel, session())] == []
     assert not known.is_behind(channel)
@@ -84,7 +84,7 @@ class Windows(Subscription):
             document = {"id": one, "v": self.seq, "k": self.chance.randrange(9)}
             self.tell(put(self.topic, document, seq=self.seq, ts_us=self.now_us))
         else:
-            self.channel.release(self.now_us)
+            self.channel.advance(self.now_us)
             self.channel.flush(0, self.now_us)
 
     def tell(self, batch):

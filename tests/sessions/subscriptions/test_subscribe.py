@@ -3,7 +3,7 @@
 import pytest
 
 from sow.core.definitions import Topic
-from tests.laws.harness import World
+from tests.laws.harness import World, short
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
 FLAT = Topic("t", "json", keys=("/id",))
@@ -110,3 +110,66 @@ def test_a_session_may_follow_so_many_patterns(world, monkeypatch):
     client.say(c="unsubscribe", s=next(iter(client.subscriptions)))
     assert client.say(c="subscribe", t="^/desk/", cid="3")[0]["status"] == "success"
     world.check()
+
+
+@pytest.fixture
+def logged():
+    logged = World()
+    logged.publish("orders", *({"id": number} for number in range(3)))
+    return logged
+
+
+def test_what_is_in_the_log_is_sent_first_and_then_what_is_live(logged):
+    client = logged.client()
+    said = client.say(c="subscribe", t="orders", bm="1", cid="1", a="completed")
+    assert short(said) == [("p", {"id": 1}), ("p", {"id": 2})]
+    assert said[-1]["a"] == "completed"
+    logged.publish("orders", {"id": 3})
+    assert client.data() == [("p", {"id": 3})]
+    logged.check()
+
+
+def test_until_it_is_live_no_router_knows_it(logged):
+    client = logged.client()
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
+    (one,) = client.subscriptions.values()
+    assert one.replay is not None
+    assert list(logged.engine.topics["orders"].router.feeds()) == []
+    logged.check()
+    client.lines()
+    assert one.replay is None
+    assert list(logged.engine.topics["orders"].router.feeds()) == [one.feeds["orders"]]
+
+
+def test_a_range_ends_by_itself(logged):
+    client = logged.client()
+    said = client.say(c="subscribe", t="orders", bm="[1:2]", cid="1", a="completed")
+    assert short(said) == [("p", {"id": 0}), ("p", {"id": 1})]
+    assert client.subscriptions == {}
+    logged.check()
+
+
+def test_one_that_ends_before_it_is_live_reads_no_further(logged):
+    client = logged.client()
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
+    client.execute(b'{"c":"unsubscribe","s":"all"}')
+    assert client.data() == []
+    assert client.subscriptions == {}
+    logged.check()
+
+
+def test_topics_of_a_pattern_are_met_by_the_log_first_and_live_afterwards():
+    logged = World(Topic("desks", "json", keys=("/id",), pattern="^/desk/"))
+    logged.publish("/desk/0", {"id": 0})
+    logged.publish("/desk/1", {"id": 1})
+    client = logged.client()
+    client.execute(b'{"c":"subscribe","t":"^/desk/","bm":"1"}')
+    (one,) = client.subscriptions.values()
+    assert one.feeds == {}
+    logged.publish("/desk/2", {"id": 2})
+    assert client.data() == [("p", {"id": 1}), ("p", {"id": 2})]
+    assert list(one.feeds) == ["/desk/1", "/desk/2"]
+    for number in range(4):
+        logged.publish(f"/desk/{number}", {"id": 10 + number})
+    assert client.data() == [("p", {"id": 10 + number}) for number in range(4)]
+    logged.check()

@@ -5,7 +5,7 @@ import pytest
 from sow.expressions import compile_filter
 from sow.protocol.encodings import LINES
 from sow.sessions.subscriptions.subscription import Register, Subscription
-from sow.streaming.channel import Channel
+from sow.streaming.channel import DirectChannel
 from sow.streaming.update_encoder import FeedKey
 from tests.laws.harness import World
 
@@ -17,11 +17,11 @@ def session():
 
 def subscribed(register, session, text=None, **key):
     """A subscription that has joined its strand."""
-    channel = Channel(register.new_name("f"), LINES)
+    channel = DirectChannel(register.new_name("f"), LINES)
     condition = None if text is None else compile_filter(text)
     one = Subscription("t", channel, {}, session, FeedKey(**key), condition, complete=True)
     register.add(one)
-    channel.join_at(session, 0)
+    channel.join(session)
     register.check()
     return one
 
@@ -42,15 +42,18 @@ def test_filters_are_counted_and_those_at_the_clients_pace_are_known(session):
     register = Register()
     filtered = subscribed(register, session, "/a LIKE 'b'")
     paced = subscribed(register, session, auto=True)
-    assert register.filter_chars(session) == len("/a LIKE 'b'")
-    assert register.search_cost(session) == 1
-    assert [*register.at_own_pace(session)] == [paced]
+    assert register.followed(session).filter_chars == len("/a LIKE 'b'")
+    assert register.followed(session).search_cost == 1
+    assert [*register.followed(session).at_own_pace] == [paced]
     register.remove(filtered)
     register.check()
-    assert (register.filter_chars(session), register.search_cost(session)) == (0, 0)
+    assert (register.followed(session).filter_chars, register.followed(session).search_cost) == (
+        0,
+        0,
+    )
     register.remove(paced)
-    assert [*register.at_own_pace(session)] == []
-    assert register.search_cost(session) == 0
+    assert [*register.followed(session).at_own_pace] == []
+    assert register.followed(session).search_cost == 0
 
 
 def test_check_finds_a_member_that_is_not_sent(session):

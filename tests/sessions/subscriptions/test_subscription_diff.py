@@ -11,17 +11,13 @@ from sow.sessions.subscriptions.pending_updates import SLOTLESS, PendingUpdates
 from sow.sessions.subscriptions.subscription_diff import (
     NOTHING_HELD,
     ClientState,
+    ClientTarget,
     DiffMessages,
-    NewMatchSet,
-    all_lost,
-    difference,
-    unstored_difference,
+    client_diff,
 )
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from sow.topic.updates import Update
 from tests.laws.harness import World
-
-WHOLE = slice(None)
 
 
 def slots(*some):
@@ -48,16 +44,16 @@ def columns(*updates, topic=None):
 
 def test_what_is_lost_new_or_known():
     held = ClientState(slots(0, 1, 2), frozenset(), columns(), True)
-    requested = NewMatchSet(slots(1, 2, 3), slots(3, 2, 1), WHOLE)
-    found = difference(records(), held, requested, same_shape=True, by_deltas=False)
+    requested = ClientTarget(slots(1, 2, 3), slots(3, 2, 1))
+    found = client_diff(records(), held, requested)
     assert found.lost.tolist() == [0]
     assert (found.rows.tolist(), found.matches, found.late.tolist()) == ([3], 1, [])
     assert found.known.tolist() == [1, 2, 3]
     # Seen by another select list, what is held is told again, whole: by the answer, or as updates.
-    found = difference(records(), held, requested, same_shape=False, by_deltas=True)
+    again = requested._replace(same_shape=False, by_deltas=True)
+    found = client_diff(records(), held, again)
     assert (found.rows.tolist(), found.late.tolist()) == ([3, 2, 1], [])
-    without = requested._replace(rows=None)
-    found = difference(records(), held, without, same_shape=False, by_deltas=True)
+    found = client_diff(records(), held, again._replace(rows=None))
     assert (found.rows.tolist(), found.late.tolist(), found.known.tolist()) == ([], [1, 2], [1, 2])
 
 
@@ -71,23 +67,32 @@ def test_what_waits_says_what_the_session_was_sent():
         waiting("came and went", told=False, new=None),
     ]
     held = ClientState(slots(0, 1, 2), frozenset(), columns(*updates), True)
-    found = difference(
-        topic, held, NewMatchSet(slots(1, 2), None, WHOLE), same_shape=True, by_deltas=False
-    )
+    found = client_diff(topic, held, ClientTarget(slots(1, 2)))
     assert (found.lost.tolist(), [one.identity for one in found.parted]) == ([], ["gone"])
     assert (found.late.tolist(), found.late_stamps[0].tolist()) == ([1], [2])
     assert found.line_count(oof=True) == 2
     assert found.line_count(oof=False) == 1
     assert found.places(topic) == [1, 2]
-    left = all_lost(topic, held)
+    left = client_diff(topic, held, ClientTarget())
     assert (left.lost.tolist(), left.line_count(oof=True)) == ([1, 2], 3)
+
+
+def test_what_may_not_be_seen_is_sent_as_it_was_last_sent():
+    topic = records()
+    updates = columns(waiting(topic.table.identities[0]), topic=topic)
+    held = ClientState(slots(0, 1, 2), frozenset(), updates, True)
+    found = client_diff(topic, held, ClientTarget(visible=slots(2)))
+    assert (found.lost.tolist(), found.taken.tolist()) == ([2], [1])
+    assert [(one.identity, one.reason) for one in found.parted] == [
+        (topic.table.identities[0], "entitlement")
+    ]
 
 
 def test_a_page_of_an_answer_leaves_the_rest_to_be_sent_late():
     updates = [waiting(name) for name in records().table.identities[:2]]
     held = ClientState(slots(0, 1), frozenset(), columns(*updates), True)
-    requested = NewMatchSet(slots(0, 1, 2), slots(0, 1, 2), slice(0, 1))
-    found = difference(records(), held, requested, same_shape=True, by_deltas=False)
+    requested = ClientTarget(slots(0, 1, 2), slots(0, 1, 2), slice(0, 1))
+    found = client_diff(records(), held, requested)
     assert (found.rows.tolist(), found.matches, found.late.tolist()) == ([0], 3, [1])
 
 
@@ -95,10 +100,10 @@ def test_of_what_is_not_stored_only_what_waits_is_known():
     topic = records(retain=False)
     updates = columns(waiting("b"), waiting("c", new=None))
     held = ClientState(slots(), frozenset({"a"}), updates, False)
-    found = unstored_difference(topic, held, None)
+    found = client_diff(topic, held, ClientTarget(follows=True))
     assert [one.identity for one in found.late_updates] == ["b"]
     assert found.places(topic) == {"a", "b"}
-    assert all_lost(topic, held).line_count(oof=True) == 0
+    assert client_diff(topic, held, ClientTarget()).line_count(oof=True) == 0
 
 
 def test_many_lines_are_worded_a_chunk_at_a_time(monkeypatch):
@@ -108,10 +113,10 @@ def test_many_lines_are_worded_a_chunk_at_a_time(monkeypatch):
     words = UpdateEncoder(topic, "f1", LINES, FeedKey(oof=True))
     told = DiffMessages(LINES, oldest=4)
     told.take_update(words, waiting("before", new=None))
-    requested = NewMatchSet(slots(4, 3), None, WHOLE)
+    requested = ClientTarget(slots(4, 3), by_deltas=True)
     held = ClientState(slots(0, 1, 2, 3), frozenset(), columns(), True)
-    told.take(words, difference(topic, held, requested, same_shape=False, by_deltas=True))
-    told.take(words, difference(topic, NOTHING_HELD, requested, same_shape=True, by_deltas=True))
+    told.take(words, client_diff(topic, held, requested._replace(same_shape=False)))
+    told.take(words, client_diff(topic, NOTHING_HELD, requested))
     assert (told.weight, told.is_short) == (5, False)
     run_to_completion(told.settle())
     chunks = [[json.loads(line) for line in some] for some in told.lines()]

@@ -11,9 +11,9 @@ DELIVERY = (
     ),
     Mutation(
         "bytes of a rewritten update are counted wrongly",
-        "sow/streaming/outbox/queue.py",
-        "        self.bytes -= len(entry.frame)\n        entry.rewrite",
-        "        entry.rewrite",
+        "sow/streaming/outbox/conflate.py",
+        "        self.bytes += len(entry.frame) - size\n",
+        "",
     ),
     Mutation(
         "a replaced update goes to the end",
@@ -59,9 +59,9 @@ DELIVERY = (
     ),
     Mutation(
         "what comes while a queue is folded overtakes what is not folded yet",
-        "sow/streaming/outbox/queue.py",
-        "self._append(self.unfolded or self.entries, entry)",
-        "self._append(self.entries, entry)",
+        "sow/streaming/outbox/conflate.py",
+        "self.entries if folded else self.unfolded or self.entries",
+        "self.entries",
     ),
     Mutation(
         "who hears of leavings has one record's update stand for another's",
@@ -152,7 +152,7 @@ DELIVERY = (
     ),
     Mutation(
         "a topic does not meet who follows its pattern",
-        "sow/streaming/pattern_subscriptions.py",
+        "sow/streaming/router.py",
         "            follower.meet(place)\n",
         "            pass\n",
     ),
@@ -164,25 +164,25 @@ DELIVERY = (
     ),
     Mutation(
         "a range is left out where it touches a value",
-        "sow/streaming/intervals.py",
+        "sow/streaming/term_buckets.py",
         "between = bisect_right(self._bounds, high), bisect_left(self._bounds, low)",
         "between = bisect_left(self._bounds, high), bisect_left(self._bounds, low)",
     ),
     Mutation(
         "what was found in ranges is remembered too long",
-        "sow/streaming/intervals.py",
+        "sow/streaming/term_buckets.py",
         "        self._known = {}\n        self._empty(",
         "        self._empty(",
     ),
     Mutation(
         "nobody is found by what a record was before",
-        "sow/streaming/feed_index.py",
+        "sow/streaming/router.py",
         "if old := self._terms.paths(old=True):",
         "if old := ():",
     ),
     Mutation(
         "who keeps account where nothing is stored is not requested",
-        "sow/streaming/feed_index.py",
+        "sow/streaming/router.py",
         "if feed.condition is None or (feed.known is not None and not feed.topic.retains):",
         "if feed.condition is None:",
     ),
@@ -194,7 +194,7 @@ DELIVERY = (
     ),
     Mutation(
         "a pair of which one has left counts as one message",
-        "sow/streaming/outbox/queue.py",
+        "sow/streaming/outbox/conflate.py",
         "        self.message_count += parted\n",
         "",
     ),

@@ -11,7 +11,7 @@ WINDOWS = (
     ),
     Mutation(
         "a record that moves down an order concerns none of those that it passes",
-        "sow/streaming/windows/window_heads.py",
+        "sow/streaming/windows/ordered_sets.py",
         "return (stood, at) if stood < at else (at, stood)",
         "return (stood, stood) if stood < at else (at, stood)",
     ),
@@ -41,7 +41,7 @@ WINDOWS = (
     ),
     Mutation(
         "a head that was cut goes on as if it had everything",
-        "sow/streaming/windows/window_heads.py",
+        "sow/streaming/windows/ordered_sets.py",
         "            self.bound = self.order[-1] if self.order else None",
         "            self.complete = True",
     ),

@@ -1,5 +1,6 @@
 """What waits becomes less: updates of one record become one, and none overtakes another."""
 
+import gc
 import json
 from dataclasses import replace
 
@@ -7,26 +8,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.core.definitions import Merge
+from sow.core.definitions import Merge, SessionSettings, Topic
 from sow.protocol.encodings import LINES
-from sow.streaming.outbox.conflate import MESSAGE_BYTES, Folding, folded_alone
-from sow.streaming.outbox.entries import ChannelEntries, QueuedDelivery
-from sow.streaming.outbox.queue import Queue
-from sow.streaming.update_encoder import Delivery
+from sow.protocol.publish_batching import read_frames
+from sow.streaming.outbox import conflate
+from sow.streaming.outbox.conflate import (
+    FOLDED_TOGETHER,
+    MESSAGE_BYTES,
+    ConflationBudget,
+    Queue,
+    folded_alone,
+)
+from sow.streaming.outbox.entries import (
+    ChannelEntries,
+    Delivery,
+    Queued,
+    QueuedDelivery,
+    QueuedUpdate,
+)
 from sow.topic.queue_policy import queue_policy
 from sow.topic.updates import Update
+from tests.laws.harness import SECOND, World
 from tests.streaming.making import wording
 from tests.topic.making import ORDERS, body
 
 
 class Waiting:
-    """A queue with its folding; what is said of a record is the number of its update."""
+    """A queue that folds; what is said of a record is the number of its update."""
 
     def __init__(self, definition=ORDERS, released=0):
         self.lines = wording(definition)
-        self.queue = Queue()
         self.released = released
-        self.folding = Folding(self.queue, lambda: self.released)
+        self.queue = Queue(lambda: self.released)
         self.membership = ChannelEntries("sub")
         self.seq = 0
 
@@ -45,7 +58,7 @@ class Waiting:
     def spread(self, *identities, group=0, **how):
         for identity in identities:
             delivery = self.delivery(self.update(identity, **how))
-            self.folding.spread(self.membership, delivery, group, 0)
+            self.queue.spread(self.membership, delivery, group, 0)
             self.queue.check()
 
     def wait(self, *identities):
@@ -59,7 +72,7 @@ class Waiting:
     def fold(self, passage=1, at_once=1_000_000, policies=("conflate",)):
         """Go through the whole queue, `at_once` messages in a step."""
         self.queue.begin_again()
-        while self.folding.go_on(passage, policies, at_once):
+        while self.queue.go_on(passage, policies, at_once):
             self.queue.check()
         self.queue.compact(always=True)
         self.queue.check()
@@ -69,7 +82,7 @@ class Waiting:
         self.released, left = float("inf"), []
         for entry in self.queue:
             if entry.lives:
-                self.folding.complete(entry, self.released)
+                self.queue.complete(entry, self.released)
             if entry.lives:
                 self.queue.part(entry)
                 self.membership.forget(entry)
@@ -130,7 +143,7 @@ def folded_with(definition, changes, durable_at_once):
             waiting.released = group
         update = waiting.update(identity)
         update = update._replace(new=body(id=identity, sym=sym, v=update.seq))
-        waiting.folding.spread(waiting.membership, waiting.delivery(update), group, 0)
+        waiting.queue.spread(waiting.membership, waiting.delivery(update), group, 0)
         waiting.queue.check()
         waiting.membership.check([entry for entry in waiting.queue if entry.lives])
     return waiting.leave()
@@ -155,13 +168,13 @@ def test_a_pair_of_which_a_passage_has_met_the_older_one_alone_becomes_one(place
         waiting.spread(identity, group=group)
     waiting.queue.begin_again()
     for _ in range(gone_through):
-        waiting.folding.go_on(1, ("conflate",), 1)
+        waiting.queue.go_on(1, ("conflate",), 1)
     waiting.released = 4
-    waiting.folding.complete(next(iter(waiting.queue)), released=4)
+    waiting.queue.complete(next(iter(waiting.queue)), released=4)
     parts = waiting.queue.entries, waiting.queue.unfolded
     living, unfolded = ([entry for entry in part if entry.lives] for part in parts)
     waiting.membership.check(living, unfolded, passage=1)
-    while waiting.folding.go_on(1, ("conflate",), 1):
+    while waiting.queue.go_on(1, ("conflate",), 1):
         waiting.queue.check()
     waiting.spread("a", group=5)
     waiting.membership.check([entry for entry in waiting.queue if entry.lives])
@@ -215,10 +228,10 @@ def test_what_comes_while_a_queue_is_folded_stands_behind_all_of_it(frames, at_o
             one.wait(*identities)
     waiting.queue.begin_again()
     for _ in range(after):
-        waiting.folding.go_on(1, ("conflate",), at_once)
+        waiting.queue.go_on(1, ("conflate",), at_once)
     for one in (waiting, whole):
         one.wait("a", "b")
-    while waiting.folding.go_on(1, ("conflate",), at_once):
+    while waiting.queue.go_on(1, ("conflate",), at_once):
         waiting.queue.check()
     waiting.fold(passage=2, at_once=at_once)
     whole.fold()
@@ -229,7 +242,7 @@ def test_a_step_goes_through_so_many_messages_and_no_more():
     waiting = Waiting()
     waiting.wait(*"abcdef")
     waiting.queue.begin_again()
-    assert waiting.folding.go_on(1, ("conflate",), 4)
+    assert waiting.queue.go_on(1, ("conflate",), 4)
     assert (len(waiting.queue.entries), len(waiting.queue.unfolded)) == (2, 4)
     waiting.queue.check()
 
@@ -250,7 +263,7 @@ def test_what_is_on_its_way_to_the_disk_is_not_held_up():
     assert waiting.queue.message_count == 1
     waiting.released = 3
     (older, _) = waiting.queue
-    waiting.folding.complete(older, released=3)
+    waiting.queue.complete(older, released=3)
     assert waiting.says() == [("a", 3)]
     waiting.queue.check()
 
@@ -261,7 +274,7 @@ def test_a_pair_waits_on_while_its_newer_one_is_not_durable():
     waiting.spread("a", group=2)
     waiting.released = 1
     (older, _) = waiting.queue
-    waiting.folding.complete(older, released=1)
+    waiting.queue.complete(older, released=1)
     assert waiting.says() == [("a", 1), ("a", 2)]
 
 
@@ -292,7 +305,7 @@ def test_a_large_message_counts_as_several():
         waiting.queue.append(QueuedDelivery(waiting.membership, delivery, 0, 0))
     waiting.queue.begin_again()
     left = []
-    while waiting.folding.go_on(1, ("conflate",), 20):
+    while waiting.queue.go_on(1, ("conflate",), 20):
         left.append(len(waiting.queue.unfolded))
         waiting.queue.check()
     assert left == [4, 2], "two in a step of twenty"
@@ -313,3 +326,349 @@ def test_an_update_is_not_taken_behind_one_of_its_record_that_waits_under_anothe
     assert [(one.known, one.new is not None) for one in said] == [
         (False, True), (True, False), (False, True),
     ]  # fmt: skip
+
+
+WORDING = wording()
+
+
+def frame(text=b"x", since_us=0, count=1):
+    return Queued(0, since_us, text, count)
+
+
+def single(identity="1", since_us=0, membership=None, **fields):
+    lines = WORDING
+    membership = membership or ChannelEntries("sub")
+    update = Update(identity, False, body(id=1, **fields), 1, 0, 1, 0)
+    entry = QueuedUpdate(membership, lines, (lines.queue_policy, (identity,)), update, 0, since_us)
+    membership.enter(entry)
+    return entry
+
+
+@given(st.lists(st.tuples(st.sampled_from(["append", "prepend", "pop"]), st.integers(0, 9))))
+def test_what_goes_in_comes_out_in_order_and_is_counted(steps):
+    queue, model = Queue(int), []
+    for step, size in steps:
+        if step == "pop":
+            if model:
+                assert queue.entries[0].frame == model.pop(0)
+                queue.pop()
+        else:
+            entry = frame(b"x" * size)
+            getattr(queue, step)(entry)
+            model.insert(0 if step == "prepend" else len(model), entry.frame)
+        queue.check()
+        assert [one.frame for one in queue] == model
+        assert (queue.message_count, queue.bytes) == (len(model), sum(map(len, model)))
+        assert bool(queue) == bool(model)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9))))
+def test_who_stands_nearer_to_the_head_has_waited_longer_whatever_clocks_say(entries):
+    queue = Queue(int)
+    for first, since_us in entries:
+        (queue.prepend if first else queue.append)(frame(since_us=since_us))
+    waits = [entry.since_us for entry in queue]
+    assert waits == sorted(waits)
+    assert queue.oldest_us() == (waits[0] if waits else None)
+
+
+def test_what_was_folded_away_says_nothing_and_leaves_when_it_is_at_the_head():
+    queue, entry, other = Queue(int), single("1"), single("2", since_us=7)
+    queue.append(entry)
+    queue.append(other)
+    queue.kill(entry)
+    assert (queue.message_count, queue.oldest_us()) == (1, 7)
+    queue.check()
+    queue.pop()
+    assert list(queue) == [other]
+    queue.kill(other)
+    assert not queue
+    queue.check()
+
+
+def test_the_dead_are_taken_out_once_they_are_most_of_it(monkeypatch):
+    monkeypatch.setattr(conflate, "DEAD_MIN", 2)
+    queue, entries = Queue(int), [single(str(at)) for at in range(5)]
+    for entry in entries:
+        queue.append(entry)
+    for entry in entries[:2]:
+        queue.kill(entry)
+    queue.compact()
+    assert len(queue.entries) == 5
+    queue.kill(entries[2])
+    queue.compact()
+    assert list(queue) == entries[3:]
+    queue.check()
+
+
+def test_a_pair_is_one_message_until_it_is_parted():
+    queue, membership = Queue(int), ChannelEntries("sub")
+    older, newer = single(membership=membership), single(membership=membership, v=1)
+    queue.append(older)
+    queue.append(newer)
+    queue.pair(older, newer)
+    assert (queue.line_count, queue.message_count) == (2, 1)
+    queue.check()
+    queue.part(older)
+    queue.part(older)
+    assert queue.message_count == 2
+    queue.pair(older, newer)
+    queue.kill(newer)
+    assert queue.message_count == 1
+    queue.check()
+
+
+def test_bytes_are_counted_anew_when_an_entry_says_something_else():
+    queue, entry = Queue(int), single()
+    queue.append(entry)
+    queue.append(frame(b"four"))
+    queue.rewrite(entry, entry.update._replace(new=body(id=1, text="longer")), group=3)
+    queue.reframe(queue.entries[-1], b"sixteen")
+    queue.check()
+    queue.rewrite(entry, entry.update, group=2)
+    assert entry.group == 3
+    assert b"longer" in entry.frame
+
+
+def test_what_is_to_be_gone_through_stands_behind_what_was():
+    queue = Queue(int)
+    for text in (b"1", b"22", b"333"):
+        queue.append(frame(text))
+    queue.begin_again()
+    assert (len(queue.unfolded), bool(queue), queue.bytes) == (3, True, 6)
+    taken = queue.pop(unfolded=True)
+    assert queue.bytes == 5
+    queue.append(taken, folded=True)
+    queue.append(frame(b"4444"))
+    queue.begin_again()
+    queue.check()
+    assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 3]
+    assert [one.frame for one in queue] == [b"1", b"22", b"333", b"4444"]
+    queue.clear()
+    assert (bool(queue), queue.message_count, queue.bytes) == (False, 0, 0)
+
+
+def test_only_what_is_wanted_is_kept_wherever_it_stands():
+    queue, gone = Queue(int), single("1")
+    for entry in (gone, frame(b"a"), frame(b"b"), frame(b"c")):
+        queue.append(entry)
+    queue.kill(gone)
+    queue.begin_again()
+    queue.pop(unfolded=True)  # which says nothing any more
+    for _ in range(2):
+        queue.append(queue.pop(unfolded=True), folded=True)
+    queue.filter(lambda entry: entry.frame != b"b")
+    assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 1]
+    assert [one.frame for one in queue] == [b"a", b"c"]
+    queue.check()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_dropped_is_freed_at_once_and_waits_for_no_collector(begun):
+    queue, membership = Queue(int), ChannelEntries("sub")
+    for entry in (single("dropped", membership=membership) for _ in range(3)):
+        queue.append(entry)
+    queue.pair(queue.entries[0], queue.entries[1])
+    del entry
+    if begun:
+        queue.begin_again()
+    gc.collect()
+    queue.clear()
+    queue.check()
+    left = [one for one in gc.get_objects() if isinstance(one, QueuedUpdate)]
+    assert [one for one in left if one.update.identity == "dropped"] == []
+
+
+def test_a_check_finds_a_wrong_count():
+    queue = Queue(int)
+    queue.append(frame())
+    queue.bytes += 1
+    with pytest.raises(AssertionError):
+        queue.check()
+
+
+OVER = object()
+
+
+class Debtor:
+    """Owes so many steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    @property
+    def backlogged(self):
+        return self.steps > 0
+
+    def fold(self):
+        self.steps -= 1
+
+
+def test_so_much_is_allowed_in_a_step_whoever_asks():
+    conflation_budget = ConflationBudget()
+    assert conflation_budget.allowed(1, FOLDED_TOGETHER - 10) == FOLDED_TOGETHER - 10
+    assert conflation_budget.allowed(1, 50) == 10
+    assert conflation_budget.allowed(1, 50) == 0
+    assert conflation_budget.allowed(2, 50) == 50, "the next step"
+
+
+def test_what_is_owed_is_worked_off_one_beside_the_other():
+    conflation_budget, folded = ConflationBudget(), []
+    debtors = [Debtor(2), Debtor(0), Debtor(3)]
+
+    def fold(one):
+        folded.append(debtors.index(one))
+        one.fold()
+
+    conflation_budget.worked_off_by(fold)
+    for one in debtors:
+        conflation_budget.note(one)
+    assert conflation_budget.exist
+    assert len(list(conflation_budget.work_off())) == 5
+    assert folded == [0, 2, 0, 2, 2]
+    assert not conflation_budget.exist
+
+
+def test_who_owes_nothing_any_more_holds_nobody_up():
+    conflation_budget = ConflationBudget()
+    debtor = Debtor(5)
+    conflation_budget.note(debtor)
+    debtor.steps = 0
+    assert not conflation_budget.exist
+    assert list(conflation_budget.work_off()) == []
+
+
+def counted(monkeypatch):
+    """Updates that are folded, one after the other."""
+    folds, fold = [], Queue._fold
+
+    def count(self, *arguments):
+        folds.append(1)
+        fold(self, *arguments)
+
+    monkeypatch.setattr(Queue, "_fold", count)
+    return folds
+
+
+class Crowd:
+    """Many that follow a topic and do not read, and one that publishes."""
+
+    def __init__(self, count, **policy):
+        self.world = World(
+            Topic("t", "json", keys=("/id",), **policy),
+            sessions=SessionSettings(queue_messages_max=400),
+        )
+        self.clients = [self.world.client() for _ in range(count)]
+        for client in self.clients:
+            client.say(c="subscribe", t="t", cid="1")
+        self.publisher = self.world.client()
+        self.numbers = 0
+
+    def frame(self, count):
+        lines = [b'{"c":"publish","t":"t","n":%d,"cid":"%d"}' % (count, self.numbers)]
+        for _ in range(count):
+            self.numbers += 1
+            lines.append(b'{"id":%d,"n":%d}' % (self.numbers % 40, self.numbers))
+        return b"\n".join(lines)
+
+    def waiting(self):
+        return [client.session.outbox.message_count for client in self.clients]
+
+
+def last_sent(client):
+    """By record, what a client was sent last."""
+    return {line["d"]["id"]: line["d"]["n"] for line in client.lines() if line["c"] == "p"}
+
+
+def folded_by_step(crowd, folds, frames, count):
+    """The most that one step of a publisher folded, and that one `settle`."""
+    steps, settled = [0], [0]
+    for _ in range(frames):
+        commands, now_us = read_frames([crowd.frame(count)]), lambda: crowd.world.now
+        carrying = crowd.world.executor.carry_out(crowd.publisher.session, commands, now_us)
+        while True:
+            before = len(folds)
+            over = next(carrying, OVER) is OVER
+            steps.append(len(folds) - before)
+            before = len(folds)
+            crowd.world.settle()
+            settled.append(len(folds) - before)
+            if over:
+                break
+    crowd.world.check()
+    return max(steps), max(settled)
+
+
+def test_a_publisher_does_not_fold_for_hundreds_in_one_step(monkeypatch):
+    crowd = Crowd(60)
+    folds = counted(monkeypatch)
+    step, settled = folded_by_step(crowd, folds, 60, 100)
+    # A step of folding goes on to the end of the frame that it has begun.
+    assert 0 < step <= 2 * 100
+    assert 0 < settled <= FOLDED_TOGETHER + 2 * 100
+    bound = 400
+    assert max(crowd.waiting()) <= 3 * bound, "nothing is added to a backlog"
+    assert not any(client.session.ended for client in crowd.clients)
+    newest = {n % 40: n for n in range(1, crowd.numbers + 1)}
+    assert all(last_sent(client) == newest for client in crowd.clients), "nothing is lost"
+
+
+def test_what_is_always_conflated_is_folded_in_steps_where_many_do_not_read(monkeypatch):
+    crowd = Crowd(60, conflation_policy="always")
+    folds = counted(monkeypatch)
+    step, settled = folded_by_step(crowd, folds, 30, 100)
+    assert step <= 2 * 100
+    # Beside the share: a frame for all of them, the frame that the share ends within, two steps.
+    assert 0 < settled <= FOLDED_TOGETHER + 4 * 100
+    assert max(crowd.waiting()) <= 3 * 400
+    newest = {n % 40: n for n in range(1, crowd.numbers + 1)}
+    assert all(last_sent(client) == newest for client in crowd.clients)
+    while crowd.world.executor.sessions.fold_some(crowd.world.now):
+        crowd.world.settle()
+    assert not any(client.session.folds for client in crowd.clients)
+
+
+class Ready:
+    """A socket that would take all that it is given."""
+
+    is_stuck = False
+
+
+def test_who_reads_is_not_given_up_for_folding_that_came_late():
+    crowd, socket = Crowd(30), Ready()
+    for client in crowd.clients:
+        client.session.belong_to(socket)
+
+    def now_us():
+        return crowd.world.clock.advance(SECOND)
+
+    # More records than a queue may hold: folding alone brings none under its bounds.
+    for start in range(0, 4_000, 500):
+        bodies = [b'{"id":%d,"n":%d}' % (n % 1_000, n) for n in range(start, start + 500)]
+        line = b'{"c":"publish","t":"t","n":500,"cid":"1"}'
+        commands = read_frames([b"\n".join([line, *bodies])])
+        for _ in crowd.world.executor.carry_out(crowd.publisher.session, commands, now_us):
+            now_us()
+            crowd.world.settle()
+    assert not any(client.session.ended for client in crowd.clients)
+    newest = {n % 1_000: n for n in range(4_000)}
+    assert all(last_sent(client) == newest for client in crowd.clients)
+
+
+def test_who_is_ended_or_goes_is_in_conflation_budget_no_more():
+    crowd = Crowd(3)
+    sessions = crowd.world.executor.sessions
+    while not crowd.world.engine.conflation_budget.exist:
+        crowd.world.engine.publish("t", crowd.frame(100).split(b"\n")[1:], crowd.world.now)
+        group = crowd.world.engine.flush()
+        crowd.world.engine.ledger.release(group)
+        for session in group.sessions:
+            sessions.apply_back_pressure(session, crowd.world.now)
+    assert not crowd.world.engine.is_free("t")
+    first, second, third = crowd.clients
+    sessions.close(first.session)
+    sessions.end(second.session, "ended")
+    assert crowd.world.engine.conflation_budget.exist
+    third.session.allow_folding(False)
+    list(crowd.world.engine.conflation_budget.work_off())
+    assert crowd.world.engine.is_free("t")

@@ -1,18 +1,16 @@
 """Entries of a queue, and the membership within which updates are folded."""
 
-import json
-
 import pytest
 
 from sow.protocol.encodings import LINES
 from sow.streaming.outbox.entries import (
     ChannelEntries,
+    Delivery,
     Queued,
     QueuedDelivery,
     QueuedFrames,
     QueuedUpdate,
 )
-from sow.streaming.update_encoder import Delivery
 from sow.topic.updates import Update
 from tests.streaming.making import unframed, wording
 from tests.topic.making import allow, body
@@ -26,16 +24,6 @@ def entered(membership, identity="1", place=None, seq=1, lines=None, **fields):
     entry = QueuedUpdate(membership, lines, place, update, 0, 0)
     membership.enter(entry)
     return entry
-
-
-def test_what_waits_is_never_older_than_what_stands_before_it():
-    entry, other = Queued(0, 5, b"", 1), Queued(0, 9, b"", 1)
-    entry.wait_after(other)
-    assert entry.since_us == 9
-    entry.wait_before(3)
-    assert entry.since_us == 3
-    entry.wait_after(Queued(0, 1, b"", 1))
-    assert entry.since_us == 3
 
 
 def test_a_frame_and_frames_to_be_made_are_not_to_be_touched():
@@ -60,31 +48,6 @@ def test_an_update_says_what_its_topic_allows_now():
     assert entry.policy == "off"
 
 
-def test_a_rewritten_update_is_as_durable_as_the_newest_that_it_says():
-    entry = entered(ChannelEntries("sub"), v=1)
-    entry.rewrite(entry.update._replace(new=body(id=1, v=2)), 4)
-    entry.rewrite(entry.update._replace(new=body(id=1, v=3)), 2)
-    assert entry.group == 4
-    assert json.loads(entry.frame)["d"] == {"id": 1, "v": 3}
-
-
-def test_what_was_folded_away_says_nothing():
-    entry = entered(ChannelEntries("sub"))
-    entry.fold_away()
-    assert (entry.lives, entry.frame, entry.message_count) == (False, b"", 0)
-
-
-def test_a_pair_is_parted_from_either_side_and_only_once():
-    membership = ChannelEntries("sub")
-    for side in (0, 1):
-        pair = entered(membership), entered(membership, seq=2)
-        pair[1].follow(pair[0])
-        assert (pair[0].newer, pair[1].older) == (pair[1], pair[0])
-        assert pair[side].part()
-        assert not pair[1 - side].part()
-        assert (pair[0].newer, pair[1].older) == (None, None)
-
-
 def test_a_membership_knows_the_newest_of_each_place_and_record():
     membership, lines = ChannelEntries("sub"), wording()
     first, second = entered(membership, "1", lines=lines), entered(membership, "2", lines=lines)
@@ -102,7 +65,7 @@ def test_when_the_newer_one_is_given_up_the_older_one_is_the_newest_again():
     membership, lines = ChannelEntries("sub"), wording()
     older = entered(membership, lines=lines)
     newer = entered(membership, lines=lines, seq=2)
-    newer.follow(older)
+    newer.older, older.newer = older, newer
     membership.give_up(newer)
     assert membership.newest[older.place] is older
     membership.give_up(older)
@@ -112,7 +75,7 @@ def test_when_the_newer_one_is_given_up_the_older_one_is_the_newest_again():
 def test_nothing_is_folded_into_what_stands_behind_a_closed_place():
     membership = ChannelEntries("sub")
     entry = entered(membership)
-    membership.close_places()
+    membership.newest.clear()
     assert membership.newest == {}
     membership.restart()
     assert entered(membership).number == entry.number
