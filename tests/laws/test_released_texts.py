@@ -24,7 +24,7 @@ REQUESTED = {
     "refused topics": {"t": "(ord{n}"},
     "window": {"opts": "live", "order_by": "/qty * {n}", "top_n": 3},
 }
-TEXTS = 40
+TEXTS = 20
 COMMANDS = [
     (kind, command)
     for kind in REQUESTED
@@ -40,13 +40,12 @@ def test_distinct_texts_leave_nothing_behind(kind, command):
         world.publish("orders", {"id": number, "symbol": f"s{number}", "qty": number})
     client = world.client()
     one = left_by(world, client, kind, command, [0] * TEXTS)
-    # Threads of servers that other tests left create objects meanwhile: the least of three counts.
-    other = (
-        left_by(world, client, kind, command, range(start, start + TEXTS))
+    # Two objects for each text, the least that there could be, are four times as much. Threads of
+    # servers that other tests left create objects meanwhile: one of three counts is enough.
+    assert any(
+        left_by(world, client, kind, command, range(start, start + TEXTS)) < one + TEXTS / 2
         for start in (1_000, 2_000, 3_000)
     )
-    # Two objects for each text, the least that there could be, are four times as much.
-    assert min(other) < one + TEXTS / 2
 
 
 def left_by(world, client, kind, command, numbers):
