@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from sow.config.diagnostics import MistakeError
 from sow.config.units import count, duration_us, size_bytes
+from tests.cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "us"),
     [
         ("500us", 500),

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions.compare import Members, any_of, as_number, as_text, between, compare, is_null
+from tests.cases import all_cases
 
 NAN = float("nan")
 INFINITY = float("inf")
@@ -25,7 +26,7 @@ def test_decimal_text_is_a_number(text, number):
     assert as_number(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "-", ".", "abc", "nan", "inf", "1_000", "0x10", " 5", "٥"])
+@all_cases("text", ["", "-", ".", "abc", "nan", "inf", "1_000", "0x10", " 5", "٥"])
 def test_other_text_is_no_number(text):
     assert as_number(text) is None
 
@@ -40,8 +41,8 @@ def test_zero_has_no_sign():
     assert compare("=", -0.0, 0) is True
 
 
-@pytest.mark.parametrize("operator", ["=", "!=", "<", "<=", ">", ">="])
-@pytest.mark.parametrize("other", [NAN, 1, 1.5, "1", "abc", True])
+@all_cases("operator", ["=", "!=", "<", "<=", ">", ">="])
+@all_cases("other", [NAN, 1, 1.5, "1", "abc", True])
 def test_every_comparison_with_nan_is_false(operator, other):
     assert compare(operator, NAN, other) is False
     assert compare(operator, other, NAN) is False

@@ -12,9 +12,10 @@ from sow.expressions.pattern_costs import (
     search_cost,
 )
 from sow.expressions.patterns import steps_of
+from tests.cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("pattern", "free"),
     [
         ("", 0),

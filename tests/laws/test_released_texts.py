@@ -3,9 +3,8 @@ counting, after their last use and two sweeps."""
 
 import gc
 
-import pytest
-
 from sow.core.cache import sweep
+from tests.cases import all_cases
 from tests.laws.harness import SECOND, World
 
 PROJECTED = "projection=[/symbol,SUM(/qty * {n}) AS /s],grouping=[/symbol]"
@@ -33,7 +32,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "command"), COMMANDS)
+@all_cases(("kind", "command"), COMMANDS)
 def test_distinct_texts_leave_nothing_behind(kind, command):
     world = World()
     for number in range(20):

@@ -2,11 +2,10 @@
 
 import inspect
 
-import pytest
-
 from sow.core.paths import parse_path
 from sow.messages import MESSAGE_TYPES, message_type
 from sow.messages.base import Decoder, MessageType
+from tests.cases import all_cases
 from tests.messages.examples import OPTIONS
 
 
@@ -18,7 +17,7 @@ def promised(protocol):
     }
 
 
-@pytest.mark.parametrize("name", MESSAGE_TYPES)
+@all_cases("name", MESSAGE_TYPES)
 def test_a_type_takes_what_is_promised(name):
     found = message_type(name, OPTIONS)
     offered = {
@@ -33,7 +32,7 @@ def test_a_type_takes_what_is_promised(name):
     assert found.enc in (None, "base64")
 
 
-@pytest.mark.parametrize("name", MESSAGE_TYPES)
+@all_cases("name", MESSAGE_TYPES)
 def test_its_decoder_reads_the_columns_that_it_was_made_for(name):
     decoder = message_type(name, OPTIONS).decoder((parse_path("/a"), parse_path("/b")))
     assert promised(Decoder).keys() <= {n for n in dir(decoder) if not n.startswith("_")}

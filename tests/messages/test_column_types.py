@@ -10,6 +10,7 @@ from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.messages import column_types, message_type
 from sow.messages.column_types import ColumnTypes, kind_of_text, kind_of_value, type_of
+from tests.cases import all_cases
 
 JSON = message_type("json")
 CASES = [
@@ -46,7 +47,7 @@ def heard(*texts, kind=JSON, **more):
     return types
 
 
-@pytest.mark.parametrize(("texts", "kind"), CASES, ids=str)
+@all_cases(("texts", "kind"), CASES)
 def test_a_column_has_the_type_that_holds_all_values(texts, kind):
     assert type_of(heard(*texts).kinds.get("f", 0)) == kind
 

@@ -11,6 +11,7 @@ from sow.errors import BadMessage
 from sow.messages import message_type
 from sow.messages.documents import VALUES_MAX
 from sow.messages.json import json_text
+from tests.cases import all_cases
 
 KIND = message_type("msgpack")
 TIME = b"\xd7\xff" + (999_999_999 << 34 | 1_700_000_000).to_bytes(8, "big")
@@ -26,7 +27,7 @@ def columns(body, *paths):
     return [column[0] for column in read]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "read", "shown"),
     [
         (b"\xc0", None, b"null"),
@@ -70,7 +71,7 @@ OWN_KINDS = [
 ]
 
 
-@pytest.mark.parametrize("value", OWN_KINDS)
+@all_cases("value", OWN_KINDS)
 def test_a_merged_message_keeps_what_the_delta_does_not_name(value):
     body = b"\x82\xa1a" + value + b"\xa1b\x01"
     delta = KIND.parse(b"\x81\xa1b\x02")

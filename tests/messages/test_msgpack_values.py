@@ -4,6 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sow.messages.msgpack_values import Extension, extension_bytes, read_map
+from tests.cases import all_cases
 from tests.effort import examples
 
 atoms = (
@@ -33,7 +34,7 @@ def test_long_values_are_read(size):
     assert read_map(msgspec.msgpack.encode(document)) == document
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 8, 16, 17, 255, 256, 65_536])
+@all_cases("size", [0, 1, 2, 3, 4, 8, 16, 17, 255, 256, 65_536])
 def test_an_extension_is_written_as_msgspec_writes_it(size):
     data = b"x" * size
     written = extension_bytes(Extension(-7, data))

@@ -15,6 +15,7 @@ from sow.messages.numbers import (
     fits_double,
     fits_int64,
 )
+from tests.cases import all_cases
 
 NUMBERS = st.from_regex(NUMBER_TEXT.pattern.decode().replace(r"\Z", ""), fullmatch=True)
 
@@ -48,7 +49,7 @@ def test_what_is_only_near_a_double_does_not_fit(text):
     assert not fits_double(text)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "fits"),
     [
         (b"0", True),

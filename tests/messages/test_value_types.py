@@ -17,6 +17,7 @@ from sow.messages.value_types import (
     moment_us,
     value_type,
 )
+from tests.cases import all_cases
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -83,7 +84,7 @@ def test_a_day_is_read_back(day):
     assert isinstance(day, date)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "kind", "json_text"),
     [
         ("12", "int64", b"12"),

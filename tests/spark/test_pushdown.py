@@ -7,6 +7,8 @@ import random
 import pyarrow as pa
 import pytest
 
+from tests.cases import all_cases
+
 pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import (
@@ -115,7 +117,7 @@ def at(row, path):
     return row
 
 
-@pytest.mark.parametrize("seed", range(20))
+@all_cases("seed", range(8))
 def test_no_row_that_spark_wants_is_left_out(seed):
     chance = random.Random(seed)
     documents = [document(chance) for _ in range(100)]

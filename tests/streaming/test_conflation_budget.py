@@ -121,7 +121,7 @@ def folded_by_step(crowd, folds, frames, count):
 def test_a_publisher_does_not_fold_for_hundreds_in_one_step(monkeypatch):
     crowd = Crowd(60)
     folds = counted(monkeypatch)
-    step, settled = folded_by_step(crowd, folds, 60, 100)
+    step, settled = folded_by_step(crowd, folds, 25, 100)
     # A step of folding goes on to the end of the frame that it has begun.
     assert 0 < step <= 2 * 100
     assert 0 < settled <= FOLDED_TOGETHER + 2 * 100

@@ -1,9 +1,8 @@
 """Values lead to the places of the terms that may be true of them."""
 
-import pytest
-
 from sow.expressions import RESTLESS_CHARS_MAX, compile_filter, find_access
 from sow.streaming.term_buckets import PatternBuckets, RangeBuckets, ValueBuckets, keys_of, kind_of
+from tests.cases import all_cases
 
 NAN = float("nan")
 
@@ -23,7 +22,7 @@ def found(condition, values):
     return [values[number] for number in at]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("condition", "wanted", "others"),
     [
         ("/a = 5", [5, 5.0, "5", "5.0", "+5", [1, "5"]], [None, "", 4, "five", NAN, []]),

@@ -18,6 +18,7 @@ from sow.topic.merging import (
     load_callable,
     make_merger,
 )
+from tests.cases import all_cases
 
 JSON = message_type("json")
 
@@ -27,7 +28,7 @@ def merged(current, new, *merges):
     return json.loads(merger.merge(json.dumps(current).encode(), json.dumps(new).encode()))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("operation", "current", "new", "result"),
     [
         ("latest", 1, 2, 2),

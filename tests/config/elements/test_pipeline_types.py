@@ -12,6 +12,7 @@ from sow.config.elements.pipeline_types import (
     format_of,
     spark_master,
 )
+from tests.cases import all_cases
 
 MASTERS = [
     "local",
@@ -27,12 +28,12 @@ MASTERS = [
 ]
 
 
-@pytest.mark.parametrize("text", MASTERS)
+@all_cases("text", MASTERS)
 def test_masters_of_spark_are_taken(text):
     assert spark_master(text) == text
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "meant"),
     [
         ("loacl[2]", "local[2]"),

@@ -13,6 +13,7 @@ from sow.errors import Unauthenticated
 from sow.security.authentication.credentials import LONGEST
 from sow.security.authentication.jwt import SignedTokens, is_signed
 from sow.security.authentication.key_set import keys_of
+from tests.cases import all_cases
 from tests.security.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
 
 
@@ -68,7 +69,7 @@ def test_the_audience_is_one_or_several(audience):
     assert user(token(claims(aud=audience))).name == "ann"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "changed",
     [
         {"iss": None},

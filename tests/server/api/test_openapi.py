@@ -4,13 +4,13 @@ import copy
 import json
 from itertools import chain
 
-import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sow.server.api.openapi import description
 from sow.server.api.openapi_examples import EXCHANGES
 from sow.server.boot.routes import routes
 from sow.server.http.route import Route
+from tests.cases import all_cases
 
 
 class Anything:
@@ -44,7 +44,7 @@ def test_each_operation_has_a_name_of_its_own():
     assert all(name.isidentifier() for name in names)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@all_cases("name", OPERATIONS)
 def test_an_operation_says_what_is_answered_and_how_it_is_refused(name):
     answers = copy.deepcopy(OPERATIONS[name]["responses"])
     assert {"200", "101"} & answers.keys()
@@ -57,7 +57,7 @@ def test_an_operation_says_what_is_answered_and_how_it_is_refused(name):
     assert bool(OPERATIONS[name]["security"]) == ("401" in answers)
 
 
-@pytest.mark.parametrize("name", [name for name, one in EXCHANGES.items() if one.takes])
+@all_cases("name", [name for name, one in EXCHANGES.items() if one.takes])
 def test_what_takes_a_body_says_in_which_forms(name):
     assert list(OPERATIONS[name]["requestBody"]["content"]) == [*EXCHANGES[name].takes]
     assert "415" in OPERATIONS[name]["responses"]

@@ -4,13 +4,13 @@ import asyncio
 from threading import Event
 from types import SimpleNamespace
 
-import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from sow.core.definitions import Configuration
 from sow.core.security_definitions import Security
 from sow.server.http.middleware import Proxies, RequestMiddleware, client_address
+from tests.cases import all_cases
 
 PROXIES = Proxies(["192.0.2.10/32", "10.0.0.0/8", "2001:db8::/32"])
 
@@ -40,7 +40,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("peer", "forwarded_for", "client"), CASES)
+@all_cases(("peer", "forwarded_for", "client"), CASES)
 def test_the_client_is_who_trusted_proxies_say(peer, forwarded_for, client):
     assert PROXIES.client(peer, forwarded_for) == client
 

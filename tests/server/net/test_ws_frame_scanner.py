@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.server.net.ws_frame_scanner import BadFrame, FrameScanner, close_answer
+from tests.cases import all_cases
 
 MASK = b"\0\0\0\0"
 
@@ -76,12 +77,12 @@ def test_a_frame_that_is_forbidden_is_refused_where_it_begins(name, sizes, cut):
     assert frames.complete == len(sizes)
 
 
-@pytest.mark.parametrize("code", [1000, 1001, 1003, 1007, 1011, 1014, 3000, 3999, 4401, 4999])
+@all_cases("code", [1000, 1001, 1003, 1007, 1011, 1014, 3000, 3999, 4401, 4999])
 def test_a_code_that_a_close_frame_may_have_is_answered_by_itself(code):
     assert close_answer(code) == code
 
 
-@pytest.mark.parametrize("code", [1, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535])
+@all_cases("code", [1, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535])
 def test_a_code_that_no_close_frame_may_have_is_a_protocol_error(code):
     assert close_answer(code) == 1002
 

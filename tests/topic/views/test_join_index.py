@@ -8,10 +8,11 @@ from sow.core.lossless_numbers import LosslessNumber
 from sow.store.memory import Usage
 from sow.topic.views import join_index as module
 from sow.topic.views.join_index import PLACE_BYTES, JoinIndex, join_keys
+from tests.cases import all_cases
 from tests.effort import examples
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "key"),
     [
         ("x", "x"),
