@@ -19,7 +19,6 @@ from tests import forks
 from tests.edge.serving import Running, configuration, records
 
 ROOT = Path(__file__).parents[2]
-STOP_S_MAX = 5.0
 TOPICS = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
 <UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
@@ -110,9 +109,8 @@ async def publish(url, topic, *documents):
 def test_sigterm_under_load_ends_in_time_and_keeps_what_was_acknowledged(tmp_path):
     process = Process(tmp_path)
     acknowledged = asyncio.run(terminate_under_load(process))
-    started = time.monotonic()
     status, _ = process.end()
-    assert (status, time.monotonic() - started < STOP_S_MAX) == (0, True)
+    assert status == 0, "1 is a server that gave up stopping after five seconds of its own"
     again = Process(tmp_path)
     found = {order["order_id"] for order in asyncio.run(query(again.url, "orders"))}
     assert {f"{number}-{i}" for number in acknowledged for i in range(50)} <= found
