@@ -97,7 +97,7 @@ def test_the_line_may_be_json_and_an_interrupt_stops_it_cleanly(command, tmp_pat
 
 def test_a_second_server_on_the_same_data_says_who_has_it(command):
     with started(command) as (process, _):
-        second = forks.run(command, capture_output=True, text=True, timeout=20)
+        second = forks.run(command, capture_output=True, text=True, timeout=END_S_MAX)
     assert second.returncode == 1
     assert f"in use by process {process.pid}" in second.stderr
     assert "Traceback" not in second.stderr
@@ -137,7 +137,7 @@ def test_output_that_nobody_reads_ends_quietly(command):
 def test_repair_takes_what_the_errors_recommend(tmp_path, capsys):
     (tmp_path / "journal").mkdir()
     command = [sys.executable, "-m", "sow.cli", "repair", str(tmp_path), str(tmp_path / "journal")]
-    done = forks.run([*command, "--after", "7"], capture_output=True, text=True, timeout=20)
+    done = forks.run([*command, "--after", "7"], capture_output=True, text=True, timeout=END_S_MAX)
     assert done.returncode == 0
     other = tmp_path / "other"
     (other / "journal").mkdir(parents=True)
@@ -204,7 +204,7 @@ def test_a_start_that_would_lose_records_is_refused_until_it_may(command, tmp_pa
         process.terminate()
         assert process.wait(timeout=END_S_MAX) == 0
     renamed = [part.replace("TOPIC=orders", "TOPIC=trades") for part in command]
-    done = forks.run(renamed, capture_output=True, text=True, timeout=20)
+    done = forks.run(renamed, capture_output=True, text=True, timeout=END_S_MAX)
     assert (done.returncode, done.stdout) == (1, "")
     assert "orders (1 record; orders is not defined any more)" in done.stderr
     assert "start with --allow-loss" in done.stderr
@@ -334,7 +334,7 @@ def test_damage_that_is_found_on_the_way_ends_the_start_with_a_sentence(command,
         assert process.wait(timeout=END_S_MAX) == 0
     file = tmp_path / "data" / "journal" / "data.mdb"
     file.write_bytes(file.read_bytes().replace(b"planted", b"changed"))
-    done = forks.run(command, capture_output=True, text=True, timeout=20)
+    done = forks.run(command, capture_output=True, text=True, timeout=END_S_MAX)
     assert (done.returncode, done.stdout) == (1, "")
     assert "is whole up to record 0: the checksum does not match" in done.stderr
     assert "stop the server and run: " in done.stderr

@@ -16,7 +16,7 @@ import pytest
 from sow.core.clock import SECOND_US, SystemClock, wall_us
 from sow.errors import DiskFull
 from tests import forks
-from tests.edge.serving import Running, configuration, records
+from tests.edge.serving import WAIT_S, Running, configuration, records
 
 ROOT = Path(__file__).parents[2]
 TOPICS = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -57,7 +57,7 @@ class Process:
 
     def end(self):
         """Exit status and what was said on standard error."""
-        errors = self._process.communicate(timeout=30)[1]
+        errors = self._process.communicate(timeout=WAIT_S)[1]
         assert "Traceback" not in errors, errors
         return self._process.returncode, errors
 
@@ -87,7 +87,7 @@ async def terminate_under_load(process):
     while len(acknowledged) < 20:
         await asyncio.sleep(0.01)
     process.signal(signal.SIGTERM)
-    await asyncio.wait_for(load, 30)
+    await asyncio.wait_for(load, WAIT_S)
     return acknowledged
 
 
@@ -209,7 +209,7 @@ def test_a_disk_that_refuses_to_write_answers_507_and_keeps_serving(tmp_path):
 
 
 async def until_published(url, document):
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(WAIT_S):
         while (await publish(url, "orders", document))[0] != 200:
             await asyncio.sleep(0.05)
 
