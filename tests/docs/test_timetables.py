@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import all_cases
 from tests.laws.harness import SparkWorld, World
 from tests.laws.tables import play
 
@@ -19,7 +18,7 @@ TABLES = [
 ]
 
 
-@all_cases("make", [World, SparkWorld])
-@all_cases("table", TABLES)
+@pytest.mark.parametrize("make", [World, SparkWorld], ids=["embedded", "spark"])
+@pytest.mark.parametrize("table", TABLES)
 def test_a_time_table_is_what_happens(table, make):
     play(table, make)
