@@ -31,8 +31,8 @@ types: $(INSTALLED)  ## types, strictly
 unit: $(INSTALLED)  ## all tests of the default run, on all cores
 	$(BIN)/python -m pytest $(ON_ALL_CORES)
 
-laws: $(INSTALLED)  ## the same, with ten times as many examples and seeds for every law
-	SOW_EFFORT=10 $(BIN)/python -m pytest $(ON_ALL_CORES)
+laws: $(INSTALLED)  ## the same, with twenty times as many examples and seeds for every law
+	SOW_EFFORT=20 $(BIN)/python -m pytest $(ON_ALL_CORES)
 
 slow: $(INSTALLED)  ## the tests that the default run leaves out; some minutes
 	$(BIN)/python -m pytest $(ON_ALL_CORES) -m slow

@@ -5,6 +5,7 @@ file, so that a server made for a file is made once; of the folders in `ONE_PROC
 folder. Longest first, so that no core is left with a long group when the others have nothing left.
 """
 
+import functools
 import gc
 import os
 import signal
@@ -67,6 +68,7 @@ def group_of(path: Path) -> str:
     return next((folder for folder in ONE_PROCESS if place.startswith(f"{folder}/")), place)
 
 
+@functools.cache
 def rank_of(path: Path) -> int:
     """How early a test file is handed out."""
     folder = path.relative_to(TESTS).parts[0]

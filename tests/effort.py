@@ -10,7 +10,7 @@ import os
 from hypothesis import settings
 
 TIMES = int(os.environ.get("SOW_EFFORT", "1"))
-PLANTED = "7"
+PLANTED = "14"
 """The effort with which planted bugs are looked for, each of which has to be caught."""
 
 

@@ -21,6 +21,7 @@ from sow.errors import (
     shown,
     written_whole,
 )
+from tests.cases import all_cases
 
 TREE = [
     found
@@ -29,7 +30,7 @@ TREE = [
 ]
 
 
-@pytest.mark.parametrize("kind", TREE)
+@all_cases("kind", TREE)
 def test_whose_fault_it_is_decides_the_status(kind):
     if issubclass(kind, ClientError):
         assert 400 <= kind.status < 500
@@ -37,13 +38,13 @@ def test_whose_fault_it_is_decides_the_status(kind):
         assert kind.status >= 500
 
 
-@pytest.mark.parametrize("kind", TREE)
+@all_cases("kind", TREE)
 def test_every_error_is_in_the_tree_that_the_module_shows(kind):
     assert kind.__name__ in errors.__doc__
     assert kind is SowError or kind.reason != SowError.reason
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TREE if kind is not SowError])
+@all_cases("kind", [kind for kind in TREE if kind is not SowError])
 def test_a_reason_of_its_own_goes_before_that_of_the_class(kind):
     if kind is ConfigError or issubclass(kind, StoreError | Busy):
         assert kind("why").reason == kind.reason

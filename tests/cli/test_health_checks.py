@@ -1,9 +1,8 @@
 """What figures say to who runs a server: each is found good, doubtful and bad where it may be."""
 
-import pytest
-
 from sow.cli import health_checks
 from sow.cli.measuring import Percentiles
+from tests.cases import all_cases
 
 GIB = 1024**3
 
@@ -22,7 +21,7 @@ def certificate(days):
     return found
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("found", "level", "said"),
     [
         (

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.cli.main import SUBCOMMANDS
+from tests.cases import all_cases
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -181,7 +182,7 @@ def test_the_collector_does_not_look_through_what_is_imported():
     assert said_by(code) == "0 True"
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
+@all_cases("name", SUBCOMMANDS)
 def test_every_command_and_option_is_documented(name):
     command = main.get_command(click.Context(main), name)
     _, _, section = DOCUMENTED.partition(f"\n## sow {name}\n")

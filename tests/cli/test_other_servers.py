@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.client import http
+from tests.cases import all_cases
 
 HOSTILE = "evil\x1b]0;owned\x07\u202e\x9b31m"
 FIELDS = (
@@ -82,8 +83,8 @@ def elsewhere():
     server.server_close()
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@all_cases("answer", ANSWERS)
 def test_what_is_no_server_of_ours_is_said_to_be_none(elsewhere, command, answer):
     elsewhere.answer = ANSWERS[answer]
     url = f"http://127.0.0.1:{elsewhere.server_port}"

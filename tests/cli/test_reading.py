@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sow.cli import reading as module
 from sow.cli.reading import MessagePlaces, chunks, csv_tables, documents, lines, records, rows_in
 from sow.errors import BadMessage
+from tests.cases import all_cases
 
 
 async def pieces(*parts):
@@ -116,8 +117,8 @@ def test_records_end_with_lines_and_with_u0001():
 MARK = b"\xef\xbb\xbf"
 
 
-@pytest.mark.parametrize("cut", [lines, documents, records])
-@pytest.mark.parametrize("at", range(6))
+@all_cases("cut", [lines, documents, records])
+@all_cases("at", range(6))
 def test_a_byte_order_mark_is_no_part_of_the_first_message(cut, at):
     text = MARK + b'{"a":1}\n{"a":2}\n'
     assert read(cut, text[:at], text[at:])[0] == [b'{"a":1}', b'{"a":2}']

@@ -10,7 +10,7 @@ import pytest
 
 from sow.cli.systemd import STARTING_EVERY_S, Systemd, notify_of, sender
 from tests import forks
-from tests.cli.commands.test_serve import STOP_S_MAX, command_in
+from tests.cli.commands.test_serve import END_S_MAX, command_in
 from tests.server.stand_ins import stepped
 
 
@@ -25,7 +25,7 @@ def place():
 def watching(place):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.bind(place)
-        end.settimeout(STOP_S_MAX * 4)
+        end.settimeout(END_S_MAX * 4)
         yield end
 
 
@@ -51,7 +51,7 @@ def test_a_server_says_that_it_starts_serves_lives_and_stops(tmp_path, watching,
         while (last := heard(watching)) == ["WATCHDOG=1"]:
             pass
         assert last == ["STOPPING=1", "STATUS=stopping"]
-        process.communicate(timeout=STOP_S_MAX)
+        process.communicate(timeout=END_S_MAX)
         assert process.returncode == 0
     finally:
         process.kill()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sow.client import Client
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import WAIT_S, Running, configuration
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -46,7 +46,7 @@ def using(server):
             async with Client(server.url, name="test") as client:
                 return await work(client)
 
-        return asyncio.run(asyncio.wait_for(session(), 15))
+        return asyncio.run(asyncio.wait_for(session(), WAIT_S))
 
     return run
 

@@ -18,6 +18,7 @@ import pytest
 
 from sow.client.encode import RowBodies, encode, encode_all
 from sow.errors import BadMessage
+from tests.cases import all_cases
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -68,7 +69,7 @@ ITSELF = {}
 ITSELF["again"] = ITSELF
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("message", "body"),
     [
         (b"raw", b"raw"),
@@ -114,7 +115,7 @@ def test_what_json_has_is_written(message, body):
     assert encode_all(message) == [body]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("message", "says"),
     [
         ({"px": decimal.Decimal("NaN")}, "/px is NaN"),
@@ -210,8 +211,8 @@ def test_messages_with_fields_are_one_each():
     assert encode_all(iter([1, 2])) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s", "m", "h", "D", "W", "M", "Y"])
-@pytest.mark.parametrize("nan_as_null", [False, True])
+@all_cases("unit", ["ns", "us", "ms", "s", "m", "h", "D", "W", "M", "Y"])
+@all_cases("nan_as_null", [False, True])
 def test_no_time_of_numpy_becomes_a_time(unit, nan_as_null):
     nothing = np.datetime64("NaT", unit)
     for value, path in [

@@ -1,5 +1,3 @@
-import pytest
-
 from sow.client.errors import failure
 from sow.client.messages import read_lines
 from sow.errors import (
@@ -15,6 +13,7 @@ from sow.errors import (
     UnknownTopic,
 )
 from sow.protocol.replies import failure as ack_of
+from tests.cases import all_cases
 
 ERRORS = [
     BadFilter("x", position=3, expected="y"),
@@ -34,7 +33,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__} {error}")
+@all_cases("error", ERRORS)
 def test_a_problem_is_the_error_that_the_server_raised(error):
     report = {"reason": error.reason, "detail": error.detail, "status": error.status}
     found = failure(report | error.fields())
@@ -42,7 +41,7 @@ def test_a_problem_is_the_error_that_the_server_raised(error):
     assert found.fields() == error.fields()
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__} {error}")
+@all_cases("error", ERRORS)
 def test_a_failure_ack_is_the_error_that_the_server_raised(error):
     found = failure(ack_of("1", error))
     assert (type(found), found.reason, found.fields()) == (

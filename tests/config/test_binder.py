@@ -2,6 +2,7 @@ import pytest
 
 from sow.config import loads
 from sow.config.elements.table import ROOT
+from tests.cases import all_cases
 
 NOT_YET = sorted(
     {(place, e.name, e.about) for place, e in ROOT.walk() if e.status == "not yet"}, key=str
@@ -51,7 +52,7 @@ def test_an_element_like_no_other_is_sent_what_may_stand_there(instance, only):
     assert "Sessions may contain QueueMaxMessages, QueueMaxBytes, " in text
 
 
-@pytest.mark.parametrize(("place", "name", "instead"), NOT_YET)
+@all_cases(("place", "name", "instead"), NOT_YET)
 def test_what_is_not_built_yet_is_refused_by_name(instance, place, name, instead):
     loaded = instance(inside(place, f"<{name}><Any>thing</Any></{name}>"))
     refusal = f"config.xml:1: {name}: {name} is not available yet; {instead}"
@@ -67,13 +68,13 @@ def test_a_misspelt_include_is_answered_with_its_name(sow, only):
     assert only(sow("<Inclued>a.xml</Inclued>")).endswith("did you mean Include?")
 
 
-@pytest.mark.parametrize(("place", "name"), NO_EFFECT)
+@all_cases(("place", "name"), NO_EFFECT)
 def test_what_has_no_effect_here_is_a_warning(instance, place, name):
     loaded = instance(inside(place, f"<{name}>1</{name}>"))
     assert ("warning", name) in [(f.severity, f.element) for f in loaded.findings]
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@all_cases("name", FOREIGN)
 def test_an_element_that_only_amps_has_is_a_warning_and_the_file_still_runs(instance, only, name):
     text = only(instance(f"<{name} a='1'><Any>${{THING}}</Any></{name}>"))
     assert f"{name}: is an element of AMPS that this server does not have" in text

@@ -1,11 +1,11 @@
 import os
-import time
 
 import pytest
 
 from sow.config import load, loads, require
 from sow.config.document import DOCUMENT_BYTES_MAX, FILES_MAX, INCLUDES_DEPTH_MAX
 from sow.errors import ConfigError
+from tests.cases import all_cases
 
 BOMB = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
 DOCTYPES = {
@@ -18,14 +18,13 @@ DOCTYPES = {
 }
 
 
-@pytest.mark.parametrize("doctype", DOCTYPES.values(), ids=DOCTYPES)
-@pytest.mark.parametrize("body", ["<Name>x</Name>", "<Name>&e;</Name>", '<Name a="&e;">x</Name>'])
+@all_cases("doctype", DOCTYPES.values())
+@all_cases("body", ["<Name>x</Name>", "<Name>&e;</Name>", '<Name a="&e;">x</Name>'])
 def test_a_document_type_is_refused_and_nothing_of_it_expanded(doctype, body):
-    started = time.process_time()
+    """What the bomb stands for would not fit into any memory."""
     loaded = loads(f"{doctype}<AMPSConfig>{body}</AMPSConfig>")
     assert loaded.configuration is None
     assert loaded.errors[0].element == "DOCTYPE"
-    assert time.process_time() - started < 1
 
 
 def test_malformed_xml_is_reported_with_its_line(only):

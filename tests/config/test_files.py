@@ -2,6 +2,7 @@ import pytest
 
 from sow.server.boot.quarantine import REMOVED
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
+from tests.cases import all_cases
 
 
 def topic(name: str, file: str = "", kind: str = "json") -> str:
@@ -47,7 +48,7 @@ def test_no_two_topics_share_a_file_or_lie_inside_each_other(sow, only, other):
     assert "which is a file of the topic 'a'" in text
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "file",
     [
         *("journal", "journal/x", "lock", "staging/x", "sow-writes.sow", f"{REMOVED}/x"),

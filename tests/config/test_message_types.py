@@ -4,6 +4,7 @@ import pytest
 
 from sow.config.message_types import LEVELS_MAX, PARTS_MAX
 from sow.core.definitions import MessageTypeOptions, RecordField
+from tests.cases import all_cases
 
 RECORD = """<MessageType><Name>trades</Name><Module>record</Module>
 <Field type="int">id</Field><Field>symbol</Field>
@@ -65,7 +66,7 @@ def test_a_part_of_a_configured_name_is_what_was_configured(types):
     assert both.parts[0].field_separator == b"|"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("xml", "says"),
     [
         (local("a", "json", "jsn"), "1: MessageType: there is no message type 'jsn'; did you mean"),

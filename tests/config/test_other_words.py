@@ -4,6 +4,7 @@ import pytest
 
 from sow.config.elements.table import ROOT
 from sow.config.other_words import ADVICE, OTHER_WORDS, meant_by
+from tests.cases import all_cases
 
 SECTIONS = [(place, e) for place, e in ROOT.walk() if e.children and e.status == "implemented"]
 NAMED = {e.name: (place, e) for place, e in reversed(SECTIONS)}
@@ -32,7 +33,7 @@ def test_every_section_and_every_meaning_is_an_element_and_no_word_is():
             assert not any(section.child(word) for section in sections), (name, word)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "word", "meant"),
     [(name, word, meant) for name, words in OTHER_WORDS.items() for word, meant in words.items()],
 )
@@ -50,7 +51,7 @@ def test_a_word_of_others_means_nothing_elsewhere():
     assert meant_by("Field", NAMED["SOW"][1]) == ""
 
 
-@pytest.mark.parametrize(("place", "section"), OF_FIELDS, ids=lambda one: str(one)[:40])
+@all_cases(("place", "section"), OF_FIELDS)
 def test_lists_of_fields_distinguish_key_and_field(instance, place, section):
     (only,) = section.children
     other = "Field" if only.name == "Key" else "Key"
@@ -60,7 +61,7 @@ def test_lists_of_fields_distinguish_key_and_field(instance, place, section):
     assert (section.name, f"has no {only.name}") not in [(e, a.split(";")[0]) for e, a in said]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "xml",
     [
         "<HashIndex><Field>/a</Field></HashIndex>",

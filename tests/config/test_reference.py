@@ -9,6 +9,7 @@ from lxml import etree
 from sow.config import loads
 from sow.config.elements.table import ROOT
 from sow.config.reference import HEADINGS_DEPTH, READ, XS, reference, schema
+from tests.cases import all_cases
 from tests.docs.blocks import fenced
 from tests.docs.test_blocks import VARIABLES, whole
 
@@ -29,7 +30,7 @@ BUILT = [
 ]
 
 
-@pytest.mark.parametrize(("place", "element"), BUILT, ids=lambda part: getattr(part, "name", ""))
+@all_cases(("place", "element"), BUILT)
 def test_each_element_has_a_row_in_its_section(place, element):
     path = [*place.removeprefix(ROOT.name).strip("/").split("/"), element.name]
     path = [part for part in path if part]
@@ -99,7 +100,7 @@ def test_files_that_are_shipped_are_valid(file):
     assert slips(file.read_text()) == []
 
 
-@pytest.mark.parametrize("block", fenced("xml"), ids=lambda block: block.place)
+@all_cases("block", fenced("xml"))
 def test_examples_of_the_pages_are_valid(block):
     text = whole(block.text)
     assert loads(text, variables=VARIABLES).configuration is not None
@@ -117,19 +118,19 @@ def test_a_misspelt_element_is_marked_in_its_line(file):
     assert "'Kye': This element is not expected" in slip[1]
 
 
-@pytest.mark.parametrize(("place", "element"), READ_ELEMENTS, ids=lambda p: getattr(p, "name", p))
+@all_cases(("place", "element"), READ_ELEMENTS)
 def test_each_element_is_known_in_its_place_under_each_name(place, element):
     for name in element.names:
         assert slips(inside(place, sample(element, name))) == []
     assert slips(inside(place, f"<{element.name}x/>"))
 
 
-@pytest.mark.parametrize(("place", "element"), LEFT_OUT, ids=lambda p: getattr(p, "name", p))
+@all_cases(("place", "element"), LEFT_OUT)
 def test_what_a_server_refuses_is_marked(place, element):
     assert slips(inside(place, f"<{element.name}/>"))
 
 
-@pytest.mark.parametrize("place", sorted({place for place, _ in READ_ELEMENTS}))
+@all_cases("place", sorted({place for place, _ in READ_ELEMENTS}))
 def test_an_include_may_stand_in_every_section(place):
     assert slips(inside(place, '<Include comment="true">a.xml</Include>')) == []
     assert slips(inside(place, "<Include><a/></Include>"))

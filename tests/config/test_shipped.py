@@ -9,6 +9,7 @@ import pytest
 
 from sow.config import load, loads
 from sow.config.elements.table import ROOT
+from tests.cases import all_cases
 
 TOP = Path(__file__).parents[2]
 SHIPPED = (TOP / "config.xml").read_text()
@@ -39,7 +40,7 @@ def test_the_shipped_file_shows_every_message_type_and_kind_of_conflation():
     assert any(t.hash_indexes for t in conflated.values())
 
 
-@pytest.mark.parametrize("name", IMPLEMENTED)
+@all_cases("name", IMPLEMENTED)
 def test_the_shipped_file_explains_every_element(name):
     comments = " ".join(part.split("-->")[0] for part in SHIPPED.split("<!--")[1:])
     words = comments.replace("<", " ").replace(">", " ").replace(":", " ")

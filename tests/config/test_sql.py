@@ -6,11 +6,12 @@ import pytest
 
 from sow.config import loads
 from sow.config.sql import NESTING_MAX, columns_problem, problem
+from tests.cases import all_cases
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "says"),
     [
         ("SELEC * FROM source", "begins with selec"),
@@ -99,6 +100,6 @@ def test_a_list_of_columns_is_let_through(text):
     assert columns_problem(text) == ""
 
 
-@pytest.mark.parametrize(("text", "says"), SLIPS)
+@all_cases(("text", "says"), SLIPS)
 def test_a_slip_in_columns_is_seen(text, says):
     assert says in columns_problem(text)

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from conflated_topics.asof import AsOf
+from tests.cases import all_cases
 from tests.conflated_topics.joins import JOIN, QUOTES, TRADES, found, logs, naive, quotes, trades
 
 
-@pytest.mark.parametrize("seed", range(30))
+@all_cases("seed", range(30))
 def test_a_join_finds_what_looking_one_by_one_does(seed):
     left, right = logs(seed)
     chance = random.Random(-seed)

@@ -6,6 +6,7 @@ import pytest
 
 from conflated_topics.asof import AsOf
 from conflated_topics.asof_streams import Came, JoinBuckets, Side, Sides, take_in
+from tests.cases import all_cases
 from tests.conflated_topics.joins import JOIN, QUOTES, TRADES, found, logs, naive, quotes, trades
 
 
@@ -30,7 +31,7 @@ def swapped(chance, log, lateness_us):
 END_US = 2_000_000
 
 
-@pytest.mark.parametrize("seed", range(60))
+@all_cases("seed", range(60))
 def test_a_stream_cut_anyhow_is_the_join_of_the_whole(seed):
     chance = random.Random(seed)
     left, right = logs(seed)

@@ -18,6 +18,7 @@ from conflated_topics.folds import (
     objection,
     sortable,
 )
+from tests.cases import all_cases
 
 groups = st.lists(
     st.lists(st.none() | st.integers(-(2**40), 2**40), min_size=1, max_size=5),
@@ -186,8 +187,8 @@ def test_what_an_operation_adds_up_in(kind, operation, result):
     assert accumulator(kind, operation) == result
 
 
-@pytest.mark.parametrize("operation", RECORDED_OPERATIONS)
-@pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.string(), pa.list_(pa.int64())])
+@all_cases("operation", RECORDED_OPERATIONS)
+@all_cases("kind", [pa.int64(), pa.float32(), pa.string(), pa.list_(pa.int64())])
 def test_what_cannot_be_done_is_said_with_a_way_out(kind, operation):
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     is_refused = {"sum": not is_number, "min": pa.types.is_nested(kind)}

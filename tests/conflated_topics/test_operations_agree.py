@@ -70,7 +70,7 @@ def test_these_are_the_common_operations():
 @pytest.mark.parametrize("kind", COLUMNS, ids=str)
 @pytest.mark.parametrize("operation", COMMON)
 @given(data=st.data())
-@examples(12)
+@examples(6)
 def test_a_window_is_folded_alike(operation, kind, data):
     if objection(kind, operation) is not None:
         return

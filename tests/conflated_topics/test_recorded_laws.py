@@ -15,6 +15,7 @@ from conflated_topics.recorded import (
     Spec,
     conflate_table,
 )
+from tests.cases import all_cases
 from tests.conflated_topics.logs import (
     INTERVAL,
     POLICIES,
@@ -94,8 +95,8 @@ def test_it_is_what_a_record_by_record_reference_makes(records, policy, delete):
     assert_like_the_reference(records, policy, delete)
 
 
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("delete", [None, "gone"])
+@all_cases("seed", range(20))
+@all_cases("delete", [None, "gone"])
 def test_long_random_logs_are_like_the_reference(seed, delete):
     assert_like_the_reference(random_log(seed), POLICIES[seed % len(POLICIES)], delete)
 
@@ -162,7 +163,7 @@ def test_any_split_gives_the_same(records, policy, delete, cuts):
     assert in_batches(table(records), spec, cuts).equals(whole)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@all_cases("seed", range(12))
 def test_long_logs_split_into_many_batches_give_the_same(seed):
     records, pick = table(random_log(seed)), random.Random(seed)
     spec = Spec(("key",), "at", INTERVAL, POLICIES[seed % len(POLICIES)], delete="gone")

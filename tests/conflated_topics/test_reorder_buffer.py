@@ -7,6 +7,7 @@ import pytest
 
 from conflated_topics.recorded import Spec, State, conflate_table
 from conflated_topics.reorder_buffer import OrderedStream, fall_silent, take_in
+from tests.cases import all_cases
 
 SPEC = Spec(("key",), "at", 10, order=("n",), delete="gone")
 SCHEMA = pa.schema(
@@ -120,8 +121,8 @@ def test_silence_ends_windows_and_makes_as_little_late_as_can_be():
         fall_silent(OrderedStream(State(SPEC)), 0)
 
 
-@pytest.mark.parametrize("lateness_us", [0, 3, 40])
-@pytest.mark.parametrize("seed", range(20))
+@all_cases("lateness_us", [0, 3, 40])
+@all_cases("seed", range(20))
 def test_any_batches_give_the_windows_of_what_was_not_late(seed, lateness_us):
     chance = random.Random(seed)
     records = [

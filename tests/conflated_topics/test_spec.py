@@ -7,6 +7,7 @@ import pytest
 
 from conflated_topics.folds import DOCUMENTS
 from conflated_topics.spec import INTERVAL_US_MAX, Spec, parse_interval
+from tests.cases import all_cases
 
 TIME = ("at", pa.timestamp("us"))
 SCHEMA = pa.schema([("id", pa.string()), TIME, ("px", pa.float32()), ("qty", pa.int8())])
@@ -34,7 +35,7 @@ def test_an_interval_in_microseconds(interval, us):
     assert parse_interval(interval) == us
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("interval", "said"),
     [
         ("5", "has no unit; write 5s"),
@@ -80,7 +81,7 @@ def test_a_spec_that_cannot_be_is_refused_when_it_is_made(more, said):
         spec(**more)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("more", "schema", "said"),
     [
         ({"keys": ("ident",)}, SCHEMA, "did you mean 'id'|use one of"),

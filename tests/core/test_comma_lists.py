@@ -14,6 +14,7 @@ from sow.core.comma_lists import (
     split_list,
 )
 from sow.errors import ClientError
+from tests.cases import all_cases
 
 
 @pytest.mark.parametrize(
@@ -56,8 +57,8 @@ def test_every_member_stands_where_it_says(text):
             assert text[member.position :].startswith(member)
 
 
-@pytest.mark.parametrize("read", [comma_list, read_list, read_expressions, split_list])
-@pytest.mark.parametrize("text", [",", "/a,", ",/a", "/a,,/b", "/a, ,/b"])
+@all_cases("read", [comma_list, read_list, read_expressions, split_list])
+@all_cases("text", [",", "/a,", ",/a", "/a,,/b", "/a, ,/b"])
 def test_an_empty_item_is_refused(read, text):
     with pytest.raises(ClientError, match="has an empty item"):
         read(text)

@@ -16,6 +16,7 @@ from sow.core.keys import (
 from sow.core.lossless_numbers import LosslessNumber
 from sow.core.paths import Path
 from sow.errors import BadMessage, ClientError
+from tests.cases import all_cases
 
 A, B = Path(("a",)), Path(("order", "id"))
 
@@ -26,7 +27,7 @@ def refused(paths, columns):
     return caught.value
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "identity"),
     [
         ("x", "x"),

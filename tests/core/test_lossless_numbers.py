@@ -1,11 +1,11 @@
 import pickle
 from decimal import Decimal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.lossless_numbers import NUMBER_CHARS_MAX, LosslessNumber, number, written
+from tests.cases import all_cases
 
 numbers = st.from_regex(
     r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?", fullmatch=True
@@ -38,7 +38,7 @@ def test_what_python_writes_alike_is_a_float(value):
     assert type(number(repr(value))) is float
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text", ["", "x", "01", "+1", "1.", ".5", "1e", "NaN", "Infinity", "1e999", "1 ", "١", "1_0"]
 )
 def test_what_json_does_not_call_a_number_is_none(text):

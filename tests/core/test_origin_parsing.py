@@ -13,6 +13,7 @@ from sow.core.origin_parsing import (
     parse_origin,
     target_authorities,
 )
+from tests.cases import all_cases
 
 AUTHORITIES = {
     "localhost": ("localhost", None),
@@ -86,12 +87,12 @@ NO_AUTHORITIES = [
 ]
 
 
-@pytest.mark.parametrize("text", AUTHORITIES)
+@all_cases("text", AUTHORITIES)
 def test_an_authority_has_one_spelling(text):
     assert parse_authority(text) == Authority(*AUTHORITIES[text])
 
 
-@pytest.mark.parametrize("text", NO_AUTHORITIES)
+@all_cases("text", NO_AUTHORITIES)
 def test_what_is_ambiguous_is_no_authority(text):
     assert parse_authority(text) is None
 
@@ -103,7 +104,7 @@ def test_a_dot_at_the_end_is_the_same_host_and_another_origin():
         assert plain != dotted
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("target", "authorities"),
     [
         ("/v1/topics", []),
@@ -150,7 +151,7 @@ def test_an_origin_has_one_spelling(text, origin, shown):
     assert parse_origin(str(parse_origin(text))) == Origin(*origin)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         "null",

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from sow.core.paths import Path, container_at, parse_path, value_at
 from sow.errors import BadFilter
+from tests.cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "path"),
     [
         ("/id", Path(("id",))),
@@ -36,7 +37,7 @@ NOT_JSONPATHS = """$ $. $.* $..id $.a[*] $.a[0].b $[0] $.a[-1] $.a[0][1] $.a[0,1
     $.a[?(@.b>1)] $.a,b $.a.`parent` $.[ $.a|b $.a& $x"""
 
 
-@pytest.mark.parametrize("text", ["", "/a b", *NOT_XPATHS.split(), *NOT_JSONPATHS.split()])
+@all_cases("text", ["", "/a b", *NOT_XPATHS.split(), *NOT_JSONPATHS.split()])
 def test_what_is_not_a_path_is_refused(text):
     with pytest.raises(BadFilter):
         parse_path(text)
@@ -81,7 +82,7 @@ DOCUMENT = {
 }
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("path", "value"),
     [
         ("/n", 1),

@@ -18,6 +18,7 @@ from sow.core.pipelines import (
     misuse,
     plain,
 )
+from tests.cases import all_cases
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_what_may_be_a_secret_is_not_shown_and_what_it_is_called_is():
     assert (shown.count("'password'"), shown.count("hunter2")) == (4, 0)
 
 
-@pytest.mark.parametrize("name", USES)
+@all_cases("name", USES)
 def test_an_option_is_found_under_each_spelling_of_its_name(name):
     for spelling in (name, name.upper(), name.lower()):
         assert NAMES[plain(spelling)] == name
@@ -68,7 +69,7 @@ def test_no_two_options_are_one_when_they_are_compared():
     assert plain("as_of") == plain("asOf") == "asof"
 
 
-@pytest.mark.parametrize("name", USES)
+@all_cases("name", USES)
 def test_where_an_option_means_nothing_it_is_said_where_it_does(name):
     for use in (*READS, *WRITES):
         detail = misuse(name, use)

@@ -9,6 +9,7 @@ docs/functions.md is generated as a whole, and the parts of docs/performance.md 
 results in docs/results. Everything else on the pages is written by hand.
 """
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +35,16 @@ def decisions() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "configuration": lambda: reference().rstrip("\n"),
-    "decisions": decisions,
-    "metrics": metrics.table,
-    "rooms": sizes.rooms,
-    "sizes": sizes.table,
+    name: functools.cache(make)
+    for name, make in {
+        "configuration": lambda: reference().rstrip("\n"),
+        "decisions": decisions,
+        "metrics": metrics.table,
+        "rooms": sizes.rooms,
+        "sizes": sizes.table,
+    }.items()
 }
+"""Each is made once: some read all of the code."""
 ABOUT = {"sizes"}
 """Parts whose figures may be off by some percent until the next `make docs`."""
 

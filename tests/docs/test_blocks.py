@@ -19,6 +19,7 @@ from sow.config import loads
 from sow.config.elements.table import ROOT as TABLE
 from sow.expressions import compile_filter
 from sow.protocol.wire import read_frame
+from tests.cases import all_cases
 from tests.docs.blocks import ROOT, fenced, shell_lines
 
 RUN = {"python", "console", "sql", "timetable", "javascript", "html"}
@@ -30,7 +31,7 @@ TOPICS = """<Topic><Name>{0}</Name><MessageType>json</MessageType><Key>/id</Key>
 VARIABLES = {"SITE": "london", "PORT": "8080"}
 
 
-@pytest.mark.parametrize("block", fenced(), ids=lambda block: block.place)
+@all_cases("block", fenced())
 def test_every_block_says_what_it_is_in(block):
     assert block.language in RUN | CHECKED | NO_CODE
 
@@ -71,7 +72,7 @@ def whole(text):
     return f"<SOWConfig><Name>page</Name>{before}{text}</SOWConfig>"
 
 
-@pytest.mark.parametrize("block", fenced("xml"), ids=lambda block: block.place)
+@all_cases("block", fenced("xml"))
 def test_xml_is_a_configuration_or_a_part_of_one(block):
     loaded = loads(whole(block.text), variables=VARIABLES)
     assert [str(finding) for finding in loaded.findings] == []
@@ -108,7 +109,7 @@ def parsed(words):
     command.make_context(command.name, arguments, resilient_parsing=True)
 
 
-@pytest.mark.parametrize(("place", "words"), list(shell_lines()), ids=lambda part: str(part)[:60])
+@all_cases(("place", "words"), list(shell_lines()))
 def test_commands_of_the_shell_are_there(place, words):
     name, *arguments = words
     if name == "make":

@@ -2,8 +2,7 @@
 
 import re
 
-import pytest
-
+from tests.cases import all_cases
 from tests.docs.generated import PAGES, ROOT
 
 MODULES = {
@@ -13,7 +12,7 @@ MODULES = {
 } | {path.name for path in ROOT.glob("*.py")}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@all_cases("page", PAGES)
 def test_a_page_names_files_that_are_there(page):
     named = re.findall(r"`((?:[\w.]+/)*\w+\.py)`", page.read_text())
     assert not {n for n in named if not any(m == n or m.endswith(f"/{n}") for m in MODULES)}

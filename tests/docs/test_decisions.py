@@ -2,8 +2,7 @@
 
 import re
 
-import pytest
-
+from tests.cases import all_cases
 from tests.docs.generated import DECISIONS
 
 PAGES = sorted(DECISIONS.glob("*.md"))
@@ -15,7 +14,7 @@ def test_each_has_a_number_of_its_own():
     assert len(set(numbers)) == len(numbers) > 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@all_cases("page", PAGES)
 def test_a_decision_has_its_parts_in_their_order(page):
     text = page.read_text()
     assert re.fullmatch(r"\d{3}-[a-z-]+\.md", page.name)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import all_cases
 from tests.docs.generated import ABOUT, PAGES, PARTS, ROOT, STALE, generated, part_of, with_part
 from tests.docs.sizes import code_lines, numbers, spine
 
@@ -10,7 +11,7 @@ def pages_with(name):
     return [page for page in PAGES if part_of(page.read_text(), name) is not None]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@all_cases("page", PAGES)
 def test_a_page_is_as_make_docs_writes_it(page):
     text, expected = page.read_text(), generated(page)
     for name in ABOUT:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
-import pytest
 
 from sow.config import load, loads
 from sow.core.pipelines import USES as NAMES
+from tests.cases import all_cases
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 TEXT = (GUIDE / "spark.md").read_text()
@@ -24,7 +24,7 @@ def options():
     return dict(re.findall(r"^\| `(\w+)` \|(.*)\|$", table, re.M))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_every_option_is_in_the_table(name):
     assert name in options()
 

@@ -10,6 +10,7 @@ from sow.protocol import wire
 from sow.protocol.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
 from sow.server.api.openapi import description
 from sow.server.boot.routes import TABLE
+from tests.cases import all_cases
 from tests.docs import metrics
 
 ROOT = Path(__file__).parents[2]
@@ -35,13 +36,13 @@ def undocumented(route):
     return [name for name in route.parameters if f"`{name}`" not in said]
 
 
-@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
+@all_cases("route", TABLE)
 def test_every_address_and_parameter_is_documented(route):
     missing = undocumented(route)
     assert not missing, f"docs/http.md says nothing of {missing} where it says what it takes"
 
 
-@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
+@all_cases("route", TABLE)
 def test_a_parameter_that_no_page_names_is_found(route):
     planted = route._replace(parameters=(*route.parameters, "planted"))
     assert undocumented(planted) == ["planted"]
@@ -57,7 +58,7 @@ def test_handlers_read_what_the_table_names_and_nothing_else(door):
     assert names <= {name for route in TABLE for name in route.parameters} | {"conflated"}
 
 
-@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
+@all_cases("route", TABLE)
 def test_the_description_names_the_parameters_of_the_table(route):
     described = description(TABLE)["paths"][route.path][route.method.lower()]["parameters"]
     assert tuple(p["name"] for p in described if p["in"] == "query") == route.parameters
@@ -125,14 +126,14 @@ def test_the_description_reports_the_commands_and_options_of_a_line():
     assert described["x-options"].keys() == OPTIONS.keys()
 
 
-@pytest.mark.parametrize("name", MESSAGE_TYPES)
+@all_cases("name", MESSAGE_TYPES)
 def test_every_message_type_is_documented(name):
     page = DOCS / "message-types.md"
     rows = re.findall(rf"^\| `{name}` \|", page.read_text(), re.M)
     assert rows, f"docs/message-types.md: the first table has no row | `{name}` | …"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@all_cases("page", PAGES)
 def test_links_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import all_cases
+
 ROOT = Path(__file__).parents[2]
 SEMANTICS = ROOT / "docs" / "semantics.md"
 RULES = {
@@ -56,7 +58,7 @@ def test_there_are_fourteen_rules():
     assert list(RULES) == list(range(1, 15))
 
 
-@pytest.mark.parametrize("number", RULES, ids=lambda number: f"Rule {number}")
+@all_cases("number", RULES)
 def test_a_rule_has_its_statement_reason_example_and_tests(number):
     text = RULES[number]
     assert text.lstrip().startswith("**")

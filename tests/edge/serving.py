@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import threading
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,9 +167,16 @@ class Running:
             self.call(response.close)
 
     @contextmanager
-    def connection(self):
-        """A bare TCP connection, for what no proper client sends."""
-        with socket.create_connection(self.address, timeout=WAIT_S) as raw:
+    def connection(self, receive_bytes=None):
+        """A bare TCP connection, for what no proper client sends.
+
+        With few `receive_bytes` it is full as soon as it is not read.
+        """
+        with socket.socket() as raw:
+            if receive_bytes:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+            raw.settimeout(WAIT_S)
+            raw.connect(self.address)
             yield raw
 
     def raw(self, data: bytes) -> bytes:
@@ -208,7 +216,7 @@ class Socket:
 
     def __init__(self, running: Running, ws):
         self._running, self._ws = running, ws
-        self._unread = []
+        self._unread = deque()
         self.seen = []
 
     def send(self, *lines, binary=False):
@@ -227,8 +235,8 @@ class Socket:
             message = self._running.wait(self._ws.receive())
             if message.type not in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
                 raise EOFError(f"{message.type.name} {self._ws.close_code}")
-            self._unread = [json.loads(line) for line in message.data.splitlines()]
-        self.seen.append(self._unread.pop(0))
+            self._unread.extend(json.loads(line) for line in message.data.splitlines())
+        self.seen.append(self._unread.popleft())
         return self.seen[-1]
 
     def until(self, **fields):
@@ -275,17 +283,20 @@ class Events:
 
     def event(self) -> Event:
         fields = {"id": ""}
-        while text := self._line():
+        for text in self._running.wait(self._lines()):
             name, _, value = text.partition(": ")
             assert name in ("event", "id", "data"), text
             fields[name] = value
         return Event(fields["event"], fields["id"], json.loads(fields["data"]))
 
-    def _line(self):
-        line = self._running.wait(self._response.content.readline())
-        if not line:
-            raise EOFError
-        return line.decode().rstrip("\n")
+    async def _lines(self):
+        """The lines of an event, up to the empty one that ends it."""
+        lines = []
+        while line := (await self._response.content.readline()).decode():
+            if line == "\n":
+                return lines
+            lines.append(line.rstrip("\n"))
+        raise EOFError
 
     def until(self, name):
         """All events up to the first one of this name."""

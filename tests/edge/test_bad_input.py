@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.cases import all_cases
 from tests.edge.serving import records
 
 MIB = 1024**2
@@ -32,7 +33,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
+@all_cases("name", BODIES)
 def test_a_bad_body_is_refused_over_http_and_the_next_is_served(server, name):
     answer = server.post("orders", BODIES[name])
     assert 400 <= answer.status < 500, answer.body
@@ -41,9 +42,7 @@ def test_a_bad_body_is_refused_over_http_and_the_next_is_served(server, name):
     assert server.records("orders") == [{"id": 1}]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in BODIES if name not in ("nothing", "an empty array")]
-)
+@all_cases("name", [name for name in BODIES if name not in ("nothing", "an empty array")])
 def test_a_bad_body_in_a_frame_is_refused_and_its_neighbours_are_not(server, name):
     with server.socket() as ws:
         head = {"c": "publish", "t": "orders", "n": 1, "cid": "bad"}
@@ -107,7 +106,7 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path[:60])
+@all_cases("path", PATHS)
 def test_a_bad_address_is_answered_with_a_problem(server, path):
     answer = server.get(path)
     assert 400 <= answer.status < 500, answer.body
@@ -162,7 +161,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: line[:50].decode("latin-1"))
+@all_cases("line", LINES)
 def test_a_bad_line_is_answered_with_a_failure_and_the_next_is_served(server, line):
     with server.socket() as ws:
         ws.send_frame(line, binary=True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sow.client import Client
 from sow.client.sync import Client as PlainClient
 from tests.edge.serving import Running, configuration
+from tests.effort import examples
 
 TYPES = {
     "whole": "int64", "price": "decimal(38,10)", "at": "timestamp", "day": "date", "open": "bool",
@@ -31,7 +32,7 @@ TOPICS = "".join(
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 VALUES = {
     "whole": st.integers(-(2**63), 2**63 - 1) | st.integers(2**53 - 2, 2**53 + 2),
-    "price": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-10)),
+    "price": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(f"{n}e-10")),
     "at": st.integers(0, 315_537_897_599_999_999).map(
         lambda us: FIRST + timedelta(microseconds=us)
     ),
@@ -103,6 +104,7 @@ def plain_frames(client):
         yield window.to_pandas()
 
 
+@examples(8)
 @given(rows=ROWS)
 def test_a_frame_holds_the_values_of_the_records_by_each_way_and_back(server, rows):
     server.clear()

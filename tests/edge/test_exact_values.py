@@ -23,7 +23,7 @@ TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Ke
 <Field type="int64">/qty</Field><Field type="json">/any</Field></Schema></Topic>"""
 ARROW = "application/vnd.apache.arrow.stream"
 
-FEW = examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = examples(8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Written(str):

@@ -16,10 +16,9 @@ import pytest
 from sow.core.clock import SECOND_US, SystemClock, wall_us
 from sow.errors import DiskFull
 from tests import forks
-from tests.edge.serving import Running, configuration, records
+from tests.edge.serving import WAIT_S, Running, configuration, records
 
 ROOT = Path(__file__).parents[2]
-STOP_S_MAX = 5.0
 TOPICS = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
 <UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
@@ -58,7 +57,7 @@ class Process:
 
     def end(self):
         """Exit status and what was said on standard error."""
-        errors = self._process.communicate(timeout=30)[1]
+        errors = self._process.communicate(timeout=WAIT_S)[1]
         assert "Traceback" not in errors, errors
         return self._process.returncode, errors
 
@@ -88,7 +87,7 @@ async def terminate_under_load(process):
     while len(acknowledged) < 20:
         await asyncio.sleep(0.01)
     process.signal(signal.SIGTERM)
-    await asyncio.wait_for(load, 30)
+    await asyncio.wait_for(load, WAIT_S)
     return acknowledged
 
 
@@ -110,9 +109,8 @@ async def publish(url, topic, *documents):
 def test_sigterm_under_load_ends_in_time_and_keeps_what_was_acknowledged(tmp_path):
     process = Process(tmp_path)
     acknowledged = asyncio.run(terminate_under_load(process))
-    started = time.monotonic()
     status, _ = process.end()
-    assert (status, time.monotonic() - started < STOP_S_MAX) == (0, True)
+    assert status == 0, "1 is a server that gave up stopping after five seconds of its own"
     again = Process(tmp_path)
     found = {order["order_id"] for order in asyncio.run(query(again.url, "orders"))}
     assert {f"{number}-{i}" for number in acknowledged for i in range(50)} <= found
@@ -211,7 +209,7 @@ def test_a_disk_that_refuses_to_write_answers_507_and_keeps_serving(tmp_path):
 
 
 async def until_published(url, document):
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(WAIT_S):
         while (await publish(url, "orders", document))[0] != 200:
             await asyncio.sleep(0.05)
 

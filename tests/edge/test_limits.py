@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from sow.server.net import listening
-from tests.edge.serving import Running, configuration, stream
+from tests.edge.serving import WAIT_S, Running, configuration, stream
 from tests.edge.test_nasty_clients import POST, UPGRADE
 from tests.edge.topics import TOPICS
 
@@ -61,7 +61,7 @@ def test_half_sent_bodies_hold_no_more_than_there_is_and_then_it_is_free_again(l
                      "<MessageSize>1MB</MessageSize>")  # fmt: skip
     body = gzip.compress(b" " * 900_000)
     head = POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
-    held = [socket.create_connection(server.address, timeout=15) for _ in range(8)]
+    held = [socket.create_connection(server.address, timeout=WAIT_S) for _ in range(8)]
     for raw in held:
         raw.sendall(head + body[:-9])
     answers, waiting = [], set(held)
@@ -96,7 +96,7 @@ def test_one_client_holds_a_quarter_and_another_is_served(limited):
 def test_a_small_body_is_taken_while_others_hold_all_the_room(limited):
     server = limited("<RequestMemory>1MB</RequestMemory><FrameSize>250KB</FrameSize>"
                      "<MessageSize>250KB</MessageSize>")  # fmt: skip
-    held = [socket.create_connection(server.address, timeout=15) for _ in range(5)]
+    held = [socket.create_connection(server.address, timeout=WAIT_S) for _ in range(5)]
     for raw in held:
         raw.sendall(POST + b"Content-Length: 240000\r\n\r\n" + b" " * 209_000)
     until_used(server, lambda amount: amount > (1 << 20) - 4096)
@@ -138,7 +138,7 @@ def test_half_sent_frames_wait_for_each_other_and_all_come_to_their_end(limited)
     line = json.dumps({"c": "publish", "t": "orders", "a": "persisted", "cid": "1", "n": 1})
     sockets = []
     for number in range(12):
-        raw = socket.create_connection(server.address, timeout=15)
+        raw = socket.create_connection(server.address, timeout=WAIT_S)
         raw.sendall(UPGRADE)
         assert raw.recv(4096).startswith(b"HTTP/1.1 101")
         text = f'{line}\n{{"id":{number},"text":"{"x" * 400_000}"}}'.encode()
@@ -163,7 +163,7 @@ def test_half_a_frame_that_nobody_goes_on_with_is_given_up_for_the_others(limite
                      "<MessageSize>3500KB</MessageSize>")  # fmt: skip
     raws = []
     for _ in range(8):
-        raw = socket.create_connection(server.address, timeout=15)
+        raw = socket.create_connection(server.address, timeout=WAIT_S)
         raw.sendall(UPGRADE + b"\x81\xff" + (3_400_000).to_bytes(8, "big") + b"\0\0\0\0")
         # Those that are not read any more have to wait with it.
         Thread(target=send_quietly, args=(raw, b"x" * 3_000_000), daemon=True).start()

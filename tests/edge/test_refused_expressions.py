@@ -7,7 +7,13 @@ from sow.cli import main
 from tests.edge.serving import records, stream
 from tests.expressions.refusals import REFUSED
 
-CASES = pytest.mark.parametrize(("text", "position"), REFUSED.values(), ids=REFUSED)
+SOME = [
+    REFUSED[name]
+    for name in ("a slip from another language", "AS", "too many levels", "OF PREVIOUS")
+]
+"""A few of the refusals that tests/expressions/test_refusals.py goes through."""
+LONG = REFUSED["too many bytes of long letters"]
+"""An address is bounded, so longer filters go over the WebSocket only."""
 LISTS = [
     ({"order_by": "/px,  id"}, 6),
     ({"order_by": "/px DESC, /a * NOPE(/b)"}, 15),
@@ -19,50 +25,26 @@ LISTS = [
 ]
 
 
-@pytest.fixture(params=["query", "delete", "stream"])
-def over_http(server, request):
-    """The problem document of a request with this filter."""
-    kind = request.param
-
-    def ask(text):
+@pytest.mark.parametrize("kind", ["query", "delete", "stream"])
+def test_a_problem_says_where_a_filter_breaks(server, kind):
+    for text, position in SOME:
         path = (stream if kind == "stream" else records)("orders", filter=text)
         answer = server.request("DELETE" if kind == "delete" else "GET", path)
         assert answer.headers["Content-Type"].startswith("application/problem+json")
-        return answer
-
-    return ask
-
-
-@pytest.fixture(params=["sow", "subscribe", "sow_and_subscribe", "sow_delete"])
-def over_websocket(server, request):
-    """The failure ack of a command with this filter."""
-
-    def ask(text):
-        with server.socket() as ws:
-            command = {"c": request.param, "t": "orders", "filter": text}
-            return ws.ask(command)[-1]
-
-    return ask
+        assert (answer.status in (400, 413), answer.json["position"]) == (True, position)
+        assert answer.json["expected"]
 
 
-# An address is bounded, so longer filters go over the WebSocket only.
-SHORT = {name: case for name, case in REFUSED.items() if len(case[0]) < 2000}
+@pytest.mark.parametrize("command", ["sow", "subscribe", "sow_and_subscribe", "sow_delete"])
+def test_a_failure_ack_says_where_a_filter_breaks(server, command):
+    with server.socket() as ws:
+        for text, position in (*SOME, LONG):
+            ack = ws.ask({"c": command, "t": "orders", "filter": text})[-1]
+            assert (ack["status"], ack["position"]) == ("failure", position)
+            assert ack["expected"]
 
 
-@pytest.mark.parametrize(("text", "position"), SHORT.values(), ids=SHORT)
-def test_a_problem_says_where_a_filter_breaks(over_http, text, position):
-    answer = over_http(text)
-    assert (answer.status in (400, 413), answer.json["position"]) == (True, position)
-    assert answer.json["expected"]
-
-
-@CASES
-def test_a_failure_ack_says_where_a_filter_breaks(over_websocket, text, position):
-    ack = over_websocket(text)
-    assert (ack["status"], ack["position"], bool(ack["expected"])) == ("failure", position, True)
-
-
-@pytest.mark.parametrize(("text", "position"), SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize(("text", "position"), SOME)
 def test_the_command_line_points_at_where_a_filter_breaks(server, text, position):
     words = ["query", "orders", "--url", server.url, "--filter", text]
     result = CliRunner().invoke(main, words)

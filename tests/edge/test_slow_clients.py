@@ -61,7 +61,7 @@ def fill(server, ended, topic="loud"):
 
 
 def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server, caplog):
-    with server.connection() as raw:
+    with server.connection(receive_bytes=65_536) as raw:
         handshake(raw, server)
         raw.sendall(masked('{"c":"subscribe","t":"loud"}'))
         slow = fill(server, lambda slow: slow is None or slow["reason"])
@@ -74,7 +74,7 @@ def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server
 
 
 def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
-    with server.connection() as raw:
+    with server.connection(receive_bytes=65_536) as raw:
         raw.sendall(b"GET /v1/topics/loud/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 200")
         fill(server, lambda slow: slow is None or slow["reason"])
@@ -86,14 +86,14 @@ def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
 
 def test_a_client_that_was_given_up_and_never_reads_is_cut_off(server, monkeypatch):
     monkeypatch.setattr("sow.server.net.session_writer.GRACE_S", 0.1)
-    with server.connection() as raw:
+    with server.connection(receive_bytes=65_536) as raw:
         raw.sendall(b"GET /v1/topics/loud/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 200")
         assert fill(server, lambda slow: slow is None) is None
 
 
 def test_a_slow_client_is_conflated_and_ends_with_the_newest_state(server):
-    with server.connection() as raw:
+    with server.connection(receive_bytes=65_536) as raw:
         handshake(raw, server)
         raw.sendall(masked('{"c":"logon","client":"slow"}'))
         raw.sendall(masked('{"c":"subscribe","t":"orders"}'))
@@ -111,7 +111,7 @@ def test_a_slow_client_is_conflated_and_ends_with_the_newest_state(server):
 
 def test_a_slow_reader_of_a_query_holds_up_nobody(server):
     server.publish("orders", *({"id": n, "blob": BLOB} for n in range(100)))
-    with server.connection() as raw:
+    with server.connection(receive_bytes=65_536) as raw:
         raw.sendall(b"GET /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 200")
         assert len(server.records("orders", filter="/id < 10")) == 10

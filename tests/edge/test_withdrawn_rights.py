@@ -95,7 +95,7 @@ def stall(server):
 
 def test_what_waits_for_a_socket_that_does_not_read_is_checked_again(server):
     server.tell(order(0, "a"))
-    with server.connection() as raw:
+    with server.connection(receive_bytes=65_536) as raw:
         reader = Reader(server, raw)
         reader.say(c="sow_and_subscribe", t="orders", opts="oof", cid="1")
         told = reader.until('"group_end"')

@@ -13,6 +13,7 @@ from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import DiskFull, InvalidTopic
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
+from tests.cases import all_cases
 from tests.laws.harness import SECOND, World
 
 ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/v",),))
@@ -176,7 +177,7 @@ def test_a_topic_that_goes_ends_it():
 # The law: whatever others do between two steps, what is left is as if there had been one.
 
 
-@pytest.mark.parametrize("seed", range(60))
+@all_cases("seed", range(60))
 def test_others_find_and_leave_what_they_would_have_found_and_left(seed):
     """The same writes, after a removal at once and between the steps of one."""
     random = Random(seed)

@@ -43,7 +43,7 @@ def test_a_conflated_topic_that_is_added_has_a_copy_of_each_topic():
 
 @pytest.mark.parametrize(("followed", "room"), [(False, 4), (True, 3)])
 def test_topics_have_no_more_objects_than_reported(followed, room):
-    world, count = World(DESKS, COPIES), 500
+    world, count = World(DESKS, COPIES), 200
     client = world.client()
     if followed:
         client.say(c="subscribe", t="^/desk/.*-C$")

@@ -18,6 +18,8 @@ from sow.engine.running_topics import CopyTopic
 from sow.errors import ConfigError, InvalidTopic, StoreFailing
 from sow.topic import conflated_topic
 from sow.topic import records as records_module
+from tests.cases import all_cases
+from tests.effort import seeds
 from tests.engine.making import COPIES as DESK_COPIES
 from tests.engine.making import DESKS as DESK_TOPICS
 from tests.engine.making import ORDERS as KEYED
@@ -437,7 +439,7 @@ def change_something(world, random):
     world.settle()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@all_cases("seed", seeds(15))
 def test_whatever_changes_between_its_steps_a_reload_ends_as_if_it_had_been_one(seed, small_steps):
     random = Random(seed)
     world = World(ORDERS, SLOW, DESKS)

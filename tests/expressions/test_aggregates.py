@@ -14,6 +14,7 @@ from sow.expressions import (
 )
 from sow.expressions.aggregates import EXAMPLE_RECORDS
 from sow.topic.views.accumulators import Keeping
+from tests.cases import all_cases
 
 EXAMPLES = [one for function in AGGREGATES.values() for one in function.examples]
 
@@ -29,13 +30,13 @@ def row_of(text, records=EXAMPLE_RECORDS):
     return projection.document([columns[0][0]], group.results())
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[one.expression for one in EXAMPLES])
+@all_cases("example", EXAMPLES)
 def test_an_aggregate_does_what_its_example_says(example):
     (found,) = row_of(example.expression).values()
     assert repr(found) == repr(example.result)
 
 
-@pytest.mark.parametrize("name", AGGREGATES)
+@all_cases("name", AGGREGATES)
 def test_an_aggregate_is_described_and_no_function_too(name):
     function = AGGREGATES[name]
     assert function.signature.startswith(f"{name}(")
@@ -45,7 +46,7 @@ def test_an_aggregate_is_described_and_no_function_too(name):
     assert name not in FUNCTIONS
 
 
-@pytest.mark.parametrize("name", AGGREGATES)
+@all_cases("name", AGGREGATES)
 def test_an_aggregate_has_no_place_where_one_record_is_requested_about(name):
     for read in (
         lambda: compile_filter(f"/a > 1 AND {name}(/qty) > 1"),

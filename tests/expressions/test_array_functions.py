@@ -2,12 +2,11 @@
 
 import math
 
-import pytest
-
 from sow.expressions.array_functions import ARRAY_FUNCTIONS
+from tests.cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "value", "result"),
     [
         ("ARRAY_COUNT", None, 0),

@@ -17,6 +17,7 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.parser import parse
+from tests.cases import all_cases
 
 A = Identifier(Path(("a",)), position=4)
 
@@ -26,7 +27,7 @@ def literal(text):
     return parse(f"/a = {text}").right.value
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "value"),
     [
         (r"'a\tb\\c'", "a\tb\\c"),

@@ -16,6 +16,7 @@ from sow.expressions import (
 )
 from sow.expressions.codegen import SourceText
 from sow.expressions.values import between, compare
+from tests.cases import all_cases
 
 A = Identifier(Path(("a",)))
 VALUES = [5, 5.0, 4, 6.5, "5", "5.0", "x", "A", True, False, None, "", float("nan"), [1, 5], [None]]
@@ -68,8 +69,8 @@ def test_every_type_of_value_gets_its_outcome(text, outcomes):
     assert [compile_filter(text).truth([value]) for value in values] == outcomes
 
 
-@pytest.mark.parametrize("operator", ["=", "!=", "<", "<=", ">", ">="])
-@pytest.mark.parametrize("literal", [5, 5.5, "5", "x", True, None, "", float("inf")])
+@all_cases("operator", ["=", "!=", "<", "<=", ">", ">="])
+@all_cases("literal", [5, 5.5, "5", "x", True, None, "", float("inf")])
 def test_shortcuts_give_the_answers_of_compare(operator, literal):
     left = compile_term(Compare(operator, Literal(literal), A))
     right = compile_term(Compare(operator, A, Literal(literal)))
@@ -210,15 +211,15 @@ def calls_of(levels, form, value):
     return calls
 
 
-@pytest.mark.parametrize("form", CONDITIONS_IN_CONDITIONS)
-@pytest.mark.parametrize("value", [0, 1, None, "x"])
+@all_cases("form", CONDITIONS_IN_CONDITIONS)
+@all_cases("value", [0, 1, None, "x"])
 def test_a_condition_inside_conditions_is_requested_no_more_often_the_deeper_it_lies(form, value):
     assert calls_of(40, form, value) < 40 * 30
 
 
-@pytest.mark.parametrize("one", ["TRUE", "FALSE", "NULL"])
-@pytest.mark.parametrize("other", ["TRUE", "FALSE", "NULL"])
-@pytest.mark.parametrize("word", ["AND", "OR"])
+@all_cases("one", ["TRUE", "FALSE", "NULL"])
+@all_cases("other", ["TRUE", "FALSE", "NULL"])
+@all_cases("word", ["AND", "OR"])
 def test_conditions_that_are_joined_have_the_same_outcome_as_a_value(one, other, word):
     outcomes = {"TRUE": 1, "FALSE": 0, "NULL": None}
     values = [outcomes[one], outcomes[other]]

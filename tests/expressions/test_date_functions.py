@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sow.errors import BadFilter
 from sow.expressions import compile_filter
 from sow.expressions.date_functions import DATE_FUNCTIONS, FORMAT_CHARS_MAX
+from tests.cases import all_cases
 
 
 def formatted(form, seconds):
@@ -19,7 +20,7 @@ def read(text, form):
     return DATE_FUNCTIONS["STRPTIME"].prepare(form, 0)(text)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("form", "seconds", "result"),
     [
         ("%F %T", 0, "1970-01-01 00:00:00"),

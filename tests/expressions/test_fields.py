@@ -10,6 +10,7 @@ from sow.core.paths import parse_path, value_at
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import Trait, compile_fields
 from sow.expressions.parser import FIELD_DEPTH_MAX
+from tests.cases import all_cases
 
 RECORD = {"qty": 4, "list": [2, 5, 7], "px": 2.5, "text": "12", "word": "abc", "a": {"b": 1}}
 
@@ -18,7 +19,7 @@ def value(expression):
     return compile_fields([f"{expression} AS /out"]).apply(RECORD)["out"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("expression", "result"),
     [
         ("/px * /qty", 10.0),
@@ -111,7 +112,7 @@ def test_what_cannot_be_made_is_refused(text, kind, why):
 RECORDS = {"qty": 5}, {"qty": 2, "list": [1, 2]}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("expression", "result"),
     [
         ("/qty OF PREVIOUS", 2),
@@ -161,8 +162,8 @@ VALUES = [1, 2.5, "x", "", True, None, [], [1, "a"], [None], [[1], 2], {"b": 1},
           [{"b": 3}, {"b": {"c": 4}}]]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
-@pytest.mark.parametrize("path", ["/a", "/a[0]", "/a/b", "/a/b[1]", "/none"])
+@all_cases("value", VALUES)
+@all_cases("path", ["/a", "/a[0]", "/a/b", "/a/b[1]", "/none"])
 def test_fields_are_read_as_paths_are_everywhere(value, path):
     document = {"a": value}
     made = compile_fields([f"{path} AS /now", f"{path} OF PREVIOUS AS /then"])

@@ -11,6 +11,7 @@ from sow.expressions import (
     compile_term,
     equalities_of,
 )
+from tests.cases import all_cases
 
 A, B, C = Path(("a",)), Path(("b",)), Path(("c",))
 
@@ -52,7 +53,7 @@ def test_a_conjunct_can_be_compiled_on_its_own():
     assert term.matches([["xy", "z"]], 2) == [True, False]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "equalities"),
     [
         ("/a = 'x'", {A: ("x",)}),

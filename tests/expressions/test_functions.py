@@ -19,6 +19,8 @@ from sow.expressions import (
 )
 from sow.expressions.function import EXAMPLE_MESSAGE, EXAMPLE_RECORD
 from sow.expressions.functions import FUNCTIONS, MESSAGE_FUNCTIONS, NOT_KEPT, SLIPS
+from tests.cases import all_cases
+from tests.effort import examples
 
 EXAMPLES = [(name, example) for name in FUNCTIONS for example in FUNCTIONS[name].examples]
 values = st.sampled_from(
@@ -54,14 +56,14 @@ def value(expression, record):
     return compile_fields([f"{expression} AS /out"]).apply(record, known=EXAMPLE_MESSAGE)["out"]
 
 
-@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[e.expression for _, e in EXAMPLES])
+@all_cases(("name", "example"), EXAMPLES)
 def test_a_function_does_what_its_example_says(name, example):
     found = value(example.expression, EXAMPLE_RECORD)
     assert (found, type(found)) == (example.result, type(example.result))
     assert name in example.expression
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@all_cases("name", FUNCTIONS)
 def test_a_function_can_be_called_as_its_signature_says(name):
     function = FUNCTIONS[name]
     assert function.signature.startswith(f"{name}(")
@@ -77,6 +79,7 @@ def call_of(name, count):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@examples(10)
 @given(data=st.data())
 def test_no_function_raises_whatever_it_is_given(name, data):
     function = FUNCTIONS[name]
@@ -96,7 +99,7 @@ def test_an_attribute_that_is_not_kept_is_refused_with_the_reason(name):
     assert name not in FUNCTIONS
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@all_cases("name", FUNCTIONS)
 def test_what_a_call_stands_for_stands_where_it_is_written(name):
     if (stands_for := FUNCTIONS[name].stands_for) is not None:
         right = parse(f"/a = {name}()").right
@@ -115,7 +118,7 @@ def test_an_unknown_function_like_no_other_is_answered_with_where_they_stand():
         compile_filter("XQZ9() = 1")
 
 
-@pytest.mark.parametrize("name", SLIPS)
+@all_cases("name", SLIPS)
 def test_what_other_languages_call_a_function_is_answered_with_our_form(name):
     with pytest.raises(BadFilter) as caught:
         compile_filter(f"{name}(/a, /b) = 1")

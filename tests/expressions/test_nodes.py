@@ -20,13 +20,14 @@ from sow.expressions.nodes import (
     conjuncts,
     walk,
 )
+from tests.cases import all_cases
 
 A, B = Identifier(Path(("a",))), Identifier(Path(("b",)))
 ONE = Literal(1)
 A1, B1 = Compare("=", A, ONE), Compare("=", B, ONE)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("node", "text"),
     [
         (Identifier(Path(("a b", "c"), 2)), "[/a b/c][2]"),

@@ -5,9 +5,10 @@ import math
 import pytest
 
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
+from tests.cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "arguments", "result"),
     [
         ("ABS", ("-3",), 3),

@@ -5,11 +5,12 @@ from sow.errors import BadFilter, TooLarge
 from sow.expressions import OrderTerm, Trait, parse, parse_order_by, sort_key
 from sow.expressions.nodes import Arithmetic, Identifier
 from sow.expressions.ordering import CALCULATED_MAX, TERMS_MAX
+from tests.cases import all_cases
 
 PX, ID = Identifier(Path(("px",))), Identifier(Path(("id",)))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "terms"),
     [
         ("/px", (OrderTerm(PX),)),
@@ -28,7 +29,7 @@ def test_an_order_is_a_list_of_values_with_directions(text, terms):
     assert parse_order_by(text) == terms
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "position"),
     [
         ("", 0),

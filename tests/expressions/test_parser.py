@@ -4,13 +4,14 @@ from sow.core.paths import Path
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import And, Compare, Identifier, In, IsNull, Like, Literal, Not, Or, parse
 from sow.expressions.parser import FIELDS_MAX, TERMS_MAX
+from tests.cases import all_cases
 
 A = Identifier(Path(("a",)))
 A1 = Compare("=", A, Literal(1))
 B2 = Compare("=", Identifier(Path(("b",))), Literal(2))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "canonical"),
     [
         ("/a == 1", "/a = 1"),
@@ -42,7 +43,7 @@ def test_a_chain_is_one_node():
     assert parse("/a = 1 AND /b = 2 AND /a = 1") == And((A1, B2, A1))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "value"),
     [
         ("42", 42),

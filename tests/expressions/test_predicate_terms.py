@@ -13,12 +13,13 @@ from sow.expressions import (
     find_access,
 )
 from sow.expressions.predicate_terms import Access
+from tests.cases import all_cases
 from tests.expressions.strategies import expressions
 
 A, B, C = Path(("a",)), Path(("b",)), Path(("c",))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "terms"),
     [
         ("/a = 'x'", [ValueTerm(A, ("x",))]),

@@ -5,6 +5,7 @@ import pytest
 from sow.core.paths import Path, TopicPath
 from sow.errors import BadFilter, ClientError, TooLarge
 from sow.expressions import LAST, Aggregate, compile_projection
+from tests.cases import all_cases
 
 ORDERS = {"orders": "json"}
 BOTH = {"orders": "json", "quotes": "nvfix"}
@@ -97,7 +98,7 @@ def test_a_topic_may_be_said_and_has_to_be_where_there_are_several():
     assert made.targets[1] == Path(("px",))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("field", "position", "words"),
     [
         ("SUM(/qty)", 0, r"write SUM\(/qty\) AS /name"),

@@ -9,6 +9,7 @@ import pytest
 from sow.core.paths import value_at
 from sow.errors import BadFilter
 from sow.expressions import compile_filter
+from tests.cases import all_cases
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expressions.md"
 ROW = re.compile(r"\| `(?P<text>.+)` \| `(?P<record>\{.*\})` \| (?P<result>true|false|NULL) \|")
@@ -23,7 +24,7 @@ def test_the_tables_are_found():
     assert len(ERRORS) == 4
 
 
-@pytest.mark.parametrize(("text", "record", "result"), ROWS)
+@all_cases(("text", "record", "result"), ROWS)
 def test_an_example_of_the_reference_holds(text, record, result):
     compiled = compile_filter(text)
     document = json.loads(record)

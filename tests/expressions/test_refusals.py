@@ -4,10 +4,11 @@ import pytest
 
 from sow.errors import BadFilter, ClientError, TooLarge
 from sow.expressions import compile_fields, compile_filter
+from tests.cases import all_cases
 from tests.expressions.refusals import REFUSED
 
 
-@pytest.mark.parametrize(("text", "position"), REFUSED.values(), ids=REFUSED)
+@all_cases(("text", "position"), REFUSED.values())
 def test_a_refused_filter_says_where_and_what_was_expected(text, position):
     with pytest.raises(ClientError) as caught:
         compile_filter(text)

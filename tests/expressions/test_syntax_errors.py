@@ -3,11 +3,12 @@ import pytest
 from sow.errors import BadFilter
 from sow.expressions import parse
 from sow.expressions.parser import parse_projected
+from tests.cases import all_cases
 
 VALUE = "a path, a literal or '('"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "position", "expected"),
     [
         ("", 0, VALUE),
@@ -42,7 +43,7 @@ def test_after_a_value_the_operators_are_expected():
     assert error.value.expected.startswith("an operator (= != < <= > >= + - * / % IN,")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "advice"),
     [
         ("region = 'A'", "write /region"),

@@ -17,11 +17,12 @@ from sow.expressions.text_functions import (
     lower,
     upper,
 )
+from tests.cases import all_cases
 
 LONG = "ab" * (TEXT_CHARS_MAX // 2)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "arguments", "result"),
     [
         ("SUBSTR", ("fandango", -3), "ngo"),
@@ -133,10 +134,10 @@ def test_a_checksum_of_64_bits_is_that_of_xz_and_of_short_texts_alone():
         compile_filter(" AND ".join(["CRC64(/a) = 1"] * (SLOW_MAX + 1)))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "pattern", ["[0-9]+", r"\d", "a", "a+", "[^0-9]+", "[A-Za-z ]", "[a-c-]+", "[^ .,:;#/@_-]"]
 )
-@pytest.mark.parametrize("new", ["", "#", r"\1", "long" * 3, r"a\b"])
+@all_cases("new", ["", "#", r"\1", "long" * 3, r"a\b"])
 def test_a_short_way_to_replace_gives_what_the_engine_gives(pattern, new):
     condition, engine = (f"REGEXP_REPLACE(/a, r'{one}', /b)" for one in (pattern, f"(?:{pattern})"))
     same = compile_filter(f"{condition} = {engine} OR {condition} IS NULL AND {engine} IS NULL")

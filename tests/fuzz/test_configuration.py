@@ -3,11 +3,11 @@
 import tracemalloc
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.config import loads
+from tests.cases import all_cases
 from tests.fuzz.conftest import FUZZ
 from tests.fuzz.inputs import edited
 
@@ -34,7 +34,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in BOMBS if name != "utf-16"])
+@all_cases("name", [name for name in BOMBS if name != "utf-16"])
 def test_a_hostile_file_is_refused_with_findings(name):
     tracemalloc.start()
     loaded = loads(BOMBS[name])

@@ -8,6 +8,7 @@ from sow.errors import AnotherLog, ClientError
 from sow.history.bookmarks import going_on, is_range, is_time, parse_bookmark, parse_start, with_log
 from sow.store.in_memory import MemoryJournal
 from sow.store.protocols import LogEntry
+from tests.cases import all_cases
 
 MINUTE_US = 60_000_000
 LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"
@@ -143,8 +144,8 @@ def test_a_number_may_name_its_log_wherever_it_stands():
         assert parsed(f"{LOG}-{place}, 6, {LOG}-3") == parsed(f"{place},6,3")
 
 
-@pytest.mark.parametrize("not_found", ["fail", "epoch", "now"])
-@pytest.mark.parametrize(
+@all_cases("not_found", ["fail", "epoch", "now"])
+@all_cases(
     "text",
     ["{}-0", "{}-3", "{}-777", " {}-3 ", "[{}-1:]", "(1:{}-3)", "[:{}-9]", "3,{}-3", "now, {}-3"],
 )
@@ -165,7 +166,7 @@ def test_what_does_not_name_a_log_as_logs_are_named_is_no_bookmark(text):
     assert not is_time(text)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "named"),
     [
         ("3", "L-3"),
@@ -205,7 +206,7 @@ def test_what_is_not_kept_is_made_up_for_as_was_said(not_found):
         assert parsed(text, 4, not_found) == expected, text
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     ["", "x", "1,", "[1]", "[1:2", "1:2", "[1:2],[3:4]", "[a:2]", "[1:b]", "[1,2:3]", "-1", "[::]"],
 )

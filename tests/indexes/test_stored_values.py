@@ -92,7 +92,7 @@ def some(count=8):
 
 
 @given(steps, steps)
-@examples(180)
+@examples(60)
 def test_changes_while_and_after_it_is_written_agree_with_the_bodies(during, after):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hash_module, "CODES_SPARE", 1)  # codes come to mean something else soon

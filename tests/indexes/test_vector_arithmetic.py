@@ -111,7 +111,7 @@ def worked_out(test: Node, records: list) -> tuple[list, list, list, list]:
 
 
 @given(TESTS, RECORDS)
-@examples(90)
+@examples(45)
 def test_sure_results_are_those_of_the_filter(test: Node, records: list) -> None:
     assert can_calculate(test)
     for true, false, unsure, truth in zip(*worked_out(test, records), strict=False):
@@ -120,7 +120,7 @@ def test_sure_results_are_those_of_the_filter(test: Node, records: list) -> None
 
 
 @given(TESTS, RECORDS)
-@examples(90)
+@examples(45)
 def test_sure_results_are_those_of_the_naive_reading(test: Node, records: list) -> None:
     known = {"ABS", "COALESCE", "IF"}
     if any(isinstance(part, Call) and part.name not in known for part in walk(test)):

@@ -19,6 +19,7 @@ from sow.indexes.vector_filter import (
     is_quick,
 )
 from sow.messages import message_type
+from tests.cases import all_cases
 from tests.effort import examples
 from tests.query.test_laws import FILTERS, VALUES
 
@@ -71,7 +72,7 @@ def test_a_doubt_does_not_matter_where_another_test_is_sure() -> None:
     assert judged("/a = 1 OR /b = 2", [{"a": [1], "b": 2}])[0] == [True]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         "/a = /b",
@@ -85,7 +86,7 @@ def test_a_doubt_does_not_matter_where_another_test_is_sure() -> None:
         "IF(/a = 'x', /b, 3) IN (3, 5)",
     ],
 )
-@pytest.mark.parametrize("wanted", [True, False])
+@all_cases("wanted", [True, False])
 def test_what_is_calculated_of_plain_values_leaves_no_doubt(text: str, wanted: bool) -> None:
     values = (1, 2.5, "x", "5", "05", None, True, "", 2**53)
     records = [{"a": a, "b": b} for a in values for b in values] + [{}]

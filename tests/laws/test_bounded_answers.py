@@ -235,7 +235,7 @@ def test_answers_are_of_one_moment_whatever_happens_between_their_steps(rounds, 
         assert changing.rows(last.rows.documents(False)) == changing.states[last.bookmark][3:]
 
 
-@examples(15)
+@examples(8)
 @given(rounds=changes, back=st.integers(0, 8), few_rows=st.sampled_from([0, 500]))
 def test_the_past_is_of_one_moment_too(rounds, back, few_rows):
     with pytest.MonkeyPatch.context() as patch:
@@ -252,8 +252,7 @@ def test_the_past_is_of_one_moment_too(rounds, back, few_rows):
         assert len(by_id) == len(rows)
 
 
-@pytest.mark.parametrize("steps_taken", range(6))
-@pytest.mark.parametrize("frames_read", range(4))
+@pytest.mark.parametrize(("steps_taken", "frames_read"), [(0, 0), (1, 0), (2, 1), (3, 2), (5, 3)])
 def test_an_answer_that_is_given_up_leaves_nothing_behind(monkeypatch, steps_taken, frames_read):
     monkeypatch.setattr("sow.sessions.queries.query_planning.ANSWER_CHUNK_ROWS", 2)
     changing = Changing(monkeypatch, [[]])

@@ -251,7 +251,7 @@ def _size(request, monkeypatch):
             monkeypatch.setattr(module, "ANSWER_CHUNK_ROWS", 2)
 
 
-@pytest.mark.parametrize("seed", seeds(12))
+@pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.usefixtures("_size")
 def test_a_client_ends_with_what_a_query_answers(seed):
     run = Run(seed)

@@ -223,7 +223,7 @@ DEEDS = st.lists(
 )
 
 
-@examples(60)
+@examples(30)
 @given(
     st.sampled_from(("orders", "slow")),
     st.sampled_from(FILTERS),
@@ -272,12 +272,12 @@ def run_all(some):
             raise
 
 
-SEEDS = 90
+SEEDS = 45
 """As a program, `python -m tests.laws.test_guarded_as_filtered 10000`, it runs more."""
 
 
-GROUP = 30
-"""Histories of one test: a second or two."""
+GROUP = 15
+"""Histories of one test: a second or so."""
 
 
 @pytest.mark.parametrize("first", seeds(SEEDS)[::GROUP])

@@ -219,7 +219,7 @@ class JoinedViews(RuleBasedStateMachine):
             self.world.engine.check()
 
 
-JoinedViews.TestCase.settings = examples(12, stateful_step_count=12)
+JoinedViews.TestCase.settings = examples(6, stateful_step_count=12)
 TestJoinedViews = JoinedViews.TestCase
 
 

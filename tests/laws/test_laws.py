@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.cases import all_cases
 from tests.simulation.mutations import MUTATIONS
 
 PAGE = Path(__file__).with_name("README.md")
@@ -30,7 +29,7 @@ def test_every_row_is_read():
     assert len(LAWS) == PAGE.read_text().count("\n| ") - 2 > 20
 
 
-@pytest.mark.parametrize("law", LAWS)
+@all_cases("law", LAWS)
 def test_a_law_has_its_tests_and_its_bug(law):
     tests, bug = LAWS[law]
     missing = [test for test in tests if not is_there(test)]

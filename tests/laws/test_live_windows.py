@@ -34,7 +34,7 @@ ROWS_MAX = 5
 """The most records of a window."""
 SESSIONS = SessionSettings(queue_messages_max=2 * ROWS_MAX + 1)
 """A queue has room for one turn in which a whole window is another one, and for no more."""
-MORE = examples(15, stateful_step_count=40)
+MORE = examples(8, stateful_step_count=40)
 
 
 class Windows(RuleBasedStateMachine):

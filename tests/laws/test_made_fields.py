@@ -13,6 +13,8 @@ from sow.engine import bulk_publish
 from sow.errors import BadMessage, Busy, TooLarge
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
+from tests.cases import all_cases
+from tests.effort import seeds
 from tests.laws.harness import SECOND, World
 
 ORDERS = Topic(
@@ -91,7 +93,7 @@ def commit(world, epoch, *given):
     world.settle()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@all_cases("seed", seeds(10))
 def test_what_is_made_is_what_a_model_makes(seed, monkeypatch):
     monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 3)
     random, model = Random(seed), Model()

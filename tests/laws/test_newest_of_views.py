@@ -137,7 +137,7 @@ class Newest(RuleBasedStateMachine):
 
 
 Newest.TestCase.settings = examples(
-    15, stateful_step_count=12, deadline=None, phases=[Phase.generate]
+    8, stateful_step_count=12, deadline=None, phases=[Phase.generate]
 )
 test_the_law_of_what_is_newest = Newest.TestCase
 

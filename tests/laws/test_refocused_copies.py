@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from sow.core.definitions import ConflatedTopic, Merge, Topic
+from tests.cases import all_cases
 from tests.laws.harness import MS, SECOND, World, short
 
 T = Topic("t", "json", keys=("/id",), expires=True)
@@ -176,7 +177,7 @@ class Run:
             world.clock.advance(by_us)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@all_cases("seed", range(30))
 def test_after_one_interval_the_copy_is_the_topic_through_the_filter(seed):
     run = Run(seed)
     for number in range(60):

@@ -3,9 +3,8 @@ counting, after their last use and two sweeps."""
 
 import gc
 
-import pytest
-
 from sow.core.cache import sweep
+from tests.cases import all_cases
 from tests.laws.harness import SECOND, World
 
 PROJECTED = "projection=[/symbol,SUM(/qty * {n}) AS /s],grouping=[/symbol]"
@@ -24,7 +23,7 @@ REQUESTED = {
     "refused topics": {"t": "(ord{n}"},
     "window": {"opts": "live", "order_by": "/qty * {n}", "top_n": 3},
 }
-TEXTS = 40
+TEXTS = 20
 COMMANDS = [
     (kind, command)
     for kind in REQUESTED
@@ -33,20 +32,19 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "command"), COMMANDS)
+@all_cases(("kind", "command"), COMMANDS)
 def test_distinct_texts_leave_nothing_behind(kind, command):
     world = World()
     for number in range(20):
         world.publish("orders", {"id": number, "symbol": f"s{number}", "qty": number})
     client = world.client()
     one = left_by(world, client, kind, command, [0] * TEXTS)
-    # Threads of servers that other tests left create objects meanwhile: the least of three counts.
-    other = (
-        left_by(world, client, kind, command, range(start, start + TEXTS))
+    # Two objects for each text, the least that there could be, are four times as much. Threads of
+    # servers that other tests left create objects meanwhile: one of three counts is enough.
+    assert any(
+        left_by(world, client, kind, command, range(start, start + TEXTS)) < one + TEXTS / 2
         for start in (1_000, 2_000, 3_000)
     )
-    # Two objects for each text, the least that there could be, are four times as much.
-    assert min(other) < one + TEXTS / 2
 
 
 def left_by(world, client, kind, command, numbers):

@@ -279,7 +279,7 @@ def run_all(some):
     return ends
 
 
-SEEDS = 25
+SEEDS = 12
 """As a program, `python -m tests.laws.test_withdrawn_rights 0 10000`, it runs more."""
 SEEDS_OF_A_BUG = 200
 

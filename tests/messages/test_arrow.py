@@ -14,6 +14,7 @@ from sow.messages import arrow, column_types, message_type
 from sow.messages.arrow import ArrowColumns, UnfitError, made, table_of_documents
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields
+from tests.cases import all_cases
 
 JSON = message_type("json")
 
@@ -55,7 +56,7 @@ COLUMNS = [
 ]
 
 
-@pytest.mark.parametrize(("texts", "kind", "values"), COLUMNS, ids=lambda value: str(value)[:40])
+@all_cases(("texts", "kind", "values"), COLUMNS)
 def test_a_column_has_the_type_that_holds_all_values(texts, kind, values):
     found = column(*texts)
     assert (found.type, found.to_pylist()) == (kind, values)

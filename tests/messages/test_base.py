@@ -20,6 +20,7 @@ from sow.messages.base import (
     string_line,
     text_of,
 )
+from tests.cases import all_cases
 from tests.messages.examples import OPTIONS
 
 
@@ -31,7 +32,7 @@ def promised(protocol):
     }
 
 
-@pytest.mark.parametrize("name", MESSAGE_TYPES)
+@all_cases("name", MESSAGE_TYPES)
 def test_a_type_takes_what_is_promised(name):
     found = message_type(name, OPTIONS)
     offered = {
@@ -46,7 +47,7 @@ def test_a_type_takes_what_is_promised(name):
     assert found.enc in (None, "base64")
 
 
-@pytest.mark.parametrize("name", MESSAGE_TYPES)
+@all_cases("name", MESSAGE_TYPES)
 def test_its_decoder_reads_the_columns_that_it_was_made_for(name):
     decoder = message_type(name, OPTIONS).decoder((parse_path("/a"), parse_path("/b")))
     assert promised(Decoder).keys() <= {n for n in dir(decoder) if not n.startswith("_")}

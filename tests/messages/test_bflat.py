@@ -4,6 +4,7 @@ import pytest
 
 from sow.errors import BadMessage
 from sow.messages import message_type
+from tests.cases import all_cases
 
 BFLAT = message_type("bflat")
 
@@ -14,7 +15,7 @@ def refused(body):
     return caught.value.detail
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("body", "value"),
     [
         (b"\x01a", None),
@@ -42,7 +43,7 @@ def test_a_long_tag_has_its_length_before_it():
     assert BFLAT.parse(b"\x18\x08quantity\x05") == {"quantity": 5}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "body"),
     [
         (None, b"\x01a"),
@@ -76,7 +77,7 @@ def test_a_binary_value_is_written_back_as_binary():
     assert BFLAT.encode(BFLAT.parse(body)) == body
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("body", "why"),
     [
         (b"\x19", "1 bytes should follow and 0 do"),

@@ -11,6 +11,7 @@ from sow.errors import BadMessage
 from sow.messages import message_type
 from sow.messages.bson import VALUES_MAX, check_values
 from sow.messages.json import json_text
+from tests.cases import all_cases
 
 KIND = message_type("bson")
 OID = bson.ObjectId("65f0c0ffee65f0c0ffee65f0")
@@ -39,7 +40,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("value", "read"), VALUES, ids=lambda value: repr(value)[:20])
+@all_cases(("value", "read"), VALUES)
 def test_every_kind_is_read_and_written_back_as_it_was(value, read):
     body = bson.encode({"a": value, "b": {"c": value}, "d": 1})
     ((a,), (c,)) = KIND.decoder((parse_path("/a"), parse_path("/b/c"))).read([body])[1]

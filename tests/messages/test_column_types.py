@@ -17,6 +17,7 @@ from sow.messages.column_types import (
     pieces,
     type_of,
 )
+from tests.cases import all_cases
 
 JSON = message_type("json")
 CASES = [
@@ -53,7 +54,7 @@ def heard(*texts, kind=JSON, **more):
     return types
 
 
-@pytest.mark.parametrize(("texts", "kind"), CASES, ids=str)
+@all_cases(("texts", "kind"), CASES)
 def test_a_column_has_the_type_that_holds_all_values(texts, kind):
     assert type_of(heard(*texts).kinds.get("f", 0)) == kind
 

@@ -11,6 +11,7 @@ from sow.core.paths import parse_path, value_at
 from sow.errors import BadMessage, ConfigError
 from sow.messages import message_type
 from sow.messages.composite import CompositeLocal, gathered, missing
+from tests.cases import all_cases
 
 JSON = MessageTypeOptions("json", "json")
 FIX = MessageTypeOptions("fix", "fix")
@@ -188,7 +189,7 @@ def test_a_line_holds_it_as_base64():
     assert LOCAL.from_line(LOCAL.to_line(GOOD)) == GOOD
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "path", "says"),
     [
         (LOCAL, "/0/any/thing", ""),

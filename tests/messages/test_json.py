@@ -15,6 +15,7 @@ from sow.messages import json as json_messages
 from sow.messages import message_type
 from sow.messages.json import NESTING_MAX, JsonDecoder, json_bodies, json_text, read_document
 from sow.messages.json_columns import columns_reader
+from tests.cases import all_cases
 
 JSON = message_type("json")
 
@@ -115,7 +116,7 @@ def test_line_breaks_within_a_text_are_refused():
     assert refused(b'{"a":"x\ny"}').index == 0
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "bodies",
     [
         (b"{}{}",),

@@ -14,6 +14,7 @@ from sow.messages import message_type
 from sow.messages.documents import VALUES_MAX
 from sow.messages.json import json_text
 from sow.messages.msgpack import Extension, extension_bytes, read_map
+from tests.cases import all_cases
 from tests.effort import examples
 
 KIND = message_type("msgpack")
@@ -30,7 +31,7 @@ def columns(body, *paths):
     return [column[0] for column in read]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "read", "shown"),
     [
         (b"\xc0", None, b"null"),
@@ -74,7 +75,7 @@ OWN_KINDS = [
 ]
 
 
-@pytest.mark.parametrize("value", OWN_KINDS)
+@all_cases("value", OWN_KINDS)
 def test_a_merged_message_keeps_what_the_delta_does_not_name(value):
     body = b"\x82\xa1a" + value + b"\xa1b\x01"
     delta = KIND.parse(b"\x81\xa1b\x02")

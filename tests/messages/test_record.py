@@ -11,6 +11,7 @@ from sow.core.paths import parse_path, value_at
 from sow.errors import BadMessage, ConfigError
 from sow.messages import message_type
 from sow.messages.record import FIELDS_MAX, Record, mistakes, records_of
+from tests.cases import all_cases
 
 FIELDS = (
     RecordField("id", "int"),
@@ -80,7 +81,7 @@ def test_a_record_may_end_with_what_stands_between_records():
     assert TRADES.decoder(()).read([b"7\x02A\x01"]) == ([b"7\x02A"], [])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("body", "says"),
     [
         (b"1\x02A\x022\x02n\x02more", "5 values for the 4 fields of trades, the last of them"),
@@ -108,7 +109,7 @@ def test_what_is_no_record_is_refused_in_a_sentence(body, says):
     assert len(caught.value.detail) < 400
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("document", "says"),
     [
         ([], "must be an object"),

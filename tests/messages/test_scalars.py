@@ -3,6 +3,7 @@ import pytest
 from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
+from tests.cases import all_cases
 
 
 def read(name, body):
@@ -66,7 +67,7 @@ def test_what_is_not_base64_is_refused(line):
         message_type("binary").from_line(line)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "value"),
     [
         ("int64", True),
@@ -86,8 +87,8 @@ def test_a_value_of_another_kind_is_not_written(name, value):
         message_type(name).encode({"value": value})
 
 
-@pytest.mark.parametrize("document", [{}, {"value": 1, "more": 2}, {"more": 1}, 1, "x", []])
-@pytest.mark.parametrize("name", ["string", "int64", "double"])
+@all_cases("document", [{}, {"value": 1, "more": 2}, {"more": 1}, 1, "x", []])
+@all_cases("name", ["string", "int64", "double"])
 def test_a_document_of_other_fields_is_not_written(name, document):
     with pytest.raises(BadMessage, match="with no other field"):
         message_type(name).encode(document)

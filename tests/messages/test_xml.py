@@ -4,6 +4,7 @@ from sow.core.delta import difference, merged
 from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
+from tests.cases import all_cases
 
 XML = message_type("xml")
 
@@ -18,7 +19,7 @@ def refused(body):
     return caught.value.detail
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("body", "document"),
     [
         (b"<a>x</a>", {"a": "x"}),
@@ -98,7 +99,7 @@ def test_values_are_written_as_elements(document, body):
     assert XML.encode(document) == body
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("body", "why"),
     [
         (b"", "no element found"),
@@ -122,7 +123,7 @@ def test_sixty_four_levels_are_taken_and_written():
     assert XML.encode(XML.parse(body)) == body
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "document",
     [
         {},

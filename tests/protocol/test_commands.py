@@ -2,12 +2,11 @@
 
 import inspect
 
-import pytest
-
 from sow.protocol.commands import COMMANDS, OPTIONS, Command, Options, acks_of, options_of
 from sow.protocol.options import READERS
 from sow.protocol.wire import FRAMED, HEADER_FIELDS
 from sow.sessions.commands.executor import ACTIONS, Executor
+from tests.cases import all_cases
 
 OF_EVERY_COMMAND = {"c", "cid", "a"}
 
@@ -40,7 +39,7 @@ def test_a_command_knows_what_the_table_says_of_it():
     assert not Command("publish").kind.is_delta
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@all_cases("name", OPTIONS)
 def test_an_option_is_read_and_stands_at_its_default(name):
     option = OPTIONS[name]
     assert option.value == "flag" or option.value in READERS

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge
 from sow.protocol.commands import KEY_FIELDS_MAX, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER, Options
 from sow.protocol.options import CONFLATION_US_MIN, read_options, read_value
+from tests.cases import all_cases
 
 
 def test_no_options_are_the_defaults():
@@ -29,7 +30,7 @@ def test_options_are_read_by_the_table():
     )
 
 
-@pytest.mark.parametrize("name", [name for name, each in OPTIONS.items() if each.value == "flag"])
+@all_cases("name", [name for name, each in OPTIONS.items() if each.value == "flag"])
 def test_a_flag_takes_no_value(name):
     assert getattr(read_options(name), name) is True
     with pytest.raises(ClientError, match=f"option {name} takes no value"):
@@ -60,7 +61,7 @@ def test_an_option_of_amps_that_does_more_than_tune_is_refused(text):
         read_options(text)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "detail"),
     [
         ("ooof", "no option 'ooof'; did you mean oof?"),

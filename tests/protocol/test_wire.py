@@ -19,6 +19,7 @@ from sow.protocol.wire import (
     read_frame,
     read_lines,
 )
+from tests.cases import all_cases
 
 PAD = b"x" * 1000
 texts = st.lists(
@@ -153,7 +154,7 @@ def test_more_bodies_than_a_command_may_have_are_refused_unread():
     assert lines.next() is None
 
 
-@pytest.mark.parametrize("name", LENGTHS)
+@all_cases("name", LENGTHS)
 def test_a_field_of_a_line_that_is_too_long_is_refused(name):
     for length, fits in ((LENGTHS[name], True), (LENGTHS[name] + 1, False)):
         (read,) = read_frame(json.dumps({"c": "sow", "t": "orders", name: "x" * length}).encode())
@@ -178,7 +179,7 @@ def test_a_long_body_makes_no_field_long():
     assert read.cid == "1"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "line",
     [
         b'{"%b":1}',
@@ -193,7 +194,7 @@ def test_a_long_body_makes_no_field_long():
         b'{"c":"sow","t":["%b"]}',
     ],
 )
-@pytest.mark.parametrize("word", [b"z", b"0"])
+@all_cases("word", [b"z", b"0"])
 def test_a_refusal_repeats_little_of_the_line(line, word):
     (read,) = read_frame(line % (word * 20_000))
     assert (word * 101).decode() not in read.error.detail

@@ -5,6 +5,7 @@ from sow.core.paths import parse_path
 from sow.errors import ClientError
 from sow.indexes import sorting
 from sow.query import Query, access_paths, answering, index_build, order
+from tests.cases import all_cases
 from tests.query.topic import Topic, naive, query
 
 
@@ -78,8 +79,8 @@ def test_numbers_and_texts_that_are_calculated_rank_like_any_others() -> None:
     assert topic.found(None, "IF(/v = 2, 'z', /v)") == [2, 5, 6, 4, 3, 0, 1]
 
 
-@pytest.mark.parametrize("direction", ["", " DESC"])
-@pytest.mark.parametrize("end", range(0, 32, 5))
+@all_cases("direction", ["", " DESC"])
+@all_cases("end", range(0, 32, 5))
 def test_the_first_few_of_what_is_calculated(direction: str, end: int) -> None:
     topic = topic_of(*[None if at % 5 == 0 else at * 7 % 11 for at in range(30)])
     everything = topic.found(None, f"/v * 2{direction}, /v")
@@ -120,8 +121,8 @@ def test_a_second_field_decides_between_equals() -> None:
     assert topic.found(None, "/a DESC, /b DESC", top_n=1) == [2]
 
 
-@pytest.mark.parametrize("direction", ["", " DESC"])
-@pytest.mark.parametrize("end", range(0, 32, 3))
+@all_cases("direction", ["", " DESC"])
+@all_cases("end", range(0, 32, 3))
 def test_the_first_few_are_the_start_of_all(direction: str, end: int) -> None:
     topic = topic_of(*[None if at % 5 == 0 else at * 7 % 11 for at in range(30)])
     everything = topic.found(None, f"/v{direction}")

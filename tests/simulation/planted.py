@@ -18,7 +18,7 @@ from tests.simulation.mutation import Mutation
 from tests.simulation.mutations import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
-SUITE_CPU_S_MAX = 600
+SUITE_CPU_S_MAX = 1200
 """A suite that never ends is not green. It is processor time: a busy machine catches nothing."""
 NO_SUCH_TESTS = 4
 SUITES = (

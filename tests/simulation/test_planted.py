@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import all_cases
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.planted import found_once, survives
 
@@ -12,7 +13,7 @@ SAMPLE = (
 )
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@all_cases("mutation", MUTATIONS)
 def test_a_bug_can_be_planted(mutation):
     assert found_once(mutation)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sow.core.lossless_numbers import LosslessNumber
 from sow.spark.arrow_cast import ArrowCast, Number, document_of, json_text
+from tests.cases import all_cases
 
 DECIMAL = pa.decimal128(20, 2)
 
@@ -19,7 +20,7 @@ def fitted(text, kind, **how):
     return ArrowCast(**how).fit(document_of(f'{{"v":{text}}}').get("v"), kind)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "kind", "value"),
     [
         ("5", pa.int64(), 5),

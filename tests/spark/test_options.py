@@ -8,6 +8,7 @@ import pytest
 from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.errors import ClientError
 from sow.spark.options import read_options
+from tests.cases import all_cases
 from tests.edge.certificates import certificates
 
 TOPIC = {"topic": "orders"}
@@ -28,8 +29,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(USES))
-@pytest.mark.parametrize("use", [RECORDS, LOG, STREAM, WRITE, STREAM_WRITE])
+@all_cases("name", sorted(USES))
+@all_cases("use", [RECORDS, LOG, STREAM, WRITE, STREAM_WRITE])
 def test_an_option_is_taken_where_it_means_something_and_refused_by_name_elsewhere(
     name, use, tmp_path
 ):

@@ -23,6 +23,7 @@ from sow.spark.views import (
     take_changes,
     take_records,
 )
+from tests.cases import all_cases
 from tests.edge.serving import Running as Server
 from tests.edge.serving import configuration, records
 from tests.spark.view_engines import ENGINES, BySpark, Embedded, view
@@ -58,7 +59,7 @@ def history(seed, values, desks=("a", "b", None, "", 1, 1.0, "1", True), steps=1
 
 
 @pytest.mark.parametrize("values", [PLAIN, MESSY], ids=["numbers", "anything"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_both_engines_have_the_same_rows_byte_for_byte(seed, values):
     definition = view(FIELDS, condition=None if seed % 2 else "/v IS NULL OR /v <> 2")
     embedded, spark, compared = Embedded(definition), BySpark(definition), 0
@@ -148,8 +149,8 @@ CASES = {
 """By name: the steps, and the rows (desk, count, sum) that are there in the end."""
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", CASES)
+@all_cases("engine", ENGINES)
+@all_cases("name", CASES)
 def test_the_rules_of_views(engine, name):
     steps, expected = CASES[name]
     made = engine(

@@ -11,6 +11,7 @@ from sow.store import manifest as module
 from sow.store.manifest import COPY_FILE, FORMAT, MANIFEST_FILE, Manifest, ManifestFile
 from sow.store.repair import main as repair
 from sow.store.stored_definitions import Era, kept_of
+from tests.cases import all_cases
 
 ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
 CUSTOM = Topic("/fix/é", "pipes", keys=("/55", "/11"), key_domain="d", pattern="^/fix/")
@@ -148,7 +149,7 @@ def test_a_write_that_is_interrupted_leaves_what_was_there(written, monkeypatch)
     assert ManifestFile(written).missing == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("now", "elements"),
     [
         (ORDERS, []),

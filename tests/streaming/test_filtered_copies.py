@@ -10,6 +10,7 @@ from sow.expressions import compile_filter
 from sow.streaming import filtered_copies
 from sow.streaming.filtered_copies import FilteredCopies
 from sow.topic.conflated_topic import ConflatedCopy
+from tests.cases import all_cases
 from tests.topic.making import held, put, records
 
 SECOND = 1_000_000
@@ -66,7 +67,7 @@ def random_documents(random):
         yield document
 
 
-@pytest.mark.parametrize("seed", range(20))
+@all_cases("seed", range(20))
 def test_a_copy_is_its_topic_through_its_filter_one_interval_later(crowd, seed):
     random, following, now_us = Random(seed), Following(*TEXTS), 0
     for _ in range(30):

@@ -1,6 +1,5 @@
 """Values lead to the places of the terms that may be true of them."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from sow.streaming.term_buckets import (
     keys_of,
     kind_of,
 )
+from tests.cases import all_cases
 
 NAN = float("nan")
 
@@ -33,7 +33,7 @@ def found(condition, values):
     return [values[number] for number in at]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("condition", "wanted", "others"),
     [
         ("/a = 5", [5, 5.0, "5", "5.0", "+5", [1, "5"]], [None, "", 4, "five", NAN, []]),

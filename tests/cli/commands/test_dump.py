@@ -4,11 +4,12 @@ import json
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from sow.cli.commands.dump import cut_frames, new_file
 from sow.errors import ClientError
+from tests.effort import examples
 
 NAMES = st.text("abc/~ é\"'", min_size=1, max_size=4).filter(lambda name: name not in ("id",))
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
@@ -20,9 +21,7 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 DOCUMENTS = st.lists(st.dictionaries(NAMES, VALUES, max_size=4), max_size=6)
-FEW = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FEW = examples(8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def numbered(documents):

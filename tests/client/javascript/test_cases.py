@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sow.server.api.static_files import CONSOLE_FOLDER
+from tests.cases import all_cases
 from tests.needs import node
 
 HERE = Path(__file__).parent
@@ -55,13 +56,13 @@ def outcomes_in_a_page(one_browser):
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("name", CASES)
+@all_cases("name", CASES)
 def test_in_node(outcomes_in_node, name):
     assert outcomes_in_node[name] is None
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", CASES)
+@all_cases("name", CASES)
 def test_in_a_page(outcomes_in_a_page, name):
     assert outcomes_in_a_page[name] is None
 
@@ -225,7 +226,7 @@ def outcomes_with_bugs(tmp_path_factory):
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("title", PLANTED)
+@all_cases("title", PLANTED)
 def test_a_planted_bug_is_found(outcomes_with_bugs, title):
     assert PLANTED[title][1] in CLIENT, "the place has changed"
     with_it, without_it = outcomes_with_bugs[title]

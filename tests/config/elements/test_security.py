@@ -4,6 +4,7 @@ import pytest
 
 from sow.config import loads
 from sow.core.security_definitions import Jwt, Security, Tls
+from tests.cases import all_cases
 
 
 def security(*elements):
@@ -33,7 +34,7 @@ def test_each_list_may_be_given_several_times_and_with_commas(instance):
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("element", "value", "wrong", "instead"),
     [
         ("AllowedHosts", "192.0.2.1", "addresses are always allowed", "remove it"),

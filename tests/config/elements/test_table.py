@@ -3,15 +3,14 @@
 import dataclasses
 from collections import Counter
 
-import pytest
-
 from sow.config.elements.table import FOREIGN, ROOT, SOW
+from tests.cases import all_cases
 
 ELEMENTS = list(ROOT.walk())
 MAKERS = [e for _, e in ROOT.walk() if dataclasses.is_dataclass(e.make)]
 
 
-@pytest.mark.parametrize("section", MAKERS, ids=lambda section: section.name)
+@all_cases("section", MAKERS)
 def test_the_defaults_of_the_table_are_those_of_the_dataclass(section):
     defaults = {f.name: f.default for f in dataclasses.fields(section.make)}
     leaves = [*section.children, *(e for c in section.children if not c.make for e in c.children)]
@@ -22,7 +21,7 @@ def test_the_defaults_of_the_table_are_those_of_the_dataclass(section):
             assert [defaults[name] for name in leaf.fields] == list(values), leaf.name
 
 
-@pytest.mark.parametrize("section", MAKERS, ids=lambda section: section.name)
+@all_cases("section", MAKERS)
 def test_every_field_of_a_dataclass_can_be_configured(section):
     inner = [e for c in section.children if not c.make for e in (c, *c.children)]
     fields = {name for e in (*section.children, *inner) for name in e.fields}

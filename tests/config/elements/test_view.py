@@ -3,6 +3,7 @@
 import pytest
 
 from sow.core.definitions import Join, View
+from tests.cases import all_cases
 
 ORDERS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
 QUOTES = "<Topic><Name>quotes</Name><MessageType>json</MessageType><Key>/symbol</Key></Topic>"
@@ -72,9 +73,7 @@ def test_joins_are_pairs_of_fields_of_two_topics(sow):
     assert desks.null_equivalency
 
 
-@pytest.mark.parametrize(
-    ("xml", "said"),
-    [
+@all_cases(("xml", "said"), [
         (joined("<Join>[orders]./symbol</Join>"), "does not equate two fields"),
         (joined("<Join>/symbol = [quotes]./symbol</Join>"), "does not name the topic of each"),
         (joined("<Join>[orders]./a = [orders]./b</Join>"), "joins 'orders' with itself"),
@@ -94,8 +93,7 @@ def test_joins_are_pairs_of_fields_of_two_topics(sow):
         ),
         (view(more="<Conflation>later</Conflation>"), "'later' is not one of none, inline"),
         (view(more="<Filter>/qty ></Filter>"), "Filter"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_cannot_be_read_is_said_with_what_to_write(sow, xml, said):
     loaded = sow(xml)
     assert loaded.configuration is None

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.cases import all_cases
+
 TOPIC = (
     "<Topic><Name>t</Name><MessageType>{kind}</MessageType><Key>/id</Key><Key>/at/day</Key>"
     "{xml}</Topic>"
@@ -62,9 +64,9 @@ MADE_OF = (
 OTHER = {"Preprocessing": "Enrichment", "Enrichment": "Preprocessing"}
 
 
-@pytest.mark.parametrize("target", ["/id", "/other"])
-@pytest.mark.parametrize("of", MADE_OF)
-@pytest.mark.parametrize("element", OTHER)
+@all_cases("target", ["/id", "/other"])
+@all_cases("of", MADE_OF)
+@all_cases("element", OTHER)
 def test_what_a_refusal_says_to_write_is_taken(topic, element, of, target):
     """In one go or two, and never in a circle."""
     for _ in range(3):

@@ -4,6 +4,7 @@ import pytest
 
 from sow.config import loads
 from sow.core.pipelines import Conflate, PipelineOption
+from tests.cases import all_cases
 
 TOPICS = """<SOW>
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -87,7 +88,7 @@ def test_what_is_left_out_has_its_default():
     assert (found.output_mode, found.source.time) == ("append", "ts")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("parts", "says"),
     [
         ((FILES.replace("<Path>ticks</Path>", ""), TO_TOPIC), "parquet needs a Path"),
@@ -275,7 +276,7 @@ def test_views_that_the_sql_reads_are_right(parts):
     assert found(*parts) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("parts", "says"),
     [
         ((source(), source(), sql("source")), "is the view source, as the element in line"),

@@ -4,6 +4,7 @@ import pytest
 
 from sow.config import exposed
 from sow.core.security_definitions import Allow, Authentication, Security
+from tests.cases import all_cases
 
 TOKENS = "<Authentication><Tokens><File>tokens</File></Tokens></Authentication>"
 CERTIFICATES = "<Authentication><ClientCertificates/></Authentication>"
@@ -37,7 +38,7 @@ def test_what_agrees_is_taken(instance, elements):
     assert instance(f"<Security>{''.join(elements)}</Security>").findings == ()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("elements", "wrong", "instead"),
     [
         ((TOKENS,), "none of them may do anything: there is no Role", "add <Role>"),

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.cases import all_cases
+
 ORDERS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>\n"
 TRADES = (
     "<MessageTypes><MessageType><Name>trade</Name><Module>record</Module>"
@@ -50,9 +52,7 @@ def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
     assert [topic.name for topic in loaded.configuration.topics][1:] == ["desks", "slow", "all"]
 
 
-@pytest.mark.parametrize(
-    ("xml", "said"),
-    [
+@all_cases(("xml", "said"), [
         (ORDERS + view(of="order"), "2: UnderlyingTopic: no topic 'order' is defined; did you"),
         (view() + ORDERS, "1: UnderlyingTopic: the topic 'orders' is defined later, in line 4"),
         (view(of="desks"), "the topic 'desks' would be made of itself"),
@@ -136,8 +136,7 @@ def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
             ORDERS + view(more="<Filter>LAST_UPDATED() > 5</Filter>"),
             "uses LAST_UPDATED(), which differs at each change",
         ),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_cannot_be_is_said_where_it_stands(sow, xml, said):
     loaded = sow(xml)
     assert loaded.configuration is None

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from conflated_topics.spark import conflate
+from tests.cases import all_cases
 from tests.conflated_topics.frame import Frame
 
 pytest.importorskip("pyspark")
@@ -23,7 +24,7 @@ def test_late_is_the_name_of_a_column(late):
     assert f"late is {late!r}; give the name of the column" in refused(late=late)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("options", "says"),
     [
         ({"late": "px"}, "there is a column 'px' already"),

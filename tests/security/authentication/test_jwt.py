@@ -22,6 +22,7 @@ from sow.security.authentication.jwt import (
     is_signed,
     keys_of,
 )
+from tests.cases import all_cases
 from tests.security.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
 
 
@@ -77,7 +78,7 @@ def test_the_audience_is_one_or_several(audience):
     assert user(token(claims(aud=audience))).name == "ann"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "changed",
     [
         {"iss": None},

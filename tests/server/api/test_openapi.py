@@ -5,13 +5,13 @@ import json
 from itertools import chain
 
 import msgspec
-import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sow.core.media_types import JSON
 from sow.server.api.openapi import description
 from sow.server.boot.routes import TABLE
 from sow.server.http.route import Route
+from tests.cases import all_cases
 
 DECLARED = {f"{route.method} {route.path}": route.operation for route in TABLE}
 DESCRIBED = description(TABLE)
@@ -39,7 +39,7 @@ def test_each_operation_has_a_name_of_its_own():
     assert all(name.isidentifier() for name in names)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@all_cases("name", OPERATIONS)
 def test_an_operation_says_what_is_answered_and_how_it_is_refused(name):
     answers = copy.deepcopy(OPERATIONS[name]["responses"])
     assert {"200", "101"} & answers.keys()
@@ -52,7 +52,7 @@ def test_an_operation_says_what_is_answered_and_how_it_is_refused(name):
     assert bool(OPERATIONS[name]["security"]) == ("401" in answers)
 
 
-@pytest.mark.parametrize("name", [name for name, one in DECLARED.items() if one.takes])
+@all_cases("name", [name for name, one in DECLARED.items() if one.takes])
 def test_what_takes_a_body_says_in_which_forms(name):
     assert list(OPERATIONS[name]["requestBody"]["content"]) == [*DECLARED[name].takes]
     assert "415" in OPERATIONS[name]["responses"]

@@ -7,6 +7,7 @@ import pytest
 
 from sow.server.api.static_files import CONSOLE_FOLDER, SHIPPED_TYPES, Pages, ShippedFile
 from sow.server.http.route import Route
+from tests.cases import all_cases
 from tests.server.stand_ins import Served, World, routes_to, stepped
 
 
@@ -81,7 +82,7 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+@all_cases("path", OWN)
 def test_all_that_a_file_names_is_there_and_relative(path):
     text = path.read_text()
     named = re.findall(r'(?:\bfrom|\bimport|href=|src=)\s*\(?"([^"$#]+)"', text)
@@ -101,7 +102,7 @@ def forbidden_in(text):
     return re.findall(f"{calls}|{elsewhere}", text)
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+@all_cases("path", OWN)
 def test_nothing_makes_markup_of_texts_or_calls_another_server(path):
     assert forbidden_in(path.read_text()) == []
 
@@ -111,9 +112,7 @@ def test_what_would_is_found():
         assert forbidden_in(planted)
 
 
-@pytest.mark.parametrize(
-    "path", [one for one in OWN if one.suffix == ".js"], ids=lambda path: path.name
-)
+@all_cases("path", [one for one in OWN if one.suffix == ".js"])
 def test_each_script_opens_with_what_it_is_for(path):
     assert re.match(r"(//.*\n)+\n|/\*", path.read_text())
 

@@ -17,6 +17,7 @@ from sow.server.http.chunked_response import write_pieces
 from sow.server.http.compression import CODED_BYTES, CODING, Encoder, coding_of
 from sow.server.http.negotiation import NotAcceptable, is_known
 from sow.server.http.route import Route
+from tests.cases import all_cases
 from tests.server.stand_ins import Served, World, request_of, stepped
 
 
@@ -30,7 +31,7 @@ def chosen(*lines):
     return coding_of(request_of(headers=[("Accept-Encoding", line) for line in lines]))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("lines", "coding"),
     [
         ([], "identity"),

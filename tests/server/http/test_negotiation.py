@@ -13,6 +13,7 @@ from sow.server.http.negotiation import (
     is_known,
     wants_columns,
 )
+from tests.cases import all_cases
 from tests.server.stand_ins import request_of
 
 JSON, LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow"
@@ -23,7 +24,7 @@ def chosen(*accept):
     return accepted(request_of(headers=headers), (JSON, LINES, ARROW))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("accept", "kind"),
     [
         ((), JSON),

@@ -12,6 +12,7 @@ from sow.server.http.preconditions import (
     RangeNotSatisfiable,
     range_of,
 )
+from tests.cases import all_cases
 from tests.server.stand_ins import request_of
 
 
@@ -42,7 +43,7 @@ def test_who_says_nothing_asks_nothing():
     requested().check(['"1"'], is_there=True)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text", ["", "1", '"1', '"1" "2"', '"1"; q=1', "*, *", '"1", *', 'w/"1"', '"\x01"', "," * 3]
 )
 def test_what_is_no_list_of_tags_is_refused_and_not_passed_over(text):
@@ -65,7 +66,7 @@ def test_no_blank_of_a_broken_list_is_tried_in_two_ways(before):
     assert TAG.match(text, max(0, len(before) - 3)) is None
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("match", "none_match", "tag", "is_there", "holds"),
     [
         ('"1"', None, '"1"', True, True),

@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from sow.core.quota import Quota
 from sow.server.http.read_backpressure import (
     PAUSED_CHECK_S,
@@ -11,6 +9,8 @@ from sow.server.http.read_backpressure import (
     STALLED_S,
     ReadBackpressure,
 )
+from tests.cases import all_cases
+from tests.effort import seeds
 
 MB = 1 << 20
 
@@ -68,7 +68,7 @@ def test_who_has_room_is_never_stopped():
     assert all(client.message > 5 for client in clients)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@all_cases("seed", seeds(6))
 def test_all_in_the_middle_of_a_message_come_to_its_end(seed):
     draw = random.Random(seed)
     world = World(16 * MB)

@@ -18,6 +18,7 @@ from sow.server.http.request_origin import (
     RequestOrigin,
     client_address,
 )
+from tests.cases import all_cases
 
 MACHINE = frozenset({"box", "box.corp.example"})
 RULE = OriginPolicy(
@@ -77,12 +78,12 @@ BAD_HOSTS = [
 ]
 
 
-@pytest.mark.parametrize("host", GOOD_HOSTS)
+@all_cases("host", GOOD_HOSTS)
 def test_a_name_of_this_server_is_good_whatever_the_port(host):
     assert verdict(RULE, hosts=[host]) is None
 
 
-@pytest.mark.parametrize("host", BAD_HOSTS)
+@all_cases("host", BAD_HOSTS)
 def test_any_other_name_is_misdirected(host):
     assert verdict(RULE, hosts=[host]) == 421
     assert verdict(RULE, hosts=[host], method="OPTIONS", path="/nowhere") == 421
@@ -91,7 +92,7 @@ def test_any_other_name_is_misdirected(host):
     assert verdict(RULE, hosts=[host], origins=["https://desk.example"]) == 421
 
 
-@pytest.mark.parametrize("host", BAD_HOSTS)
+@all_cases("host", BAD_HOSTS)
 def test_the_host_of_an_absolute_address_counts_beside_the_header(host):
     assert verdict(RULE, targets=[host]) == 421
     assert verdict(RULE, targets=["localhost:8080"], hosts=[host]) == 421
@@ -148,13 +149,13 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize(("host", "origin"), OWN)
+@all_cases(("host", "origin"), OWN)
 def test_a_page_of_the_server_itself_may_do_all(host, origin):
     for site in ("", "same-origin"):
         assert verdict(RULE, hosts=[host], origins=[origin], fetch_site=site) is None
 
 
-@pytest.mark.parametrize(("host", "origin"), FOREIGN)
+@all_cases(("host", "origin"), FOREIGN)
 def test_a_page_of_another_site_may_not_even_ask(host, origin):
     for method in ("GET", "POST", "OPTIONS", "DELETE"):
         assert verdict(RULE, hosts=[host], origins=[origin], method=method) == 403

@@ -3,14 +3,13 @@
 import json
 from types import SimpleNamespace
 
-import pytest
-
 from sow.core.definitions import AUDIT
 from sow.core.security_definitions import Allow, Authentication, Security, User
 from sow.errors import DiskFull
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.sessions.commands import audit, record_ops
 from sow.sessions.commands.audit import NOTED_AT_ONCE, NOTED_PER_S, Audit
+from tests.cases import all_cases
 from tests.laws.guarding import guarded, reading, rights
 from tests.laws.harness import ORDERS, SECOND, World
 
@@ -186,8 +185,8 @@ def test_after_a_start_few_records_are_read_and_each_deed_goes_on_in_its_place(m
     assert 0 < len(read) < 20
 
 
-@pytest.mark.parametrize("noted_before", range(1, 12))
-@pytest.mark.parametrize(("kept", "kept_now"), [(4, 4), (4, 7), (4, 2)])
+@all_cases("noted_before", range(1, 12))
+@all_cases(("kept", "kept_now"), [(4, 4), (4, 7), (4, 2)])
 def test_the_next_number_follows_the_newest_wherever_that_stands(
     monkeypatch, noted_before, kept, kept_now
 ):

@@ -18,6 +18,7 @@ from sow.protocol.wire import read_frame
 from sow.sessions.queries import aggregations
 from sow.sessions.queries.aggregations import ViewInputSnapshot
 from sow.sessions.subscriptions import subscriptions
+from tests.cases import all_cases
 from tests.effort import examples
 from tests.laws.harness import SECOND, World, short
 
@@ -124,7 +125,7 @@ class Aggregated(RuleBasedStateMachine):
         assert len(self.world.engine.topics["orders"].router.listeners) == 2
 
 
-Aggregated.TestCase.settings = examples(12, stateful_step_count=12)
+Aggregated.TestCase.settings = examples(6, stateful_step_count=12)
 test_the_law_of_aggregations = pytest.mark.filterwarnings("ignore")(Aggregated.TestCase)
 
 
@@ -316,7 +317,7 @@ def test_a_subscription_may_be_replaced_by_another_aggregation():
     world.check()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("requested", "words"),
     [
         ({"opts": "projection=[/desk]"}, "projection needs grouping"),

@@ -20,6 +20,7 @@ from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel, Newcomer
 from sow.topic.rendering import Shape
 from sow.topic.updates import Update
+from tests.cases import all_cases
 from tests.laws.guarding import desk, guarded, reading, regrant, rights
 from tests.laws.harness import World, short
 from tests.streaming.making import SECOND, Subscription, session
@@ -123,7 +124,7 @@ def rows_of(found):
     return [*zip(told, numbers, strict=True)]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "key",
     [
         {},
@@ -132,7 +133,7 @@ def rows_of(found):
         {"conflation_key": ("/k",)},
     ],
 )
-@pytest.mark.parametrize("seed", range(12))
+@all_cases("seed", range(12))
 def test_what_changes_between_steps_is_known_as_if_all_were_looked_at_in_one(
     monkeypatch, seed, key
 ):

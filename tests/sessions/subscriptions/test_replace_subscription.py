@@ -10,6 +10,8 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic, Topic
 from sow.protocol.publish_batching import read_frames
 from sow.topic.rendering import Renderer
+from tests.cases import all_cases
+from tests.effort import seeds
 from tests.laws.harness import SECOND, World, short
 
 
@@ -262,7 +264,7 @@ class Scene:
         return [{**line, "sid": None} for line in self.lines]
 
 
-@pytest.mark.parametrize("seed", range(48))
+@all_cases("seed", seeds(24))
 def test_what_happens_between_the_steps_of_a_replacement_is_as_if_it_came_before(monkeypatch, seed):
     monkeypatch.setattr("sow.sessions.subscriptions.pending_updates.NOTED_AT_ONCE", 2)
     scene, meanwhile = Scene(seed), []

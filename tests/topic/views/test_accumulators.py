@@ -155,7 +155,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=30))
-@examples(48)
+@examples(24)
 def test_a_group_comes_to_what_its_rows_come_to(history):
     replay(history)
 

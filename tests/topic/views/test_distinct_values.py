@@ -2,10 +2,9 @@
 
 import math
 
-import pytest
-
 from sow.core.lossless_numbers import LosslessNumber
 from sow.topic.views.distinct_values import DistinctValues
+from tests.cases import all_cases
 
 
 def of(values):
@@ -15,7 +14,7 @@ def of(values):
     return found
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("values", "least", "greatest", "count", "unique"),
     [
         ([], None, None, 0, None),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sow.core.lossless_numbers import LosslessNumber
 from sow.topic.views.exact_sum import ExactSum, quotient, root_of_quotient
+from tests.cases import all_cases
 
 
 def of(values, squared=False):
@@ -18,7 +19,7 @@ def of(values, squared=False):
     return total
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("values", "total"),
     [
         ([], None),

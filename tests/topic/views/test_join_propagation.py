@@ -3,6 +3,7 @@
 import pytest
 
 from sow.topic.views.join_propagation import ENTERS, LEAVES, NEXT, NO_ROW, REPLACED, STAYS, in_parts
+from tests.cases import all_cases
 from tests.topic.views.joining import SHAPES, Joined
 
 WORDS = {ENTERS: "+", STAYS: "=", LEAVES: "-", REPLACED: "~"}
@@ -100,8 +101,8 @@ MANY = [{"id": str(one), "a": "xyz"[one % 3], "b": "xy"[one % 2]} for one in ran
 MANY += [{"id": "n"}, {"id": "w", "a": "w", "b": 1}]
 
 
-@pytest.mark.parametrize("shape", sorted(SHAPES))
-@pytest.mark.parametrize("kind", ["left", "inner", "full"])
+@all_cases("shape", sorted(SHAPES))
+@all_cases("kind", ["left", "inner", "full"])
 def test_rows_that_stay_are_found_at_once_in_the_order_of_the_flow(shape, kind):
     joined = Joined(SHAPES[shape], [kind] * 3)
     for topic in joined.topics[::-1]:
