@@ -107,7 +107,7 @@ class LiveWindows:
         if reguards:
             held.lose_all_but(opened.requested.topics[0].records.table.slots)
         seen = next(iter(old.feeds.values())).shape
-        self._ending.end(old)
+        self._ending.leave(old)
         new = self._following.begin(
             session, command, opened.requested, complete=True, name=old.name, shares=False
         )

@@ -265,7 +265,8 @@ class SubscriptionReplacer:
         lines = sum(differs.line_count(command.options.oof) for differs in found.values())
         if lines > ANSWER_CHUNK_ROWS:
             self._questions.unread.check(session.id, lines)
-        self._ending.end(old)
+        # Not flushed again: that would send what the difference accounts for.
+        self._ending.leave(old)
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
         complete &= self._questions.is_steady(command)

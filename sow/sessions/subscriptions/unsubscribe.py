@@ -39,11 +39,16 @@ class Unsubscriber:
         self._report = report
 
     def end(self, subscription: Subscription) -> None:
-        """Leave a subscription's channel and remove it; the last one out ends its feeds."""
+        """Hand out what a subscription has to send, and remove it."""
+        self._engine.output.flush_channel(subscription.channel)
+        self.leave(subscription)
+
+    def leave(self, subscription: Subscription) -> None:
+        """Leave a subscription's channel and remove it; the last one out ends its feeds. What still
+        waits in the channel is not sent: the caller knows of it."""
         channel = subscription.channel
         if subscription.replay is not None:
             subscription.replay.stop()
-        self._engine.output.flush_channel(channel)
         channel.leave(subscription.session)
         if not channel.members:
             channel.end()

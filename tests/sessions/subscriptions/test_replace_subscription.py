@@ -9,6 +9,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic, Topic
 from sow.protocol.publish_batching import read_frames
+from sow.streaming import conflated_channel
 from sow.topic.rendering import Renderer
 from tests.cases import all_cases
 from tests.effort import seeds
@@ -47,6 +48,18 @@ def test_what_waits_in_a_window_is_sent_as_it_stands(world):
     assert said == [("sow", {"id": 1, "px": 1, "n": 1}), ("sow", {"id": 2, "px": 2})]
     world.advance(2 * SECOND)
     assert client.data() == []
+
+
+def test_what_waits_for_an_idle_client_is_sent_once(world, monkeypatch):
+    monkeypatch.setattr(conflated_channel, "RELEASED_AT_ONCE", 1)
+    client = world.client()
+    opts = "oof,conflation=auto"
+    client.say(c="sow_and_subscribe", t="orders", filter="/px < 2", opts=opts)
+    for document in ({"id": 9, "px": 0}, {"id": 9, "px": 5}, {"id": 0, "px": 7}):
+        # No turn ends: the client is idle, and its channel holds a record that came and went.
+        world.engine.publish("orders", [json.dumps(document).encode()], world.now)
+    said = replaced(world, client, "/px = 1", opts=f"{opts},replace")
+    assert said == [("match", {"id": 0, "px": 7})]
 
 
 def test_what_speaks_against_it_is_found_before_anything_is_changed(world):
