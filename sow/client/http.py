@@ -145,7 +145,7 @@ class Http:
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        params: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -156,11 +156,11 @@ class Http:
         """A response whose body is not read yet (`async with`); a status of 400 or more raises an
         error, unless `any_status` is set.
 
-        `path` is percent-encoded; `asked` are the parameters, without those that are None;
+        `path` is percent-encoded; `params` are the parameters, without those that are None;
         `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
         of that name (RFC 7240).
         """
-        params = {name: _text(value) for name, value in (asked or {}).items() if value is not None}
+        query = {name: _text(value) for name, value in (params or {}).items() if value is not None}
         # Compression takes longer than it saves on a local network.
         headers = {"Accept": accept, "Accept-Encoding": "identity", **self._access.headers()}
         if content_type is not None:
@@ -168,12 +168,12 @@ class Http:
         if prefer is not None:
             headers["Prefer"] = prefer
         with reported(self.url):
-            address = URL(self.url + path, encoded=True).update_query(params)
+            address = URL(self.url + path, encoded=True).update_query(query)
             response = await self._session.request(
                 method, address, headers=headers, data=_sent(body)
             )
             if response.status >= 400 and not any_status:
-                raise await _problem(self.url, response, params)
+                raise await _problem(self.url, response, query)
         # Outside `reported`: errors of the caller's block are not errors of the network.
         async with response:
             yield response
@@ -182,7 +182,7 @@ class Http:
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        params: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -199,7 +199,7 @@ class Http:
         opening = self.request(
             method,
             path,
-            asked,
+            params,
             accept=accept,
             body=body,
             content_type=content_type,
@@ -209,12 +209,12 @@ class Http:
             content = await taken(self.url, response)
         return decoded(self.url, content, kind)
 
-    async def table(self, topic: str, asked: Mapping[str, object]) -> Any:
+    async def table(self, topic: str, params: Mapping[str, object]) -> Any:
         """A query answer as a pyarrow Table, with the types that the server gives.
 
-        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        `params` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        async with self.request("GET", records_of(topic), asked, accept=ARROW) as response:
+        async with self.request("GET", records_of(topic), params, accept=ARROW) as response:
             with reported(self.url):
                 content = await response.read()
         return from_stream(content)
@@ -233,19 +233,19 @@ class Http:
         return (await self.table(topic, {"top_n": 0, **requested})).schema
 
     @asynccontextmanager
-    async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:
+    async def rows(self, topic: str, params: Mapping[str, object]) -> AsyncIterator[Rows]:
         """A query answer, read as it arrives (`async with`).
 
-        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        `params` are parameters of `GET /v1/topics/{topic}/records`.
         """
         opening = self.request(
-            "GET", records_of(topic), asked, accept=NDJSON, prefer=PREFER_COLUMNS
+            "GET", records_of(topic), params, accept=NDJSON, prefer=PREFER_COLUMNS
         )
         async with opening as response:
             kind = response.headers.get("Content-Type", NDJSON)
             if not kind.startswith(NDJSON):
                 raise not_sow(self.url, kind)
-            yield Rows(self.url, response, topic, partial(self._schema, topic, asked))
+            yield Rows(self.url, response, topic, partial(self._schema, topic, params))
 
     async def _schema(self, topic: str, requested: Mapping[str, object]) -> Any:
         """The pyarrow Schema of the answer to a query, which is sent for no rows."""

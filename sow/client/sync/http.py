@@ -38,7 +38,7 @@ class Http(SyncWrapper[AsyncHttp]):
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        params: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -49,14 +49,14 @@ class Http(SyncWrapper[AsyncHttp]):
         """A response with its whole body (`with`); a status of 400 or more raises an error, unless
         `any_status` is set.
 
-        `path` is percent-encoded; `asked` are the parameters, without those that are None;
+        `path` is percent-encoded; `params` are the parameters, without those that are None;
         `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
         of that name (RFC 7240).
         """
         opening = self.awaited.request(
             method,
             path,
-            asked,
+            params,
             accept=accept,
             body=body,
             content_type=content_type,
@@ -71,12 +71,12 @@ class Http(SyncWrapper[AsyncHttp]):
     table = waited(AsyncHttp.table)
     columns = waited(AsyncHttp.columns)
 
-    def rows(self, topic: str, asked: Mapping[str, object]) -> "Rows":
+    def rows(self, topic: str, params: Mapping[str, object]) -> "Rows":
         """A query answer, read as it arrives (`with` or `for`).
 
-        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        `params` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        return Rows(self._bridge, self.awaited.rows(topic, asked))
+        return Rows(self._bridge, self.awaited.rows(topic, params))
 
 
 class TopicAnswer(SyncWrapper[AsyncAnswer]):
