@@ -399,7 +399,7 @@ def test_they_fall_due_until_none_is_left(nine):
 
 def test_nothing_is_forgotten_of_nothing():
     forgetting = ViewGc()
-    forgetting.go_on()
+    forgetting.advance(0)
     assert forgetting.due_us() is None
 
 

@@ -152,7 +152,7 @@ class SessionWriter:
     def wait_for_room(self, resumed: Callable[[], None]) -> None:
         """Call `resumed` once, when the full outbox is within its bounds again, or never will be:
         the session has ended, or is another socket's. Whatever shortens an outbox has it written
-        (`Engine.touch`), so this is checked after each write."""
+        (`PendingOutput.touch`), so this is checked after each write."""
         self._on_room = resumed
 
     def forget_room(self) -> None:

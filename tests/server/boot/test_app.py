@@ -9,58 +9,15 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from sow.core.clock import VirtualClock
 from sow.core.definitions import (
-    Configuration,
-    ConflatedTopic,
     JournalSettings,
     Limits,
-    Topic,
-    without_system_topics,
 )
-from sow.errors import ConfigError, Damaged, StoreError
+from sow.errors import Damaged, StoreError
 from sow.expressions import parser
 from sow.server.boot import app
 from sow.server.boot.app import Server, new_session_name
-from tests.server.stand_ins import SECOND
-
-ORDERS = Topic("orders", "json", keys=("/id",))
-SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
-START_US = 1_700_000_000 * SECOND
-
-
-def configuration(*topics, **more):
-    return Configuration("test", topics or (ORDERS,), host="127.0.0.1", port=0, **more)
-
-
-@pytest.fixture
-def served(tmp_path):
-    """What a coroutine function makes of a server that runs meanwhile."""
-
-    def run(work, config=None, **more):
-        async def go():
-            clock = VirtualClock(START_US)
-            server = Server(
-                config or configuration(), tmp_path, clock, names=lambda: ["here"], **more
-            )
-            await server.start()
-            try:
-                return await work(server)
-            finally:
-                await server.stop()
-
-        return asyncio.run(go())
-
-    return run
-
-
-async def publish(server, number):
-    server.engine.publish("orders", [b'{"id":%d}' % number], server.driver.now_us())
-    await server.driver.durable()
-
-
-def records(server):
-    return sorted(server.engine.topic("orders").records.table.slots)
+from tests.server.boot.servers import ORDERS, SLOW, configuration, publish, records
 
 
 def test_what_was_durable_is_there_again_after_a_restart(served):
@@ -230,52 +187,6 @@ def test_a_reload_waits_for_the_records_too(held, tmp_path):
             await server.stop()
 
     asyncio.run(go())
-
-
-def test_a_reload_changes_what_can_be_changed_and_nothing_where_it_cannot(served):
-    found = [configuration(ORDERS, SLOW)]
-
-    async def work(server):
-        changes = await server.reload()
-        assert "orders-C" in " ".join(changes)
-        assert "orders-C" in server.engine.topics
-        before = server.configuration
-        found[0] = replace(configuration(replace(ORDERS, keys=("/other",)), SLOW))
-        await publish(server, 1)
-        with pytest.raises(ConfigError):
-            await server.reload()
-        assert server.configuration is before
-        return [topic.name for topic in without_system_topics(before).topics]
-
-    assert served(work, reread=lambda: found[0]) == ["orders", "orders-C"]
-
-
-def test_of_two_reloads_the_second_begins_when_the_first_is_over(served):
-    async def work(server):
-        return await asyncio.gather(server.reload(), server.reload())
-
-    first, second = served(work, reread=lambda: configuration(ORDERS, SLOW))
-    assert first == ["conflated topic orders-C added"]
-    assert second == []
-
-
-def test_a_reload_that_nobody_waits_for_is_carried_to_its_end(served):
-    async def work(server):
-        waits = asyncio.create_task(server.reload())
-        await asyncio.sleep(0)
-        waits.cancel()
-        assert await server.reload() == []
-        return list(server.engine.topics)
-
-    assert "orders-C" in served(work, reread=lambda: configuration(ORDERS, SLOW))
-
-
-def test_a_server_that_was_started_from_no_file_cannot_reload(served):
-    async def work(server):
-        with pytest.raises(ConfigError, match="not started from a file"):
-            await server.reload()
-
-    served(work)
 
 
 def test_fewer_connections_than_are_wanted_are_sent_of(served, caplog, monkeypatch):
