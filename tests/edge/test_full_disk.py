@@ -38,7 +38,7 @@ def refusing(server, monkeypatch, said):
     def meanwhile():
         # Once the journal's thread is free again the refusal is on its way to the driver, and
         # what is called now runs just before it gets there.
-        driver._commit._thread.submit(int).result()
+        driver.commit._thread.submit(int).result()
         server.loop.call_soon(publish)
 
     monkeypatch.setattr(driver.journal, "append", refuse_once)

@@ -307,7 +307,7 @@ def recovered_by(server):
 def test_what_not_even_the_reserve_takes_is_refused(server):
     server.publish("orders", {"id": 1})
     fill_the_disk(server, True)
-    server.call(setattr, server.server.driver.journal, "takes", lambda _size_bytes: False)
+    server.call(setattr, server.server.engine.disk, "_takes", lambda _size_bytes: False)
     for path in (records("orders", filter="1=1"), "/v1/log/consumers/x"):
         answer = server.request("DELETE", path)
         assert (answer.status, answer.json["reason"]) == (507, "disk full")
@@ -370,11 +370,10 @@ DESKS = """<Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key
 
 
 def test_a_reload_that_would_lose_records_is_refused_until_it_may(tmp_path):
-    running = Running(configuration(DESKS), tmp_path)
+    fewer = configuration(DESKS, "<Limits><PatternTopics>1</PatternTopics></Limits>")
+    running = Running(configuration(DESKS), tmp_path, reread=lambda: fewer)
     for name in ("/desk/1", "/desk/2"):
         running.publish(name, {"id": 1})
-    fewer = configuration(DESKS, "<Limits><PatternTopics>1</PatternTopics></Limits>")
-    running.server._reread = lambda: fewer
     refused = running.request("POST", "/v1/config/reload")
     assert refused.status == 400
     assert "topic /desk/2 would lose its 1 records" in refused.json["detail"]

@@ -127,7 +127,7 @@ def reread(server, monkeypatch):
                 raise found
             return found
 
-        monkeypatch.setattr(server.server, "_reread", read)
+        monkeypatch.setattr(server.server._reloader, "_reread", read)
 
     return becomes
 

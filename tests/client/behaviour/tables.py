@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from sow.server.net.websocket import WebSocketHandler
 from tests.edge.serving import records
 
 TABLES = Path(__file__).with_name("tables.txt")
@@ -113,7 +114,7 @@ class World:
         self._server.call(self._abort)
 
     def _abort(self):
-        for client in list(self._server.server._handlers.websocket._clients):
+        for client in list(self._server.server._handlers[WebSocketHandler]._clients):
             if client._request.transport is not None:
                 client._request.transport.abort()
 

@@ -7,6 +7,7 @@ import pytest
 
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import sum_of
+from sow.server.net.websocket import WebSocketHandler
 from tests.client.behaviour.javascript_agent import BrowserAgent, NodeAgent
 from tests.edge.serving import Running, configuration
 
@@ -94,7 +95,7 @@ def test_he_shows_it_again_when_he_comes_back(agent, running):
     running.call(
         lambda: [
             client._request.transport.abort()
-            for client in list(running.server._handlers.websocket._clients)
+            for client in list(running.server._handlers[WebSocketHandler]._clients)
         ]
     )
     assert agent.act("publish", ["orders", {"id": 3}]) in ("done", LOST)
