@@ -189,17 +189,17 @@ class DiskReserve:
 
     `has_room` returns whether the disk takes so many more bytes of messages, 0 for some, and
     `takes` whether the reserve takes so many; where the disk takes none although it is not full,
-    `lost` returns why. `ledger` knows what is being written.
+    `lost` returns why. `sequencer` knows what is being written.
     """
 
     def __init__(
         self,
-        ledger: CommitSequencer,
+        sequencer: CommitSequencer,
         has_room: Callable[[int], bool],
         takes: Callable[[int], bool],
         lost: Callable[[], StoreError | None] = lambda: None,
     ) -> None:
-        self._ledger = ledger
+        self._sequencer = sequencer
         self._has_room = has_room
         self._takes = takes
         self._lost = lost
@@ -243,7 +243,7 @@ class DiskReserve:
 
     def on_the_way_bytes(self) -> int:
         """Bytes accepted and not stored yet; takes time in proportion to the entries."""
-        return sum(entry.size_bytes() for entry in self._ledger.in_flight())
+        return sum(entry.size_bytes() for entry in self._sequencer.in_flight())
 
     def check_reserve(self, size_bytes: Callable[[], int]) -> None:
         """Raise DiskFull if not even the reserve has room for so much.

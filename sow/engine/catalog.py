@@ -58,14 +58,14 @@ Deed = Literal["publish to", "delete from", "write to"]
 
 
 class Catalog:
-    """All topics of one configuration; their changes are logged in `ledger`. `wake` is called with
+    """All topics of one configuration; their changes are logged in `sequencer`. `wake` is called with
     a view that has become dirty."""
 
     def __init__(
         self,
         configuration: Configuration,
         compile_filter: Callable[[str], Filter],
-        ledger: CommitSequencer,
+        sequencer: CommitSequencer,
         wake: Callable[[MaterializedView], None] = lambda _view: None,
     ) -> None:
         self.configuration = configuration
@@ -78,7 +78,7 @@ class Catalog:
         self._coming: set[str] = set()
         """Definitions of views that are being filled, and of conflated topics whose copies are."""
         self.compile_filter = compile_filter
-        self._ledger = ledger
+        self._sequencer = sequencer
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
         self.view_maker = ViewMaker(
             self.topics, lambda: self.configuration, compile_filter, self.usage, wake,
@@ -378,7 +378,7 @@ class Catalog:
         records = Records(
             definition, kind, definition.keys, domain, usage, name, self.configuration.name
         )
-        return SourceTopic(records, definition, pattern, self._ledger, self.followers)
+        return SourceTopic(records, definition, pattern, self._sequencer, self.followers)
 
     def _copy(
         self, definition: ConflatedTopic, source: str, pattern: PatternTopic | None = None

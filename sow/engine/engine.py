@@ -64,8 +64,8 @@ class Engine:
     ) -> None:
         self.configuration = configuration
         self.timers = Timers()
-        self.ledger = CommitSequencer()
-        self.disk = DiskReserve(self.ledger, has_room, takes or has_room, lost)
+        self.sequencer = CommitSequencer()
+        self.disk = DiskReserve(self.sequencer, has_room, takes or has_room, lost)
         self._work_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[str], None]] = []
         self._untidy: dict[LiveTopic, None] = {}
@@ -73,7 +73,7 @@ class Engine:
         self._change_listeners: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = FilterCache(lambda: self.configuration.limits, known)
-        self.output = PendingOutput(self.ledger, self.timers, self.notify_work)
+        self.output = PendingOutput(self.sequencer, self.timers, self.notify_work)
         self.requests = self.output.requests
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
@@ -85,9 +85,9 @@ class Engine:
             self.notify_work,
             self._notify_stopped,
         )
-        self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
+        self.catalog = Catalog(configuration, self.filter, self.sequencer, self.views.wake)
         self.capacity = Capacity(self.catalog)
-        self.queries = Queries(self.topic, self.topics, self.ledger, self.atomic)
+        self.queries = Queries(self.topic, self.topics, self.sequencer, self.atomic)
         self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
         self.removals = BulkDelete(
             self.disk,
@@ -269,7 +269,7 @@ class Engine:
 
     def arrivals(self, topic: LiveTopic, count: int, now_us: int) -> range | None:
         """Arrival times of `count` messages of a topic, where fields are computed from them."""
-        return self.ledger.arrivals(count, now_us) if topic.records.is_timed else None
+        return self.sequencer.arrivals(count, now_us) if topic.records.is_timed else None
 
     def finished(
         self,
@@ -297,11 +297,11 @@ class Engine:
         `expires_us` is the time at which they expire, as `SourceTopic.expiry_us` returns it; 0:
         never. Existing records keep theirs if it `keeps`.
         """
-        now_us = self.ledger.moment(now_us)
+        now_us = self.sequencer.moment(now_us)
         self.enter(topic)
         self.removals.make_way(topic, messages.identities, now_us)
         self.pass_on(topic, topic.put(messages, now_us, expires_us, keeps))
-        return self.ledger.seq
+        return self.sequencer.seq
 
     def enter(self, topic: SourceTopic) -> None:
         """Add a topic of `publishable`, unless it exists, and schedule the new topics."""
@@ -340,7 +340,7 @@ class Engine:
 
         `op` is the reason: ``delete`` or ``expire``. The caller has checked the room on the disk.
         """
-        batch = topic.remove(identities, op, self.ledger.moment(now_us))
+        batch = topic.remove(identities, op, self.sequencer.moment(now_us))
         if batch is None:
             return 0
         self.route(topic, batch)
@@ -376,14 +376,14 @@ class Engine:
         """Route changes to the subscribers of a topic, and schedule those that have work."""
         self._untidy[topic] = None
         if isinstance(topic, SourceTopic):
-            self.ledger.note(topic.name, batch)
+            self.sequencer.note(topic.name, batch)
         if self._noting:
             self._note(topic)
         for notify in self._change_listeners:
             notify(topic.records, batch.changes.identities)
         if self.requests.current is not None:
             self.requests.current.topics.add(topic.name)
-        feeds, woken = topic.route(batch, self.ledger.now_us)
+        feeds, woken = topic.route(batch, self.sequencer.now_us)
         for feed in feeds:
             self.output.waiting[feed.channel] = None
             self.timers.expect(feed.channel)
@@ -405,7 +405,7 @@ class Engine:
 
         Each topic and each subscription does a bounded part; the rest is due again.
         """
-        yield from self.timers.run(self.ledger.moment(now_us))
+        yield from self.timers.run(self.sequencer.moment(now_us))
 
     def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
         """An atomic change is over: release its channels and timers."""
@@ -467,12 +467,12 @@ class Engine:
     @property
     def seq(self) -> int:
         """The bookmark of the newest change."""
-        return self.ledger.seq
+        return self.sequencer.seq
 
     @property
     def now_us(self) -> int:
         """The newest known time; no change gets an earlier one."""
-        return self.ledger.now_us
+        return self.sequencer.now_us
 
     @property
     def has_work(self) -> bool:
@@ -491,7 +491,7 @@ class Engine:
     def check(self) -> None:
         """Assert the invariants of an engine and its parts, between two steps; reads all
         records."""
-        self.ledger.check()
+        self.sequencer.check()
         self.timers.check()
         self.removals.check()
         self.atomic.check()
@@ -521,7 +521,7 @@ class Engine:
         known = set(self.topics)
         past = past or past_of(self.configuration)
         orphaned = yield from restore(
-            self.catalog, self.ledger, past, checkpoints, log, last_seq, progress or Progress()
+            self.catalog, self.sequencer, past, checkpoints, log, last_seq, progress or Progress()
         )
         for name, topic in self.topics.items():
             if name in known:
@@ -535,7 +535,7 @@ class Engine:
 
         None: the journal has none, and what `restore` has found is written there.
         """
-        for topic in restore_accounts(self.catalog, self.ledger, accounts):
+        for topic in restore_accounts(self.catalog, self.sequencer, accounts):
             self.timers.note(topic)
         self.columns.restore()
 

@@ -117,11 +117,13 @@ class PendingOutput:
     """Channels of one engine that have output. `notify` is called with work that no command or
     timer has caused."""
 
-    def __init__(self, ledger: CommitSequencer, timers: Timers, notify: Callable[[], None]) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, sequencer: CommitSequencer, timers: Timers, notify: Callable[[], None]
+    ) -> None:
+        self._sequencer = sequencer
         self._timers = timers
         self._notify = notify
-        self.requests = RequestBoundaries(lambda: ledger.now_us, self._release_held)
+        self.requests = RequestBoundaries(lambda: sequencer.now_us, self._release_held)
         self.waiting: dict[Channel, None] = {}
         """Channels to flush with the open group; routing adds to them."""
         timers.add(self.requests)
@@ -129,17 +131,17 @@ class PendingOutput:
     @property
     def group(self) -> int:
         """The number of the group that is being filled."""
-        return self._ledger.open.number
+        return self._sequencer.open.number
 
     @property
     def has_work(self) -> bool:
         """A flush would hand something over."""
-        group = self._ledger.open
+        group = self._sequencer.open
         return bool(self.waiting or group.entries or group.sessions)
 
     def touch(self, session: Session) -> None:
         """Add `session` to the open group: it has something to write."""
-        self._ledger.open.sessions[session] = None
+        self._sequencer.open.sessions[session] = None
 
     def expect(self, channel: Channel) -> None:
         """Flush `channel` with the open group."""
@@ -175,9 +177,9 @@ class PendingOutput:
     def flush_channel(self, channel: Channel) -> None:
         """Hand out the pending output of `channel`; required before its members change."""
         if channel.waiting:
-            group = self._ledger.open
+            group = self._sequencer.open
             try:
-                channel.flush(group.number, self._ledger.now_us)
+                channel.flush(group.number, self._sequencer.now_us)
             except Exception as error:
                 channel.fail(error)
             group.sessions.update(channel.members)
@@ -190,7 +192,7 @@ class PendingOutput:
             if not (isinstance(channel, WindowChannel) and self._is_held(channel)):
                 self.flush_channel(channel)
         self.waiting.clear()
-        group, now_us = self._ledger.open, self._ledger.now_us
+        group, now_us = self._sequencer.open, self._sequencer.now_us
         for session in group.sessions:
             session.seal(group.number, now_us)
-        return self._ledger.close()
+        return self._sequencer.close()

@@ -94,12 +94,12 @@ class Queries:
         self,
         topic: Callable[[str], LiveTopic],
         topics: Mapping[str, LiveTopic],
-        ledger: CommitSequencer,
+        sequencer: CommitSequencer,
         atomic: AtomicBatch,
     ) -> None:
         self._topic = topic
         self._topics = topics
-        self._ledger = ledger
+        self._sequencer = sequencer
         self._atomic = atomic
         self._tick_s: Callable[[], float] = lambda: 0.0
         self.times: dict[str, Histogram] = {}
@@ -128,7 +128,7 @@ class Queries:
         has gone.
         """
         self.checked(name, query)
-        return self._atomic.exclusive(name, self._answering(name, query.at(self._ledger.now_us)))
+        return self._atomic.exclusive(name, self._answering(name, query.at(self._sequencer.now_us)))
 
     def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         while True:
@@ -165,13 +165,13 @@ class Queries:
         times.note(took_s)
 
     def is_durable(self, name: str, condition: Filter | None) -> bool:
-        """Whether the records that pass a filter are as of `ledger.durable_seq`: no change in
+        """Whether the records that pass a filter are as of `sequencer.durable_seq`: no change in
         flight passes it, before or after. False where finding out would take long, and for copies
         and views, which may contain the results of changes in flight."""
         if not isinstance(self._topics.get(name), SourceTopic):
             return False
         count = 0
-        for batch in self._ledger.changes_in_flight(name):
+        for batch in self._sequencer.changes_in_flight(name):
             count += len(batch)
             if condition is None or not condition.steady or count > JUDGED_MAX:
                 return False

@@ -107,7 +107,7 @@ class Reconfiguration:
         Once started it has to be finished. Returns what was changed.
         """
         engine, new = self._engine, self._new
-        engine.ledger.moment(now_us)
+        engine.sequencer.moment(now_us)
         steps = yield from self._settled()
         engine.adopt(
             replace(

@@ -127,9 +127,9 @@ class LiveTopicBase:
 
 
 class SourceTopic(LiveTopicBase):
-    """A topic that clients publish to. Its changes are logged in `ledger`."""
+    """A topic that clients publish to. Its changes are logged in `sequencer`."""
 
-    __slots__ = ("_is_stored", "_ledger", "expirations", "makes_records")
+    __slots__ = ("_is_stored", "_sequencer", "expirations", "makes_records")
 
     definition: Topic
     stopped = ""
@@ -142,7 +142,7 @@ class SourceTopic(LiveTopicBase):
         records: Records,
         definition: Topic,
         pattern: str | None,
-        ledger: CommitSequencer,
+        sequencer: CommitSequencer,
         followers: PatternSubscriptions,
     ) -> None:
         super().__init__(records, definition, pattern, definition.expires, followers)
@@ -150,7 +150,7 @@ class SourceTopic(LiveTopicBase):
         self.makes_records = bool(definition.enrichment)
         """Messages have to be `finished` to be records, deltas or not."""
         self._is_stored = is_persistent(definition)
-        self._ledger = ledger
+        self._sequencer = sequencer
 
     def remake(self, definition: Topic) -> None:
         """Use the Preprocessing and Enrichment of another definition, for new messages."""
@@ -240,7 +240,7 @@ class SourceTopic(LiveTopicBase):
         """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is their
         size, where it is known: for very many it takes long to compute."""
         bodies, identities, _ = messages
-        seqs = self._ledger.numbers(len(bodies), self.is_system)
+        seqs = self._sequencer.numbers(len(bodies), self.is_system)
         if self._is_stored:
             # Where identities follow from the bodies, the log need not have them.
             known = identities if self.is_system or not self.records.keys else None
@@ -271,7 +271,7 @@ class SourceTopic(LiveTopicBase):
 
     def number_removal(self, identities: Sequence[str], op: Op, now_us: int) -> Sequence[int]:
         """Number and log the removal of records, for `drop`; returns the numbers."""
-        seqs = self._ledger.numbers(len(identities), self.is_system)
+        seqs = self._sequencer.numbers(len(identities), self.is_system)
         self._log(op, seqs, now_us, identities, (), 0)
         return seqs
 
@@ -291,9 +291,9 @@ class SourceTopic(LiveTopicBase):
         expires_us: Expiries,
         bodies_bytes: int | None = None,
     ) -> None:
-        first = seqs[0] if seqs else self._ledger.seq + 1
+        first = seqs[0] if seqs else self._sequencer.seq + 1
         named = op, self.name, first, now_us, identities
-        self._ledger.write(LogEntry(*named, bodies, expires_us, self.is_system, bodies_bytes))
+        self._sequencer.write(LogEntry(*named, bodies, expires_us, self.is_system, bodies_bytes))
 
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""

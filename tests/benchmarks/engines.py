@@ -59,9 +59,9 @@ class EngineDriver:
         if due_us is not None and due_us <= self.now_us:
             self.engine.advance(self.now_us)
         group = self.engine.flush()
-        self.engine.ledger.release(group)
+        self.engine.sequencer.release(group)
         for session in group.sessions:
-            while session.pull(self.engine.ledger.released, self.now_us) is not None:
+            while session.pull(self.engine.sequencer.released, self.now_us) is not None:
                 pass
 
     def load(self, bodies: Sequence[bytes], size: int = 1000, topic: str = "orders") -> None:

@@ -107,12 +107,12 @@ def as_delivered(bodies: Sequence[bytes]) -> bytes:
     session = executor.sessions.open(LINES, 1)
     for command in read_frame(SUBSCRIBE.encode()):
         executor.execute(session, command, 1)
-    engine.ledger.release(engine.flush())
+    engine.sequencer.release(engine.flush())
     session.outbox.clear()
     (frame,) = framed(bodies, len(bodies))
     engine.publish("orders", frame.split(b"\n"), 2)
-    engine.ledger.release(engine.flush())
-    delivered = session.pull(engine.ledger.released, 0)
+    engine.sequencer.release(engine.flush())
+    delivered = session.pull(engine.sequencer.released, 0)
     assert delivered is not None
     return delivered
 

@@ -147,7 +147,7 @@ def fill(path: Path, records: int, checkpointed: bool) -> Path:
             driver.engine.publish("orders", part, driver.now_us)
             group = driver.engine.flush()
             journal.append(group.entries)
-            driver.engine.ledger.release(group)
+            driver.engine.sequencer.release(group)
 
     publish(every_order(records))
     if checkpointed:

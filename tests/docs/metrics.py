@@ -32,7 +32,7 @@ def exposed() -> str:
     world.engine.queries.measure(lambda: 0.0)
     world.engine.queries.at_once("orders", Query())
     world.executor.refused["bad filter"] += 1
-    driver = SimpleNamespace(
+    runtime = SimpleNamespace(
         commit=SimpleNamespace(commit_times=Histogram(), fsync_times=Histogram()),
         fanout=SimpleNamespace(times=Histogram()),
         durable_times=Histogram(),
@@ -47,7 +47,7 @@ def exposed() -> str:
     crowd, budget = ConnectionLimiter(lambda: world.configuration, 10), Quota(lambda: 1)
     replay = SimpleNamespace(progress=Progress(), is_over=True)
     shown = {"certificate.pem": Certificate(0.0, b"")}
-    scrape = Scrape(driver, world.executor, crowd, budget, lambda: None, lambda: shown)
+    scrape = Scrape(runtime, world.executor, crowd, budget, lambda: None, lambda: shown)
     page = exposition(scrape) + replay_exposition(replay)
     return (page + process_exposition()).decode()
 

@@ -49,7 +49,7 @@ class Life:
     def store(self):
         group = self.engine.flush()
         self.journal.append(group.entries)
-        self.engine.ledger.release(group)
+        self.engine.sequencer.release(group)
 
     def checkpoint(self, *names):
         for name in names or self.opening.checkpoints:

@@ -45,7 +45,7 @@ def test_the_log_waits_for_no_consumer_while_the_disk_is_short(server, monkeypat
     newest = int(server.get("/v1/log/extent").json["newest"])
     body = json.dumps({"bookmark": str(newest - 1)}).encode()
     server.request("PUT", "/v1/log/consumers/slow", data=body)
-    checkpointer, journal = server.server.checkpointer, server.server.driver.journal
+    checkpointer, journal = server.server.checkpointer, server.server.runtime.journal
     for name in checkpointer._checkpoints:
         server.wait(checkpointer.write(name))
     assert server.call(checkpointer._keep_from_seq) == newest
@@ -61,7 +61,7 @@ def test_a_consumer_that_was_overtaken_is_answered_409(server, monkeypatch):
     assert server.request("PUT", "/v1/log/consumers/late", data=body).status == 200
     (found,) = (one for one in server.get("/v1/log/consumers").json if one["name"] == "late")
     assert found == {"name": "late", "bookmark": str(newest - 1), "behind": 1, "idle_s": 0}
-    monkeypatch.setattr(server.server.driver.journal, "_base_seq", newest)
+    monkeypatch.setattr(server.server.runtime.journal, "_base_seq", newest)
     answer = server.request("PUT", "/v1/log/consumers/late", data=body)
     assert (answer.status, answer.json["reason"]) == (409, "consumer expired")
     body = json.dumps({"bookmark": str(newest)}).encode()

@@ -17,16 +17,16 @@ def said():
 @pytest.fixture
 def refusing(server, monkeypatch, said):
     """The journal refuses once, just as another session publishes; gives that session."""
-    driver, executor = server.server.driver, server.server.executor
+    runtime, executor = server.server.runtime, server.server.executor
     session = server.call(executor.sessions.open, LINES, 0)
-    append, refused = driver.journal.append, []
+    append, refused = runtime.journal.append, []
     late = Command(
         "publish", "late", "orders", [b'{"id":2}'], framed=True, acks=frozenset({"persisted"})
     )
 
     def publish():
-        executor.execute(session, late, driver.now_us())
-        driver.wake()
+        executor.execute(session, late, runtime.now_us())
+        runtime.wake()
 
     def refuse_once(entries):
         if refused:
@@ -36,12 +36,12 @@ def refusing(server, monkeypatch, said):
         raise said
 
     def meanwhile():
-        # Once the journal's thread is free again the refusal is on its way to the driver, and
+        # Once the journal's thread is free again the refusal is on its way to the runtime, and
         # what is called now runs just before it gets there.
-        driver.commit._thread.submit(int).result()
+        runtime.commit._thread.submit(int).result()
         server.loop.call_soon(publish)
 
-    monkeypatch.setattr(driver.journal, "append", refuse_once)
+    monkeypatch.setattr(runtime.journal, "append", refuse_once)
     yield session
     server.call(executor.sessions.close, session)
     assert server.errors == [said.detail]

@@ -222,7 +222,7 @@ def server(tmp_path):
 
 
 def fill_the_disk(server, full):
-    journal = server.server.driver.journal
+    journal = server.server.runtime.journal
     server.call(setattr, journal, "has_room", lambda _size_bytes=0: not full)
     server.call(setattr, journal, "takes", lambda size_bytes: not full or size_bytes < 100_000)
 
@@ -282,7 +282,7 @@ class SmallDisk:
 
 def test_deleting_alone_makes_room_on_a_disk_that_is_full(server, tmp_path):
     disk, number = SmallDisk(tmp_path), 0
-    server.call(setattr, server.server.driver.journal._env, "_statvfs", lambda _path: disk)
+    server.call(setattr, server.server.runtime.journal._env, "_statvfs", lambda _path: disk)
     for _ in range(2):
         status = 200
         while status == 200:
@@ -344,7 +344,7 @@ def test_a_clock_that_is_set_back_or_forward_is_sent_of_and_stops_nothing(tmp_pa
 
 
 def test_sessions_waiting_for_a_write_that_fails_are_sent_why(server):
-    journal = server.server.driver.journal
+    journal = server.server.runtime.journal
     append = journal.append
     server.call(setattr, journal, "append", refuse)
     with server.socket() as waiting, server.socket() as reading:

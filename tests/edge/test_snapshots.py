@@ -88,7 +88,7 @@ def look_after(server):
     door = server.server._handlers[SnapshotHandler]
 
     async def look():
-        door._look_after(server.server.driver.now_us() + 2_000_000)
+        door._look_after(server.server.runtime.now_us() + 2_000_000)
         if door._bounding is not None:
             await door._bounding
 

@@ -14,9 +14,9 @@ COPIES = ConflatedTopic("copies", "json", "desks", interval_us=1_000, topic_form
 
 
 def catalog(*topics, **more):
-    """A catalog of these topics, and its ledger."""
-    ledger = CommitSequencer()
-    return Catalog(Configuration("test", topics, **more), compile_filter, ledger), ledger
+    """A catalog of these topics, and its sequencer."""
+    sequencer = CommitSequencer()
+    return Catalog(Configuration("test", topics, **more), compile_filter, sequencer), sequencer
 
 
 def put(topic, *documents, now_us=0, expires_us=0):

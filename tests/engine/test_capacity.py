@@ -219,9 +219,9 @@ class Disk:
 
     def __init__(self):
         self.is_full, self.reserve_bytes, self.lost = False, 10, None
-        self.ledger = CommitSequencer()
+        self.sequencer = CommitSequencer()
         self.room = DiskReserve(
-            self.ledger,
+            self.sequencer,
             lambda _size_bytes: not self.is_full,
             lambda size_bytes: size_bytes <= self.reserve_bytes,
             lambda: self.lost,
@@ -256,7 +256,7 @@ def test_a_disk_that_has_lost_what_it_had_is_not_called_full(disk):
 
 def test_what_is_on_its_way_has_its_part_of_the_reserve(disk):
     disk.is_full = True
-    disk.ledger.write(LogEntry("delete", "t", 1, 0, ["four"], ()))
+    disk.sequencer.write(LogEntry("delete", "t", 1, 0, ["four"], ()))
     disk.room.check_reserve(lambda: 6)
     with pytest.raises(DiskFull):
         disk.room.check_reserve(lambda: 7)

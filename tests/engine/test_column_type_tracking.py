@@ -139,7 +139,7 @@ def test_what_was_given_up_with_its_records_counts_no_more():
     known(engine)
     body = [json.dumps(document).encode() for document in noted(engine)]
     other = engine_of(PLAIN)
-    other.ledger.begin_after(1)
+    other.sequencer.begin_after(1)
     other.catalog.count_from(lambda _definition, name: 1 if name == "plain" else 0)
     account = other.catalog.account(KNOWN_COLUMNS)
     other.put(account, account.records.read(body), 1)
@@ -149,7 +149,7 @@ def test_what_was_given_up_with_its_records_counts_no_more():
     third = engine_of(PLAIN)
     third.catalog.count_from(lambda _definition, name: 1 if name == "plain" else 0)
     for document in noted(other):
-        third.ledger.begin_after(2 if document["field"] in {"", "/id", "/v"} else 1)
+        third.sequencer.begin_after(2 if document["field"] in {"", "/id", "/v"} else 1)
         publish_account(third, third.catalog.account(KNOWN_COLUMNS), document)
     third.columns.restore()
     assert known(third) == {"id": "int64", "v": "int64"}

@@ -15,62 +15,64 @@ EXPIRING = replace(ORDERS, expires=True, expiration_us=50)
 
 
 def source(definition):
-    made, ledger = catalog(definition)
-    return made.topics[definition.name], ledger
+    made, sequencer = catalog(definition)
+    return made.topics[definition.name], sequencer
 
 
-def logged(ledger):
-    return [(entry.op, entry.seq, entry.identities, entry.bodies) for entry in ledger.open.entries]
+def logged(sequencer):
+    return [
+        (entry.op, entry.seq, entry.identities, entry.bodies) for entry in sequencer.open.entries
+    ]
 
 
 def test_a_publish_is_numbered_and_logged_without_identities_that_follow_from_bodies():
-    topic, ledger = source(ORDERS)
+    topic, sequencer = source(ORDERS)
     batch = put(topic, {"id": 1}, {"id": 2})
     assert list(batch.changes.seqs) == [1, 2]
-    assert logged(ledger) == [("publish", 1, None, [b'{"id": 1}', b'{"id": 2}'])]
+    assert logged(sequencer) == [("publish", 1, None, [b'{"id": 1}', b'{"id": 2}'])]
     topic.check()
 
 
 def test_keys_that_no_body_reports_are_logged():
-    topic, ledger = source(replace(ORDERS, keys=()))
+    topic, sequencer = source(replace(ORDERS, keys=()))
     topic.put(topic.records.read([b"{}"], ["k"]), 0, 0)
-    assert logged(ledger) == [("publish", 1, ["k"], [b"{}"])]
+    assert logged(sequencer) == [("publish", 1, ["k"], [b"{}"])]
 
 
 def test_of_a_transient_topic_only_the_number_is_logged():
-    topic, ledger = source(replace(ORDERS, durability="transient"))
+    topic, sequencer = source(replace(ORDERS, durability="transient"))
     put(topic, {"id": 1})
-    assert logged(ledger) == [("publish", 1, None, [b""])]
+    assert logged(sequencer) == [("publish", 1, None, [b""])]
     assert topic.is_logged is False
 
 
 def test_an_account_takes_no_number_and_names_its_records():
-    topic, ledger = source(WRITES)
+    topic, sequencer = source(WRITES)
     put(topic, {"writer": "w", "topic": "t"})
-    (entry,) = ledger.open.entries
+    (entry,) = sequencer.open.entries
     assert (entry.account, entry.seq, len(entry.identities)) == (True, 0, 1)
     assert (topic.is_system, topic.is_logged) == (True, False)
 
 
 def test_only_records_that_are_there_are_removed_each_once():
-    topic, ledger = source(ORDERS)
+    topic, sequencer = source(ORDERS)
     put(topic, {"id": 1})
     batch = topic.remove(["1", "nobody", "1"], "delete", 5)
     assert batch.changes.identities == ["1"]
-    assert logged(ledger)[1:] == [("delete", 2, ["1"], ())]
+    assert logged(sequencer)[1:] == [("delete", 2, ["1"], ())]
     assert topic.remove(["1"], "delete", 5) is None
-    assert ledger.seq == 2
+    assert sequencer.seq == 2
 
 
 def test_a_source_removes_what_has_expired_when_it_falls_due():
-    topic, ledger = source(EXPIRING)
+    topic, sequencer = source(EXPIRING)
     put(topic, {"id": 1}, expires_us=30)
     put(topic, {"id": 2})
     assert (topic.falls_due, topic.due_us()) == (True, 30)
     assert topic.advance(29) == []
     (batch,) = topic.advance(30)
     assert (batch.changes.identities, batch.changes.reason) == (["1"], "expired")
-    assert logged(ledger)[-1][0] == "expire"
+    assert logged(sequencer)[-1][0] == "expire"
     assert (topic.due_us(), topic.advance(99)) == (None, [])
 
 
@@ -116,32 +118,32 @@ def test_a_lifetime_that_is_none_is_refused(definition, requested_s, said):
 
 
 def test_records_that_keep_their_lifetimes_are_logged_with_each_of_them():
-    topic, ledger = source(EXPIRING)
+    topic, sequencer = source(EXPIRING)
     put(topic, {"id": 1}, expires_us=30)
     put(topic, {"id": 2}, expires_us=40)
     messages = topic.records.read([b'{"id":2}', b'{"id":1}', b'{"id":3}'])
     topic.put(messages, 5, 55, keeps=True)
-    assert ledger.open.entries[-1].expires_us == [40, 30, 55]
+    assert sequencer.open.entries[-1].expires_us == [40, 30, 55]
     assert topic.due_us() == 30
     topic.check()
 
 
 def test_one_time_for_all_that_keep_their_lifetimes_is_logged_once():
-    topic, ledger = source(EXPIRING)
+    topic, sequencer = source(EXPIRING)
     put(topic, {"id": 1}, {"id": 2}, expires_us=30)
     messages = topic.records.read([b'{"id":2}', b'{"id":1}'])
     topic.put(messages, 5, 55, keeps=True)
-    assert ledger.open.entries[-1].expires_us == 30
+    assert sequencer.open.entries[-1].expires_us == 30
     topic.store(messages, topic.number(messages, 6, 50), 6, 50)
     assert topic.kept_expiries(["1", "2", "3"], 70, {"2"}) == [50, 70, 70]
 
 
 def test_deltas_are_merged_into_what_is_there_and_change_nothing():
-    topic, ledger = source(ORDERS)
+    topic, sequencer = source(ORDERS)
     put(topic, {"id": 1, "px": 1})
     merged = topic.finished(topic.records.read([b'{"id":1,"q":2}']), True)
     assert merged.bodies == [b'{"id":1,"px":1,"q":2}']
-    assert (documents(topic.records), ledger.seq) == ([{"id": 1, "px": 1}], 1)
+    assert (documents(topic.records), sequencer.seq) == ([{"id": 1, "px": 1}], 1)
 
 
 def test_a_topic_that_retains_nothing_takes_deltas_as_they_are():
@@ -151,7 +153,7 @@ def test_a_topic_that_retains_nothing_takes_deltas_as_they_are():
 
 
 def test_a_copy_releases_its_changes_when_it_is_due():
-    made, ledger = catalog(ORDERS, SLOW)
+    made, sequencer = catalog(ORDERS, SLOW)
     orders, slow = made.topics["orders"], made.topics["slow"]
     assert (slow.underlying, slow.copy.due_us()) == ("orders", None)
     assert orders.route(put(orders, {"id": 1, "px": 1}), 10) == ([], [slow.copy])
@@ -161,25 +163,25 @@ def test_a_copy_releases_its_changes_when_it_is_due():
     (batch,) = slow.copy.advance(due_us)
     assert documents(slow.records) == [{"id": 1, "px": 2}]
     assert batch.changes.topic == "slow"
-    assert len(ledger.open.entries) == 2, "what a copy does is not logged"
+    assert len(sequencer.open.entries) == 2, "what a copy does is not logged"
 
 
 def test_a_copy_begins_full():
-    made, ledger = catalog(ORDERS, SLOW)
+    made, sequencer = catalog(ORDERS, SLOW)
     put(made.topics["orders"], {"id": 1})
-    run_to_completion(made.topics["slow"].fill(lambda: ledger.seq))
+    run_to_completion(made.topics["slow"].fill(lambda: sequencer.seq))
     assert documents(made.topics["slow"].records) == [{"id": 1}]
     (batch,) = made.topics["slow"].introduced()
     assert batch.changes.identities == ["1"]
 
 
 def test_a_topic_that_goes_takes_its_records_along_unlogged():
-    topic, ledger = source(ORDERS)
+    topic, sequencer = source(ORDERS)
     assert topic.discharge(["1"], 0, 0) is None
     put(topic, {"id": 1}, {"id": 2})
-    batch = topic.discharge(["1", "2"], ledger.seq, 9)
+    batch = topic.discharge(["1", "2"], sequencer.seq, 9)
     assert (batch.changes.reason, list(batch.changes.seqs)) == ("deleted", [2, 2])
-    assert (len(topic.records.table), len(ledger.open.entries)) == (0, 1)
+    assert (len(topic.records.table), len(sequencer.open.entries)) == (0, 1)
 
 
 def test_another_definition_is_taken_by_a_topic_and_its_records():
@@ -211,7 +213,7 @@ def test_the_kinds_are_sent_apart():
 
 
 def test_only_where_fields_are_made_do_messages_have_to_be_finished_that_are_no_deltas():
-    topic, ledger = source(ORDERS)
+    topic, sequencer = source(ORDERS)
     messages = topic.records.read([b'{"id":1}'])
     assert not topic.makes_records
     assert topic.finished(messages, False) is messages
@@ -219,7 +221,7 @@ def test_only_where_fields_are_made_do_messages_have_to_be_finished_that_are_no_
     assert topic.makes_records
     topic.put(topic.finished(messages, False), 0, 0)
     assert documents(topic.records) == [{"id": 1, "one": 1}]
-    assert logged(ledger) == [("publish", 1, None, [b'{"id":1,"one":1}'])]
+    assert logged(sequencer) == [("publish", 1, None, [b'{"id":1,"one":1}'])]
     topic.remake(ORDERS)
     assert not topic.makes_records
 

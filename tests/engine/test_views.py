@@ -118,7 +118,7 @@ def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
         next(steps)
     world.settle()
     world.clock.advance(HELD_US_MAX)
-    world.engine.ledger.moment(world.now)
+    world.engine.sequencer.moment(world.now)
     world.settle()
     ((_, row),) = sent()
     assert 0 < row["qty"] < 600
@@ -182,7 +182,7 @@ def test_half_of_a_commit_is_never_sent_however_long_it_takes(world, follow):
     for _ in engine.atomic.carry_out(lambda: engine.publishable("t"), work):
         if engine.atomic.concerns(["t"]):
             world.clock.advance(2 * HELD_US_MAX)
-            engine.ledger.moment(world.now)
+            engine.sequencer.moment(world.now)
             world.settle()
             assert sent() == []
     world.settle()

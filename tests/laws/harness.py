@@ -137,7 +137,7 @@ class World:
             self.unstored = entries
             for session in group.sessions if not refused else ():
                 session.end(error.reason, self.now)
-        self.engine.ledger.release(group)
+        self.engine.sequencer.release(group)
         for session in group.sessions:
             self.executor.sessions.apply_back_pressure(session, self.now)
         self.executor.sessions.fold_some(self.now)
@@ -196,7 +196,7 @@ class SlowDisk(World):
             group = on_their_way.pop(0)
             if group.entries:
                 self.journal.append(group.entries)
-            self.engine.ledger.release(group)
+            self.engine.sequencer.release(group)
             for session in group.sessions:
                 self.executor.sessions.apply_back_pressure(session, self.now)
         self.executor.sessions.fold_some(self.now)
@@ -343,7 +343,7 @@ class Client:
         """Frames that may leave, without their WebSocket heads."""
         frames = []
         while True:
-            frame = self.session.pull(self.world.engine.ledger.released, self.world.now)
+            frame = self.session.pull(self.world.engine.sequencer.released, self.world.now)
             if frame:
                 size = frame[1]
                 frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])

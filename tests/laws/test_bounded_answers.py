@@ -157,7 +157,7 @@ def test_an_answer_to_a_command_is_made_in_bounded_steps(world):
     client = world.client()
     assert longest(sow_steps(world, client.session)) <= STEP_RECORDS_MAX
     world.settle()
-    pulled = iter(lambda: client.session.pull(world.engine.ledger.released, world.now), None)
+    pulled = iter(lambda: client.session.pull(world.engine.sequencer.released, world.now), None)
     assert longest(pulled) <= STEP_RECORDS_MAX
 
 
@@ -167,7 +167,7 @@ def test_the_past_is_sent_in_bounded_steps(world):
         sow_steps(world, client.session, b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
     )
     world.settle()
-    pulled = iter(lambda: client.session.pull(world.engine.ledger.released, world.now), None)
+    pulled = iter(lambda: client.session.pull(world.engine.sequencer.released, world.now), None)
     assert longest(pulled) <= STEP_RECORDS_MAX
     assert not any(one.replay for one in client.subscriptions.values()), "it has come to its end"
 
@@ -264,10 +264,10 @@ def test_an_answer_that_is_given_up_leaves_nothing_behind(monkeypatch, steps_tak
         next(steps, None)
     world.settle()
     for _ in range(frames_read):
-        client.session.pull(world.engine.ledger.released, world.now)
+        client.session.pull(world.engine.sequencer.released, world.now)
     steps.close()
     world.executor.sessions.close(client.session)
-    unread = world.executor.subscriptions.questions.unread
+    unread = world.executor.subscriptions.planner.unread
     assert (unread.rows, dict(unread._by_client)) == (0, {})
     world.executor.subscriptions.check()
 

@@ -80,7 +80,7 @@ class Judged(Reader):
         """Read so many frames."""
         world, session = self.client.world, self.client.session
         for _ in range(frames):
-            frame = session.pull(world.engine.ledger.released, world.now)
+            frame = session.pull(world.engine.sequencer.released, world.now)
             if not frame:
                 return
             size = frame[1]
@@ -92,7 +92,7 @@ class Judged(Reader):
         """So many are handed to a socket that never delivers them."""
         for _ in range(frames):
             self.client.session.pull(
-                self.client.world.engine.ledger.released, self.client.world.now
+                self.client.world.engine.sequencer.released, self.client.world.now
             )
 
 

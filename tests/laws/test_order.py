@@ -120,8 +120,8 @@ def test_a_topic_that_comes_into_being_during_a_replay_is_sent_from_its_first_re
     world.publish("/desk/1", *({"id": number} for number in range(5000)))
     client = world.client()
     client.execute(b'{"c":"subscribe","t":"^/desk/","bm":"0"}')
-    client.session.pull(world.engine.ledger.released, world.now)
-    client.session.pull(world.engine.ledger.released, world.now)
+    client.session.pull(world.engine.sequencer.released, world.now)
+    client.session.pull(world.engine.sequencer.released, world.now)
     world.publish("/desk/2", {"id": 1})
     world.publish("/desk/1", {"id": "last"})
     told = [(line["t"], line["d"]["id"]) for line in client.lines() if line["c"] == "p"]

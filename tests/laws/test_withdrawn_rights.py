@@ -230,11 +230,11 @@ class History:
         """So many frames leave."""
         for _ in range(count):
             session = self.client.session
-            frame = session.pull(self.world.engine.ledger.released, self.world.now)
+            frame = session.pull(self.world.engine.sequencer.released, self.world.now)
             if frame is None:
                 self.world.executor.subscriptions.drained(session)
                 self.world.settle()
-                frame = session.pull(self.world.engine.ledger.released, self.world.now)
+                frame = session.pull(self.world.engine.sequencer.released, self.world.now)
             if frame is None:
                 return
             if frame:

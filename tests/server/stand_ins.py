@@ -2,7 +2,7 @@
 
 `SteppedLoop` has no wall time: whenever nothing is ready it goes to the next timer at once, so that
 minutes of patience are a few steps and never a sleep. `Socket` is a transport that takes nothing
-until it is told to. `World` is an engine with its executor, driver and journal in memory. `Served`
+until it is told to. `World` is an engine with its executor, runtime and journal in memory. `Served`
 speaks HTTP for some routes of it, over such sockets.
 """
 
@@ -160,7 +160,7 @@ class Socket(asyncio.Transport):
 
 
 class World:
-    """An engine with one topic, and the driver that gives it time and a disk, on this loop."""
+    """An engine with one topic, and the runtime that gives it time and a disk, on this loop."""
 
     def __init__(self, *topics, journal=None, windows_us=None):
         self.clock = VirtualClock(1_000 * SECOND)
@@ -169,7 +169,7 @@ class World:
         self.engine = Engine(configuration, self.journal.has_room)
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
-        self.driver = ServerRuntime(
+        self.runtime = ServerRuntime(
             self.engine, self.journal, self.clock, windows_us or {}, LoopLatency()
         )
 
@@ -206,7 +206,7 @@ class Served:
     async def __aexit__(self, *_error):
         await self._runner.cleanup()
         self.connections.close()
-        await self.world.driver.close()
+        await self.world.runtime.close()
 
     async def begin(self, method, path, body=b"", headers=()):
         """Send a request; returns the socket, on which the answer comes."""

@@ -230,7 +230,7 @@ class DemoScreen:
 
     def _look(self) -> Look:
         """The figures that the server would report over HTTP for the shown topics."""
-        now_us, topics = self._server.driver.now_us(), self._server.engine.topics
+        now_us, topics = self._server.runtime.now_us(), self._server.engine.topics
         described = [describe_topic(topics[name], now_us) for name in SHOWN if name in topics]
         return Look(now_us / 1e6, described, (), None)
 

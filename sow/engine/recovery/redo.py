@@ -62,7 +62,7 @@ class Progress:
 
 def restore(
     catalog: Catalog,
-    ledger: CommitSequencer,
+    sequencer: CommitSequencer,
     past: Past,
     checkpoints: Mapping[str, Checkpoint],
     log: Iterable[LogEntry],
@@ -72,13 +72,13 @@ def restore(
     """Rebuild the records of a catalog's topics; returns the orphaned ones.
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
-    oldest of them, up to `last_seq`. `progress` is updated. Afterwards the ledger continues at the
+    oldest of them, up to `last_seq`. `progress` is updated. Afterwards the sequencer continues at the
     end of the log.
     """
     restoration = CheckpointRestore(catalog, past, checkpoints, last_seq)
-    ledger.moment((yield from restoration.load(progress)))
+    sequencer.moment((yield from restoration.load(progress)))
     for entry in log:
-        ledger.moment(entry.ts_us)
+        sequencer.moment(entry.ts_us)
         restoration.replay(entry)
         progress.put_back(entry.topic, len(entry))
         yield
@@ -86,10 +86,10 @@ def restore(
     for topic in restoration.empty:
         for name in catalog.with_copies(topic):
             catalog.forget(catalog.topics[name])
-    ledger.begin_after(last_seq)
+    sequencer.begin_after(last_seq)
     for topic in list(catalog):
         progress.settle(topic.name)
-        ledger.moment((yield from _settle(topic, last_seq)))
+        sequencer.moment((yield from _settle(topic, last_seq)))
         yield
     return orphaned
 
@@ -108,7 +108,7 @@ def _settle(topic: LiveTopic, last_seq: int) -> Task[int]:
 
 
 def restore_accounts(
-    catalog: Catalog, ledger: CommitSequencer, accounts: Iterable[LogEntry] | None
+    catalog: Catalog, sequencer: CommitSequencer, accounts: Iterable[LogEntry] | None
 ) -> list[SourceTopic]:
     """Restore the system topics from the journal's account entries, and from nothing else.
 
@@ -120,14 +120,14 @@ def restore_accounts(
         topic.name: topic for topic in catalog if topic.is_system and isinstance(topic, SourceTopic)
     }
     kept = list(accounts or ())
-    known_seq = max((entry.seq for entry in kept), default=ledger.seq)
-    numbered = _numbered_accounts(own, 0 if accounts is None else known_seq, ledger.seq)
+    known_seq = max((entry.seq for entry in kept), default=sequencer.seq)
+    numbered = _numbered_accounts(own, 0 if accounts is None else known_seq, sequencer.seq)
     for entry in numbered:
-        ledger.write(entry)
+        sequencer.write(entry)
     for topic in own.values():
         topic.records.clear()
     for entry in (*kept, *numbered):
-        ledger.moment(entry.ts_us)
+        sequencer.moment(entry.ts_us)
         if entry.topic in own:  # else of a later release: the journal keeps it
             identities = list(entry.identities or ())
             own[entry.topic].records.put(

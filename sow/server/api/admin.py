@@ -79,7 +79,7 @@ class AdminHandler:
 
     def __init__(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         engine: Engine,
         store: CopiedStore,
         reload: Callable[[bool], Awaitable[list[str]]],
@@ -87,7 +87,7 @@ class AdminHandler:
         look: Callable[[], Reviewed] | None,
         board: Board,
     ) -> None:
-        self._driver = driver
+        self._runtime = runtime
         self._engine = engine
         self._store = store
         self._reload = reload
@@ -109,7 +109,7 @@ class AdminHandler:
         allow_loss = read_flag(parameters_of(request), "allow_loss")
         try:
             changes = await self._reload(allow_loss)
-            await self._driver.durable()
+            await self._runtime.durable()
             return json_response({"changes": changes})
         except ConfigError as error:
             raise ClientError(str(error), reason=error.reason) from None
@@ -156,7 +156,7 @@ class AdminHandler:
                 "with <Topic>.*</Topic>, without Filter and Select"
             )
         with self._alone("backup"):
-            pieces = gathered_frames(frames(self._store, self._driver.now_us(), __version__))
+            pieces = gathered_frames(frames(self._store, self._runtime.now_us(), __version__))
             response = web.StreamResponse()
             response.content_type = FRAMES
             await response.prepare(request)

@@ -36,8 +36,8 @@ FROM_LOG = "log"
 class AsOfQueries:
     """As-of queries on the topics of one server."""
 
-    def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, engine: Engine) -> None:
+        self._runtime = runtime
         self._engine = engine
         self._working = asyncio.Semaphore(AS_OF_AT_ONCE)
         self._waiting = 0
@@ -66,9 +66,9 @@ class AsOfQueries:
         try:
             async with self._working:
                 now = await self._in_turns(self._present(topic))
-                await self._driver.durable()
+                await self._runtime.durable()
                 bookmark = self._bookmark(moment, now.newest)
-                journal = self._driver.journal
+                journal = self._runtime.journal
                 then = await self._in_turns(as_of(now, bookmark, journal, bytes_max))
                 return await self._in_turns(_answer(then, query, bookmark, admit))
         finally:
@@ -77,7 +77,7 @@ class AsOfQueries:
     def _bookmark(self, moment: str, newest: int) -> int:
         """The newest change at a moment; raises ClientError for an invalid one, and NotKept, with
         the range that is kept, for one that the log does not cover."""
-        journal, now_us = self._driver.journal, self._driver.now_us()
+        journal, now_us = self._runtime.journal, self._runtime.now_us()
         oldest = journal.first_seq - 1
         try:
             _check_come(moment, now_us)
@@ -96,7 +96,7 @@ class AsOfQueries:
         return bookmark
 
     async def _in_turns(self, steps: Task[Result]) -> Result:
-        return await self._driver.turns.run("a state of the past", steps)
+        return await self._runtime.turns.run("a state of the past", steps)
 
     def _present(self, topic: LiveTopic) -> Task[Present]:
         yield from self._engine.atomic.finish_before(topic.name)

@@ -168,8 +168,8 @@ class Recent:
 class BatchCommitHandler:
     """`/v1/writes/{writer}/{epoch}`: stages, commits and aborts the batches of one server."""
 
-    def __init__(self, driver: ServerRuntime, engine: Engine, staging: Staging) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, engine: Engine, staging: Staging) -> None:
+        self._runtime = runtime
         self._engine = engine
         self._writes = StagedWrites(engine)
         self._staging = staging
@@ -177,7 +177,7 @@ class BatchCommitHandler:
         self._recent = Recent()
         self._swept_us = 0
         self._sweeping: asyncio.Task[int] | None = None
-        driver.idle_work["sweeping staged batches"] = self._sweep
+        runtime.idle_work["sweeping staged batches"] = self._sweep
 
     @route("POST", BATCH_PATH, "write", "Stage rows of a batch", STAGE_PARAMETERS)
     @operation("stage_rows", RowsStaged, takes=(ARROW,), requires=("topic",), refusals=(409,))
@@ -202,7 +202,7 @@ class BatchCommitHandler:
         attempt = Attempt(read_count(requested, "part") or 0, requested.get("attempt", "0"))
         chunk = read_count(requested, "chunk") or 0
         content = without_rows(content, [row.index for row in read.rejected])
-        now_us = self._driver.now_us()
+        now_us = self._runtime.now_us()
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
         self._recent.keep(Chunk(batch, attempt, chunk), read)
         # All of them: a writer that skips rows has to know each one.
@@ -212,7 +212,7 @@ class BatchCommitHandler:
         """Parse rows in a thread; arrival times are assigned on the loop, in order."""
         limit = self._engine.configuration.limits.frame_bytes_max
         rows = await asyncio.to_thread(read_rows, topic.records, content, limit)
-        times = self._engine.arrivals(topic, len(rows), self._driver.now_us())
+        times = self._engine.arrivals(topic, len(rows), self._runtime.now_us())
         return await asyncio.to_thread(self._read_rows, topic, rows, times)
 
     def _read_rows(self, topic: LiveTopic, rows: StagedRows, times: range | None) -> Read:
@@ -250,7 +250,7 @@ class BatchCommitHandler:
                 is_known = self._writes.may_be_of(*batch, attempts_digest(commit.parts))
                 content = await self._content(topic, staged, commit.parts, is_known)
                 self._writes.applied(*batch, commit.rerun == "skip", rights, content)
-            await self._driver.durable()
+            await self._runtime.durable()
         await self._drop(*staged)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
 
@@ -268,9 +268,9 @@ class BatchCommitHandler:
         replaces = commit.mode == "replace"
         if replaces:
             self._writes.check_replaces(topic, steps, commit.allow_empty)
-        now_us, attempts = self._driver.now_us(), attempts_digest(commit.parts)
+        now_us, attempts = self._runtime.now_us(), attempts_digest(commit.parts)
         applying = self._writes.applying(*batch, steps, now_us, replaces, rights, content, attempts)
-        return str(await self._driver.turns.run("a staged commit", applying))
+        return str(await self._runtime.turns.run("a staged commit", applying))
 
     async def _all_staged(
         self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]

@@ -61,8 +61,8 @@ class Page(NamedTuple):
 class Cursors:
     """The cursors of one server."""
 
-    def __init__(self, driver: ServerRuntime, engine: Engine, snapshots: SnapshotHandler) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, engine: Engine, snapshots: SnapshotHandler) -> None:
+        self._runtime = runtime
         self._engine = engine
         self._snapshots = snapshots
 
@@ -81,7 +81,7 @@ class Cursors:
         topic = self._engine.topic(request.match_info["topic"])
         name = await self._snapshots.keep(request, topic, [rows], bookmark, guard, paging)
         # Many clients read the first page only; their leases make way for others.
-        self._snapshots.taken.rest(name, self._driver.now_us())
+        self._snapshots.taken.rest(name, self._runtime.now_us())
         return await self._page(name, rows, 0, paging)
 
     async def next(self, request: web.Request) -> Page:
@@ -100,7 +100,7 @@ class Cursors:
             )
         name, start = found[1], int(found[2])
         taken = self._snapshots.taken
-        now_us = self._driver.now_us()
+        now_us = self._runtime.now_us()
         try:
             held = taken.use(name, now_us, permissions_of(request).owner)
         except UnknownRecord:
@@ -131,7 +131,7 @@ class Cursors:
         if len(rows) <= paging.limit:
             return rows
         part = np.arange(start, min(start + paging.limit, len(rows)))
-        return await self._driver.turns.run("a page of an answer", rows.picking(part))
+        return await self._runtime.turns.run("a page of an answer", rows.picking(part))
 
 
 def limit_of(requested: Mapping[str, str], kind: str, explain: bool) -> int | None:

@@ -72,8 +72,8 @@ class HeldRecord:
 class ExplainHandler:
     """`/v1/topics/{topic}/records/{key}/why` of one server."""
 
-    def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, engine: Engine) -> None:
+        self._runtime = runtime
         self._engine = engine
 
     @route("GET", RECORD_PATH + "/why", "read", "Explain a record: its windows and followers")
@@ -83,9 +83,9 @@ class ExplainHandler:
         UnknownTopic, UnknownRecord."""
         rights, key = permissions_of(request), request.match_info["key"]
         topic = self._engine.topic(request.match_info["topic"])
-        await self._driver.settled()
+        await self._runtime.settled()
         explaining = self._explain(topic, key, rights)
-        return json_response(await self._driver.turns.run("the story of a record", explaining))
+        return json_response(await self._runtime.turns.run("the story of a record", explaining))
 
     def _explain(self, topic: LiveTopic, key: str, rights: Permissions) -> Task[Story]:
         held = _state(topic.records, key)
@@ -145,9 +145,9 @@ class ExplainHandler:
         self, topic: CopyTopic, source: LiveTopic, key: str, held: HeldRecord | None, waits: bool
     ) -> Task[list[RecordWindow]]:
         """The last windows of a record, as far as the log goes back."""
-        journal, definition = self._driver.journal, topic.definition
+        journal, definition = self._runtime.journal, topic.definition
         until = journal.last_seq if waits or held is None else held.bookmark
-        around_us = self._driver.now_us() if waits or held is None else held.ts_us
+        around_us = self._runtime.now_us() if waits or held is None else held.ts_us
         since_us = around_us - INTERVALS * definition.interval_us
         oldest = journal.first_seq - 1
         after = max(oldest, last_before(since_us, journal))

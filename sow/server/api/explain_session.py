@@ -80,8 +80,8 @@ Story = dict[str, Any]
 class ExplainSessionHandler:
     """Explains sessions to their own users, and to administrators."""
 
-    def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, executor: Executor) -> None:
+        self._runtime = runtime
         self._executor = executor
 
     @route("GET", SESSION_PATH + "/why", "logon", EXPLAIN)
@@ -93,7 +93,7 @@ class ExplainSessionHandler:
     def explain(self, called: str, rights: Permissions) -> Story:
         """The story of a session, by its id or by the name that only its owner knows; raises
         UnknownRecord if there is none that these permissions allow to see."""
-        now_us, opened = self._driver.now_us(), self._executor.sessions
+        now_us, opened = self._runtime.now_us(), self._executor.sessions
         session = opened.find(called)
         if session is not None and is_of(session, rights):
             followed = self._executor.subscriptions.of(session).values()

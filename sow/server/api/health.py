@@ -56,14 +56,14 @@ class HealthHandler:
 
     def follow(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         executor: Executor,
         checkpoint_failure: Callable[[], str | None],
     ) -> None:
         """Recovery is done: report the state of these from now on. `checkpoint_failure` gives the
         reason why checkpoints cannot be written, if so."""
         self._running = Scrape(
-            driver, executor, self._crowd, self._reading, checkpoint_failure, self._certificates
+            runtime, executor, self._crowd, self._reading, checkpoint_failure, self._certificates
         )
 
     @route("GET", "/metrics", "admin", "Prometheus metrics", ("topics",))
@@ -80,7 +80,7 @@ class HealthHandler:
             page = await loop.run_in_executor(None, process_exposition)
             page += replay_exposition(self._replay)
             steps = exposing(self._running, reports_topics)
-            page += await self._running.driver.turns.run("metrics", steps)
+            page += await self._running.runtime.turns.run("metrics", steps)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @route("GET", "/healthz", "nothing", "The process is alive")
@@ -102,13 +102,13 @@ class HealthHandler:
 
     def _log_header(self) -> dict[str, str]:
         """The name of the log, once it is known."""
-        return {LOG_HEADER: self._running.driver.journal.log_id} if self._running else {}
+        return {LOG_HEADER: self._running.runtime.journal.log_id} if self._running else {}
 
     @route("GET", "/v1/status", "logon", "What this server is")
     @operation("read_status", ServerStatus)
     async def status(self, _request: web.Request) -> web.Response:
         """`GET /v1/status`: the name of the log; raises Replaying."""
-        return json_response({"log": self._serving().driver.journal.log_id})
+        return json_response({"log": self._serving().runtime.journal.log_id})
 
     def _serving(self) -> Scrape:
         """The running server, once recovery is done; raises Replaying."""
@@ -120,13 +120,13 @@ class HealthHandler:
         """Why clients should not use this server at the moment; None if they should."""
         if self._running is None:
             return self._replay.public_status()
-        driver = self._running.driver
+        runtime = self._running.runtime
         capacity = self._running.executor.engine.capacity
-        if driver.refusal is None and capacity.is_full:
+        if runtime.refusal is None and capacity.is_full:
             return f"memory full: {capacity.warning}"
-        if driver.refusal is not None:
-            return driver.refusal
-        if (late_s := driver.late_s()) > STALLED_S:
+        if runtime.refusal is not None:
+            return runtime.refusal
+        if (late_s := runtime.late_s()) > STALLED_S:
             return f"conflation stalled: work due {late_s:.0f} s ago is not done"
         # Names of topics are not for unauthenticated clients.
         return (
@@ -137,14 +137,14 @@ class HealthHandler:
 
     def _remarks(self) -> list[str]:
         """What an operator should know although the server is ready."""
-        driver, executor = self._serving()[:2]
-        ahead_s, full = driver.clock_ahead_s(), executor.engine.capacity.warning
+        runtime, executor = self._serving()[:2]
+        ahead_s, full = runtime.clock_ahead_s(), executor.engine.capacity.warning
         remarks = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
         stopped = sum(
             not isinstance(topic, SourceTopic) and bool(topic.stopped)
             for topic in executor.engine.catalog.listed()
         )
         remarks += [f"{stopped} views or conflated topics have stopped"] if stopped else []
-        if (scarce_bytes := driver.scarce_bytes) is not None:
+        if (scarce_bytes := runtime.scarce_bytes) is not None:
             remarks.append(f"disk nearly full: publishes over {scarce_bytes >> 20} MiB are refused")
         return remarks + ([full] if full else [])

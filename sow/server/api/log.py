@@ -73,8 +73,8 @@ class Position(msgspec.Struct, forbid_unknown_fields=True):
 class LogHandler:
     """`/v1/log` of one server: ranges of the log, and the positions of its consumers."""
 
-    def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, engine: Engine) -> None:
+        self._runtime = runtime
         self._engine = engine
         self._consumers = Consumers(engine)
 
@@ -93,10 +93,10 @@ class LogHandler:
         await reauthorize_stream(request)
         if kind == ARROW:
             await warm_up()
-        journal = self._driver.journal
+        journal = self._runtime.journal
         pieces = FORMS[kind](log_pieces(journal, part, topics, condition, guards))
         headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
-        return await answer_in_pieces(self._driver.turns, READING, request, pieces, kind, headers)
+        return await answer_in_pieces(self._runtime.turns, READING, request, pieces, kind, headers)
 
     @route("GET", "/v1/log/extent", "logon", "What a range of the log holds", EXTENT_PARAMETERS)
     @operation("measure_log", LogExtent)
@@ -106,14 +106,14 @@ class LogHandler:
         requested = parameters_of(request)
         topics, condition, guards = await self._wanted(request, requested, must_be_logged=True)
         # Later entries are younger than this; all older ones are in the log when it is read.
-        now_us = self._driver.now_us()
-        await self._driver.settled()
+        now_us = self._runtime.now_us()
+        await self._runtime.settled()
         part = await self._requested_for(requested, topics, limit_max=None)
         await reauthorize_stream(request)
-        journal, rows = self._driver.journal, part.rows
+        journal, rows = self._runtime.journal, part.rows
         if condition is not None or guards:
             counting = _counting(log_pieces(journal, part, topics, condition, guards))
-            rows = await self._driver.turns.run(READING, counting)
+            rows = await self._runtime.turns.run(READING, counting)
         return json_response(
             {
                 "from": str(part.after),
@@ -131,7 +131,7 @@ class LogHandler:
         self, request: web.Request, requested: dict[str, str], must_be_logged: bool = False
     ) -> tuple[Topics, Filter | None, dict[str, RowPolicy]]:
         """The requested topics, the filter on their publishes, and the row policies that apply."""
-        turns, rights = self._driver.turns, permissions_of(request)
+        turns, rights = self._runtime.turns, permissions_of(request)
         named = self._topics(requested.get("topics"), rights, must_be_logged)
         topics = await turns.run(READING, named)
         condition = self._engine.filter(requested["filter"]) if "filter" in requested else None
@@ -141,7 +141,7 @@ class LogHandler:
     async def _requested_for(
         self, requested: dict[str, str], topics: Topics, limit_max: int | None = ROWS_MAX
     ) -> Extent:
-        journal = self._driver.journal
+        journal = self._runtime.journal
         after = self._after(requested.get("from", "0"))
         until = self._bookmark("to", requested["to"]) if "to" in requested else None
         if until is not None and until < after:
@@ -158,10 +158,10 @@ class LogHandler:
         wait_s = min(read_seconds(requested, "wait") or 0.0, WAIT_S_MAX)
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            stored = self._driver.commit.next()
+            stored = self._runtime.commit.next()
             try:
                 steps = cutting(journal, after, until, limit, topics)
-                part = await self._driver.turns.run(READING, steps)
+                part = await self._runtime.turns.run(READING, steps)
             except StoreError as error:
                 error.status = 500
                 raise
@@ -211,13 +211,13 @@ class LogHandler:
         return [catalog.expected(name)]
 
     def _after(self, bookmark: str) -> int:
-        journal = self._driver.journal
+        journal = self._runtime.journal
         instead = "write its beginning here, which is exclusive, and its end as to"
         return parse_start("from", bookmark, journal, journal.last_seq, instead)
 
     def _bookmark(self, name: str, text: str) -> int:
         """The number of a bookmark in the parameter `name`; raises ClientError, AnotherLog."""
-        number = number_of(text, self._driver.journal.log_id)
+        number = number_of(text, self._runtime.journal.log_id)
         if number is None:
             raise ClientError(
                 f"{name}={clipped(text)} is not a bookmark; write one that the server gave",
@@ -231,7 +231,7 @@ class LogHandler:
     @operation("list_consumers", list[ConsumerDescribed])
     async def consumers(self, request: web.Request) -> web.Response:
         """`GET /v1/log/consumers`: the position and lag of each consumer."""
-        newest, now_us = self._engine.seq, self._driver.now_us()
+        newest, now_us = self._engine.seq, self._runtime.now_us()
         return json_response(
             [
                 {
@@ -263,8 +263,8 @@ class LogHandler:
             ) from None
         bookmark = self._bookmark("bookmark", position.bookmark)
         name = request.match_info["name"]
-        oldest = self._driver.journal.first_seq - 1
-        now_us = self._driver.now_us()
+        oldest = self._runtime.journal.first_seq - 1
+        now_us = self._runtime.now_us()
         rights = permissions_of(request)
         owner = self._consumers.owner(name)
         if owner is not None and not owns(rights, owner):
@@ -275,7 +275,7 @@ class LogHandler:
         bookmark = self._consumers.move(
             name, bookmark, now_us, oldest, position.reader, owner or rights.owner_text
         )
-        await self._driver.durable()
+        await self._runtime.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
 
     @route("DELETE", CONSUMER_PATH, "logon", "Forget a consumer")
@@ -288,8 +288,8 @@ class LogHandler:
             raise no_consumer(name)
         if owner is not None and owner != rights.owner_text:
             request.app[AUTHN].note_admin(request, rights)
-        self._consumers.remove(name, self._driver.now_us())
-        await self._driver.durable()
+        self._consumers.remove(name, self._runtime.now_us())
+        await self._runtime.durable()
         return json_response({"removed": name})
 
 

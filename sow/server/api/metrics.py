@@ -58,7 +58,7 @@ class Scrape(NamedTuple):
     hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so, and
     `certificates` gives those of the server by their files."""
 
-    driver: ServerRuntime
+    runtime: ServerRuntime
     executor: Executor
     crowd: ConnectionLimiter
     reading: Quota
@@ -208,7 +208,7 @@ SERVER_METRICS = (
         Gauge,
         "sow_consumer_idle_seconds",
         "Time since a consumer moved.",
-        _of_consumers(lambda scrape, one: (scrape.driver.now_us() - one.moved_us) / 1e6),
+        _of_consumers(lambda scrape, one: (scrape.runtime.now_us() - one.moved_us) / 1e6),
         "consumer",
     ),
     ServerMetric(
@@ -266,46 +266,46 @@ SERVER_METRICS = (
         Counter,
         "sow_durable_bookmark",
         "Newest bookmark on disk.",
-        lambda scrape: scrape.driver.journal.last_seq,
+        lambda scrape: scrape.runtime.journal.last_seq,
     ),
     ServerMetric(
         Gauge,
         "sow_journal_bytes",
         "Bytes of the journal.",
-        lambda scrape: scrape.driver.journal.size_bytes,
+        lambda scrape: scrape.runtime.journal.size_bytes,
     ),
     ServerMetric(
         Gauge,
         "sow_clock_ahead_seconds",
         "How far the server's time is ahead of the machine's, after that was set back.",
-        lambda scrape: scrape.driver.clock_ahead_s(),
+        lambda scrape: scrape.runtime.clock_ahead_s(),
     ),
     ServerMetric(
         Gauge,
         "sow_event_loop",
         "1 for the event loop in use.",
-        lambda scrape: {loop_name(scrape.driver.loop): 1},
+        lambda scrape: {loop_name(scrape.runtime.loop): 1},
         "loop",
     ),
     ServerMetric(
         Gauge,
         "sow_step_longest_seconds",
         "The longest time for which a kind of work blocked the event loop, since start.",
-        lambda scrape: scrape.driver.watch.longest_s,
+        lambda scrape: scrape.runtime.watch.longest_s,
         "step",
     ),
     ServerMetric(
         Counter,
         "sow_steps_long",
         "Steps over 50 ms.",
-        lambda scrape: _steps_long(scrape.driver.watch),
+        lambda scrape: _steps_long(scrape.runtime.watch),
         "step",
     ),
     ServerMetric(
         Gauge,
         "sow_store_failing",
         "1 while messages are refused because the disk is full or cannot be written.",
-        lambda scrape: scrape.driver.refusal is not None,
+        lambda scrape: scrape.runtime.refusal is not None,
     ),
     ServerMetric(
         Gauge,
@@ -324,7 +324,7 @@ SERVER_METRICS = (
         Gauge,
         "sow_due_late_seconds",
         "How long timed work, such as conflated updates, has been overdue.",
-        lambda scrape: scrape.driver.late_s(),
+        lambda scrape: scrape.runtime.late_s(),
     ),
     ServerMetric(
         Counter,
@@ -366,25 +366,25 @@ SERVER_METRICS = (
         HistogramFamily,
         "sow_commit_seconds",
         "Duration of each commit of the journal.",
-        lambda scrape: scrape.driver.commit.commit_times,
+        lambda scrape: scrape.runtime.commit.commit_times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_fsync_seconds",
         "Duration of the write and fsync of each commit.",
-        lambda scrape: scrape.driver.commit.fsync_times,
+        lambda scrape: scrape.runtime.commit.fsync_times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_publish_durable_seconds",
         "Time from the turn that applied a publish until each of its records was durable.",
-        lambda scrape: scrape.driver.durable_times,
+        lambda scrape: scrape.runtime.durable_times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_publish_delivered_seconds",
         "Time from a turn until the socket of each session had taken what it could.",
-        lambda scrape: scrape.driver.fanout.times,
+        lambda scrape: scrape.runtime.fanout.times,
     ),
     ServerMetric(
         HistogramFamily,
@@ -397,7 +397,7 @@ SERVER_METRICS = (
         HistogramFamily,
         "sow_step_seconds",
         "Duration of each step of work on the event loop.",
-        lambda scrape: scrape.driver.watch.times,
+        lambda scrape: scrape.runtime.watch.times,
     ),
 )
 

@@ -49,8 +49,8 @@ READING = "a record over HTTP"
 class RecordHandler:
     """`/v1/topics/{topic}/records/{key}` of one server."""
 
-    def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, executor: Executor) -> None:
+        self._runtime = runtime
         self._executor = executor
         self._engine = executor.engine
 
@@ -63,7 +63,7 @@ class RecordHandler:
         # As it is stored, unless the client prefers JSON.
         form = accepted(request, media_types_of(kind))
         sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
-        await self._driver.turns.run(READING, record_ops.at_hand(self._engine, topic.name))
+        await self._runtime.turns.run(READING, record_ops.at_hand(self._engine, topic.name))
         records = self._engine.topic(topic.name).records
         state = RecordState(request, records, records.table.find(sow_key))
         conditions.check(state.tags, state.is_there)
@@ -71,10 +71,10 @@ class RecordHandler:
             raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
         body, tag = state.form(form), state.tag(form)
         headers = {"ETag": tag, "SOW-Bookmark": str(state.seq)}
-        await self._driver.settled()
+        await self._runtime.settled()
         if is_known(request, tag):
             return web.Response(status=304, headers=headers)
-        return await answer_message(self._driver.turns, READING, request, body, form, headers)
+        return await answer_message(self._runtime.turns, READING, request, body, form, headers)
 
     @route("PUT", RECORD_PATH, "write", "Publish one record by SowKey", ("expiration",))
     @operation("put_record", Published, takes=MESSAGE_FORMATS, also=(201,))
@@ -87,14 +87,14 @@ class RecordHandler:
         looking = self._looking(request)
         expires_s = read_seconds(parameters_of(request), "expiration")
         message = await self._message(request, topic)
-        self._executor.rates.take(permissions_of(request), 1, self._driver.now_us())
+        self._executor.rates.take(permissions_of(request), 1, self._runtime.now_us())
 
         def putting() -> Task[tuple[int, str | None]]:
             bookmark = yield from record_ops.put(
                 self._engine,
                 topic,
                 message,
-                self._driver.now_us(),
+                self._runtime.now_us(),
                 rights=permissions_of(request),
                 look=looking.look,
                 expires_s=expires_s,
@@ -106,8 +106,8 @@ class RecordHandler:
             state = RecordState(request, records, slot)
             return bookmark, None if state.body is None else state.tag(state.media_types[0])
 
-        bookmark, tag = await self._driver.turns.run("a publish", putting())
-        await self._driver.durable()
+        bookmark, tag = await self._runtime.turns.run("a publish", putting())
+        await self._runtime.durable()
         return json_response(
             {"published": 1, "bookmark": str(bookmark)},
             status=200 if looking.seen else 201,
@@ -119,18 +119,18 @@ class RecordHandler:
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/{key}`: delete the record."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
-        deleted = await self._driver.turns.run(
+        deleted = await self._runtime.turns.run(
             "delete over HTTP",
             record_ops.delete(
                 self._engine,
                 topic.name,
                 request.match_info["key"],
-                self._driver.now_us(),
+                self._runtime.now_us(),
                 rights=lambda: permissions_of(request),
                 look=self._looking(request).look,
             ),
         )
-        await self._driver.durable()
+        await self._runtime.durable()
         return json_response({"deleted": deleted})
 
     async def _message(self, request: web.Request, topic: SourceTopic) -> CheckedMessages:
@@ -152,9 +152,9 @@ class RecordHandler:
         steps = take_messages(
             records, request, body, take, self._engine.configuration.limits.frame_bytes_max
         )
-        await self._driver.turns.run("reading messages", steps)
+        await self._runtime.turns.run("reading messages", steps)
         key = None if records.keys else sow_key
-        reading = Reading(self._engine, topic, key, self._driver.now_us)
+        reading = Reading(self._engine, topic, key, self._runtime.now_us)
         reading.take(bodies)
         (message,) = reading.messages
         named = records.sow_key_of(message.identities[0])

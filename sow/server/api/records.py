@@ -85,16 +85,16 @@ class RecordsHandler:
 
     def __init__(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         executor: Executor,
         past: AsOfQueries,
         snapshots: SnapshotHandler,
     ) -> None:
         self._past = past
-        self._driver = driver
+        self._runtime = runtime
         self._executor = executor
         self._engine = executor.engine
-        self._cursors = Cursors(driver, executor.engine, snapshots)
+        self._cursors = Cursors(runtime, executor.engine, snapshots)
         self._unread = UnreadQuota(ANSWER_ROWS_MAX)
 
     def _topic(self, request: web.Request) -> LiveTopic:
@@ -122,7 +122,7 @@ class RecordsHandler:
             key=requested.get("keys"),
             rights=permissions_of(request),
         )
-        aggregations, turns = self._executor.subscriptions.aggregations, self._driver.turns
+        aggregations, turns = self._executor.subscriptions.aggregations, self._runtime.turns
         with self._unread.answer(client_key(request)) as unread:
             question = aggregations.question(command)
             moment, bookmark = requested.pop("as_of", None), None
@@ -172,7 +172,7 @@ class RecordsHandler:
         guard = row_policy_for(permissions_of(request), topic.records)
         query, shape = restrict_query(query, guard), restrict_shape(shape, guard)
         with self._unread.answer(client_key(request)) as unread:
-            turns, in_columns = self._driver.turns, kind == ARROW and not meta and not explain
+            turns, in_columns = self._runtime.turns, kind == ARROW and not meta and not explain
             is_sent = kind == NDJSON and not meta and not explain and wants_columns(request)
             if in_columns:
                 await turns.run("an answer in columns", self._engine.columns.making(topic))
@@ -201,7 +201,7 @@ class RecordsHandler:
             if "as_of" not in requested and bookmark is None and not in_columns and not explain:
                 found = await self._made_durable(topic, query.filter, found)
             elif not explain:
-                await self._driver.settled()
+                await self._runtime.settled()
             headers: Mapping[str, str] = {
                 "SOW-Matches": str(found.answer.matches),
                 "SOW-Index": found.answer.index,
@@ -245,7 +245,7 @@ class RecordsHandler:
             # The columns are determined before anything is written.
             declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
             table = CsvTable(rows, meta, shape, declared)
-            names = await self._driver.turns.run("an answer in columns", table.header())
+            names = await self._runtime.turns.run("an answer in columns", table.header())
             pieces = table.pieces(names)
         else:
             pieces = (
@@ -255,7 +255,7 @@ class RecordsHandler:
             )
             if rows.is_short:
                 return answer_whole(request, b"".join(pieces), kind, headers)
-        return await answer_in_pieces(self._driver.turns, ANSWER, request, pieces, kind, headers)
+        return await answer_in_pieces(self._runtime.turns, ANSWER, request, pieces, kind, headers)
 
     async def _arrow(
         self, rows: Snapshot, columns: ArrowColumns | None, shape: Shape, guard: RowPolicy | None
@@ -265,7 +265,7 @@ class RecordsHandler:
         if columns is None:
             return streamed(of_snapshot(rows, restrict_shape(WHOLE, guard)))
         documents = of_documents(rows, columns, shape)
-        return streamed(await in_turns(self._driver.turns, "an answer in columns", documents))
+        return streamed(await in_turns(self._runtime.turns, "an answer in columns", documents))
 
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None
@@ -273,7 +273,7 @@ class RecordsHandler:
         """The header with the columns of an answer: the declared ones alone where the others
         are not known."""
         telling = self._engine.columns.sent_at_once(topic)
-        types = await self._driver.turns.run("an answer in columns", telling)
+        types = await self._runtime.turns.run("an answer in columns", telling)
         known = ColumnTypes(topic.records.message_type) if types is None else types
         columns = await self._columns(topic, shape, rows, guard, known)
         text = sent_columns(columns.columns, types is not None)
@@ -293,7 +293,7 @@ class RecordsHandler:
         wanted = None if shape.select is None else parse_select(shape.select).may_show
         if guard is not None and guard.rows is not None:
             steps = self._engine.columns.names(topic, rows.messages())
-            names = await self._driver.turns.run("an answer in columns", steps)
+            names = await self._runtime.turns.run("an answer in columns", steps)
             selected, wanted = (
                 wanted,
                 lambda name: name in names and (selected is None or selected(name)),
@@ -306,7 +306,7 @@ class RecordsHandler:
     ) -> Query:
         order_by = requested.get("order_by")
         return Query(
-            filter=self._driver.filter(text) if text is not None else None,
+            filter=self._runtime.filter(text) if text is not None else None,
             keys=tuple(comma_list(requested["keys"])) if "keys" in requested else None,
             order_by=parse_order_by(order_by) if order_by else (),
             top_n=options.top_n,
@@ -326,9 +326,9 @@ class RecordsHandler:
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
         expires_s = read_seconds(requested, "expiration")
-        reading = Reading(self._engine, topic, requested.get("k"), self._driver.now_us)
+        reading = Reading(self._engine, topic, requested.get("k"), self._runtime.now_us)
         body = await read_messages(topic.records, request)
-        turns = self._driver.turns
+        turns = self._runtime.turns
         count = await turns.run(
             "reading messages",
             take_messages(
@@ -339,7 +339,7 @@ class RecordsHandler:
                 self._engine.configuration.limits.frame_bytes_max,
             ),
         )
-        self._executor.rates.take(permissions_of(request), count, self._driver.now_us())
+        self._executor.rates.take(permissions_of(request), count, self._runtime.now_us())
 
         def publishing() -> Task[int]:
             yield from self._engine.atomic.finish_before(topic.name)
@@ -347,7 +347,7 @@ class RecordsHandler:
                 yield from self._engine.publications.carry_out(
                     topic.name,
                     reading.messages,
-                    self._driver.now_us(),
+                    self._runtime.now_us(),
                     expires_s=expires_s,
                     delta=request.method == hdrs.METH_PATCH,
                     permit=permit_for(permissions_of(request), "write", topic.name),
@@ -356,9 +356,9 @@ class RecordsHandler:
 
         bookmark = await turns.run("a publish", publishing())
         if ack == "persisted":
-            await self._driver.durable()
+            await self._runtime.durable()
         else:
-            self._driver.wake()
+            self._runtime.wake()
         return json_response({"published": count, "bookmark": str(bookmark)})
 
     @route("DELETE", RECORDS_PATH, "delete", "Delete records", DELETE_PARAMETERS)
@@ -370,13 +370,13 @@ class RecordsHandler:
         body = await read_messages(topic.records, request)
         identities = await self._named(topic, request, body) if body else None
         rights = permissions_of(request)
-        deleted = await self._driver.turns.run(
+        deleted = await self._runtime.turns.run(
             "delete over HTTP",
             record_ops.delete_selected(
                 self._engine,
                 self._executor.audit,
                 topic,
-                self._driver.now_us(),
+                self._runtime.now_us(),
                 filter_text=requested.get("filter"),
                 sow_keys=tuple(comma_list(requested["keys"])) if "keys" in requested else None,
                 identities=identities,
@@ -384,7 +384,7 @@ class RecordsHandler:
                 check_still=lambda: permissions_of(request),
             ),
         )
-        await self._driver.durable()
+        await self._runtime.durable()
         return json_response({"deleted": deleted})
 
     async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:
@@ -397,7 +397,7 @@ class RecordsHandler:
         steps = take_messages(
             topic.records, request, body, take, self._engine.configuration.limits.frame_bytes_max
         )
-        await self._driver.turns.run("reading messages", steps)
+        await self._runtime.turns.run("reading messages", steps)
         return identities
 
     async def _made_durable(
@@ -406,6 +406,6 @@ class RecordsHandler:
         """The result, once it is durable: at once, as of the newest durable change, if no pending
         change concerns it."""
         if not self._engine.queries.is_durable(topic.name, condition):
-            await self._driver.settled()
+            await self._runtime.settled()
             return found
-        return found._replace(bookmark=min(found.bookmark, self._engine.ledger.durable_seq))
+        return found._replace(bookmark=min(found.bookmark, self._engine.sequencer.durable_seq))

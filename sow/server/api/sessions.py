@@ -46,8 +46,8 @@ DESCRIBED_MAX = 1000
 class SessionsHandler:
     """`/v1/sessions` of one server."""
 
-    def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, executor: Executor) -> None:
+        self._runtime = runtime
         self._executor = executor
 
     @route("GET", SESSIONS_PATH, "logon", "Sessions and their queues", ("closed",))
@@ -58,13 +58,13 @@ class SessionsHandler:
         rights = permissions_of(request)
         if read_flag(parameters_of(request), "closed"):
             gone = [one for one in reversed(self._executor.sessions.gone) if is_of(one, rights)]
-            return json_response([describe_gone(one, self._driver.now_us()) for one in gone])
+            return json_response([describe_gone(one, self._runtime.now_us()) for one in gone])
         sessions = [one for one in self._executor.sessions if is_of(one, rights)]
-        return await answer_array(self._driver.turns, request, sessions, self._described)
+        return await answer_array(self._runtime.turns, request, sessions, self._described)
 
     def _described(self, session: Session) -> dict[str, Any]:
         followed = self._executor.subscriptions.of(session)
-        return describe_session(session, len(followed), self._driver.now_us())
+        return describe_session(session, len(followed), self._runtime.now_us())
 
     @route("GET", SESSION_PATH, "logon", "One session, and what it follows")
     @operation("describe_session", SessionDescribed)
@@ -72,7 +72,7 @@ class SessionsHandler:
         """`GET /v1/sessions/{id}`: one session and its subscriptions."""
         session = self._found(request)
         followed = self._executor.subscriptions.of(session)
-        following = describe_followed(followed.values(), self._driver.now_us())
+        following = describe_followed(followed.values(), self._runtime.now_us())
         return json_response({**self._described(session), "following": following})
 
     @route("POST", SESSION_PATH, "logon", "Switch a session's conflation")
@@ -94,14 +94,14 @@ class SessionsHandler:
         requested = parameters_of(request)
         if "filter" not in requested:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
-        condition = self._driver.filter(requested["filter"])
+        condition = self._runtime.filter(requested["filter"])
         check_fields_alone(condition, "a filter over sessions")
         conflated = await _conflated(request)
         rights = permissions_of(request)
         if rights.may("admin"):
             request.app[AUTHN].note_admin(request, rights)
         changing = self._changing(condition, conflated, rights)
-        return json_response({"changed": await self._driver.turns.run("sessions", changing)})
+        return json_response({"changed": await self._runtime.turns.run("sessions", changing)})
 
     def _changing(self, condition: Filter, conflated: bool, rights: Permissions) -> Task[list[str]]:
         changed = []
@@ -122,7 +122,7 @@ class SessionsHandler:
         """`DELETE /v1/sessions/{id}`: close a session."""
         session = self._session(request)
         self._executor.sessions.end(session, OPERATOR)
-        self._driver.wake()
+        self._runtime.wake()
         return json_response({"closed": session.id})
 
     def _found(self, request: web.Request) -> Session:

@@ -250,14 +250,14 @@ class SnapshotLeases:
 class SnapshotHandler:
     """`/v1/snapshots` of one server."""
 
-    def __init__(self, driver: ServerRuntime, engine: Engine, past: AsOfQueries) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, engine: Engine, past: AsOfQueries) -> None:
+        self._runtime = runtime
         self._engine = engine
         self._taken = SnapshotLeases(engine)
         self._past = past
         self._bounding: asyncio.Task[None] | None = None
         self._looked_us = 0
-        driver.idle_work["looking after snapshots"] = self._look_after
+        runtime.idle_work["looking after snapshots"] = self._look_after
 
     @property
     def taken(self) -> SnapshotLeases:
@@ -278,7 +278,7 @@ class SnapshotHandler:
         topic = self._engine.topic(requested["topic"])
         guard = row_policy_for(permissions_of(request), topic.records)
         snapshot, bookmark = await self._snapshot(requested, guard)
-        self._taken.make_room(client_address(request), len(snapshot), self._driver.now_us())
+        self._taken.make_room(client_address(request), len(snapshot), self._runtime.now_us())
         split = await self._in_turns(split_by_key(snapshot, parts))
         name = await self.keep(request, topic, split, bookmark, guard)
         return json_response(
@@ -306,7 +306,7 @@ class SnapshotHandler:
 
         Raises Busy and TooLarge if there is no room.
         """
-        client, now_us = client_address(request), self._driver.now_us()
+        client, now_us = client_address(request), self._runtime.now_us()
         self._taken.make_room(client, sum(map(len, parts)), now_us)
         name, owner = secrets.token_urlsafe(12), permissions_of(request).owner
         taken = SnapshotLease(name, client, topic, parts, bookmark, now_us, owner, guard, form)
@@ -319,7 +319,7 @@ class SnapshotHandler:
         self, requested: dict[str, str], guard: RowPolicy | None
     ) -> tuple[Snapshot, int]:
         engine, text = self._engine, requested.get("filter")
-        condition = self._driver.filter(text) if text is not None else None
+        condition = self._runtime.filter(text) if text is not None else None
         keys = tuple(comma_list(requested["keys"])) if "keys" in requested else None
         query = restrict_query(Query(filter=condition, keys=keys), guard)
         if "as_of" in requested:
@@ -327,11 +327,11 @@ class SnapshotHandler:
             then = await self._past.query(requested["topic"], requested["as_of"], query, room)
             return then.rows, then.bookmark
         found = await self._in_turns(execute_query(engine, requested["topic"], query))
-        await self._driver.settled()
+        await self._runtime.settled()
         return found.rows, found.bookmark
 
     async def _in_turns(self, steps: Task[Result]) -> Result:
-        return await self._driver.turns.run("a snapshot", steps)
+        return await self._runtime.turns.run("a snapshot", steps)
 
     @route("GET", SNAPSHOT_PATH, "logon", "A part of it", ("part",))
     @operation("read_snapshot", answers=(ARROW,))
@@ -351,8 +351,8 @@ class SnapshotHandler:
         await warm_up()
         shape = restrict_shape(WHOLE, taken.guard)
         pieces = streamed(of_snapshot(taken.parts[part], shape))
-        await write_pieces(self._driver.turns, "reading a snapshot", request, response, pieces)
-        taken.touch(self._driver.now_us())
+        await write_pieces(self._runtime.turns, "reading a snapshot", request, response, pieces)
+        taken.touch(self._runtime.now_us())
         return response
 
     @route("DELETE", SNAPSHOT_PATH, "logon", "Let a snapshot go")
@@ -366,14 +366,14 @@ class SnapshotHandler:
     def _named(self, request: web.Request) -> SnapshotLease:
         """The snapshot in the address, if it is the user's and the topic may still be read."""
         name, rights = request.match_info["id"], permissions_of(request)
-        taken = self._taken.use(name, self._driver.now_us(), rights.owner)
+        taken = self._taken.use(name, self._runtime.now_us(), rights.owner)
         if taken.form is not None:
             raise UnknownRecord(f"{name} is not a snapshot: it holds the pages of a cursor")
         rights.check("read", taken.topic.name)
         if row_policy_for(rights, taken.topic.records) != taken.guard:
             # It holds what the user could see before.
             self._taken.drop(name)
-            return self._taken.use(name, self._driver.now_us(), rights.owner)
+            return self._taken.use(name, self._runtime.now_us(), rights.owner)
         return taken
 
     async def _bound(self) -> None:

@@ -54,8 +54,8 @@ class MemberCounts(NamedTuple):
 class TopicsHandler:
     """`/v1/topics`, `/v1/topics/{topic}` and `/v1/message-types` of one server."""
 
-    def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, engine: Engine) -> None:
+        self._runtime = runtime
         self._engine = engine
 
     @route("GET", "/v1/topics", "logon", "All topics, or some by their names", TOPICS_PARAMETERS)
@@ -73,7 +73,7 @@ class TopicsHandler:
             read_count(requested, "top_n"),
             requested.get("members") is None or read_flag(requested, "members"),
         )
-        turns, headers = self._driver.turns, {LOG_HEADER: self._driver.journal.log_id}
+        turns, headers = self._runtime.turns, {LOG_HEADER: self._runtime.journal.log_id}
         listed = await turns.run("a list of topics", listing)
         if read_flag(requested, "names"):
             return await answer_array(turns, request, listed, lambda one: one.name, headers)
@@ -100,7 +100,7 @@ class TopicsHandler:
         self, listed: Sequence[Listed], rights: Permissions
     ) -> Callable[[Listed], dict[str, Any]]:
         """How to describe these topics and patterns, once what the user sees of them is counted."""
-        turns, now_us, counts = self._driver.turns, self._driver.now_us, NO_COUNTS
+        turns, now_us, counts = self._runtime.turns, self._runtime.now_us, NO_COUNTS
         if not rights.is_open:
             counts = await turns.run("a count", counting(self._engine, rights, listed))
         members = await turns.run("a list of topics", members_of(rights, listed, counts))

@@ -124,7 +124,7 @@ class Server:
         self._allow_loss = allow_loss
         self.engine: Engine
         self.executor: Executor
-        self.driver: ServerRuntime
+        self.runtime: ServerRuntime
         self.checkpointer: Checkpointer
         self._data_directory = data_directory
         self._clock = clock or SystemClock()
@@ -240,7 +240,7 @@ class Server:
         self.engine, journal = opening.engine, opening.journal
         self.engine.restore_accounts(journal.accounts())
         self._clock.go_on_from(self.engine.now_us)
-        self.driver = ServerRuntime(
+        self.runtime = ServerRuntime(
             self.engine, journal, self._clock, self._windows_us(), self._watch
         )
         self.executor = Executor(
@@ -250,20 +250,20 @@ class Server:
             boot=f"{secrets.token_hex(4)}-",
             refused=self._refused,
         )
-        self.engine.queries.measure(self.driver.loop.time)
+        self.engine.queries.measure(self.runtime.loop.time)
         self.executor.sessions.on_slow_client(log.warning)
         self.executor.sessions.on_session_change(log.info)
         self.executor.on_internal_error(log.error)
         self.engine.on_stopped(log.error)
         sessions = self.executor.sessions
-        self.driver.idle_work["conflating queues"] = sessions.conflate_in_background
-        BackgroundConflation(sessions, self.driver.turns, self.driver.now_us)
+        self.runtime.idle_work["conflating queues"] = sessions.conflate_in_background
+        BackgroundConflation(sessions, self.runtime.turns, self.runtime.now_us)
         self.checkpointer = Checkpointer(
-            self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
+            self.runtime, opening.checkpoints, journal.trim, self._replayed_bytes
         )
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
         self._reloader = Reloader(
-            self.driver,
+            self.runtime,
             self.executor,
             self._authn,
             self._in_force,
@@ -271,7 +271,7 @@ class Server:
             self._data_directory,
         )
         admin = AdminHandler(
-            self.driver,
+            self.runtime,
             self.engine,
             opening,
             self._reloader.reload,
@@ -279,21 +279,21 @@ class Server:
             self._look,
             self.board,
         )
-        self._handlers = open_handlers(self.driver, self.executor, staging, self._authn, admin)
+        self._handlers = open_handlers(self.runtime, self.executor, staging, self._authn, admin)
         self._replay.end()
-        self._authn.follow(self.engine, self.executor.audit, self.driver.now_us)
+        self._authn.follow(self.engine, self.executor.audit, self.runtime.now_us)
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
-        self._status.follow(self.driver, self.executor, lambda: self.checkpointer.failure)
+        self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
         self._readiness.open(self._handlers)
         self.checkpointer.start()
         garbage = GcPacing(
             lambda: self.engine.catalog.objects_max() + SESSION_OBJECTS * len(sessions)
         )
         garbage.begin()
-        self.driver.idle_work["looking for garbage"] = garbage.look
-        self.driver.flush_work["looking for garbage"] = garbage.look
-        self.driver.wake()
+        self.runtime.idle_work["looking for garbage"] = garbage.look
+        self.runtime.flush_work["looking for garbage"] = garbage.look
+        self.runtime.wake()
 
     def _new_engine(self, journal: Journal) -> Engine:
         ample: dict[int, bool] = {}
@@ -450,7 +450,7 @@ class Server:
         await self._end_requests(STOPPING)
         await self._reloader.close()
         await self.checkpointer.close()
-        await self.driver.close()
+        await self.runtime.close()
         self._close_store()
         log.info("stopped: everything is stored")
         # The loop needs an iteration to close the rest.

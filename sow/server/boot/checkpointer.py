@@ -49,20 +49,20 @@ class Checkpointer:
 
     def __init__(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         checkpoints: Mapping[str, Checkpoint],
         trim: Callable[[int, int, bool], bool],
         replayed_bytes: int = 0,
         growth_bytes_min: int = GROWTH_BYTES_MIN,
     ) -> None:
-        self._driver = driver
+        self._runtime = runtime
         self._checkpoints = checkpoints
         self._trim = trim
         self._growth_bytes_min = growth_bytes_min
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._written_at_bytes = dict.fromkeys(checkpoints, -replayed_bytes)
         self._task: asyncio.Task[None] | None = None
-        self._patience = ConsumerPatience(driver.engine, driver.now_us(), log.warning)
+        self._patience = ConsumerPatience(runtime.engine, runtime.now_us(), log.warning)
         self._is_strained = False
         self._failure: str | None = None
         self._without_room: set[str] = set()
@@ -90,7 +90,7 @@ class Checkpointer:
         while True:
             await asyncio.sleep(CHECK_S)
             try:
-                is_full = self._driver.engine.disk.is_full
+                is_full = self._runtime.engine.disk.is_full
                 grown = await (self._smaller() if is_full else self._grown())
                 for name in grown:
                     await self.write(name)
@@ -102,9 +102,9 @@ class Checkpointer:
                 await asyncio.sleep(10 * CHECK_S)
 
     async def _grown(self) -> list[str]:
-        driver, found = self._driver, []
+        runtime, found = self._runtime, []
         for name, at_bytes in self._written_at_bytes.items():
-            grown_bytes = driver.commit.bytes_logged - at_bytes
+            grown_bytes = runtime.commit.bytes_logged - at_bytes
             if grown_bytes > self._growth_bytes_min:
                 stored_bytes = await self._stored_bytes(name, "looking what has grown")
                 if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
@@ -112,11 +112,11 @@ class Checkpointer:
         return found
 
     async def _stored_bytes(self, name: str, why: str) -> int:
-        steps = stored_topics.stored_bytes(self._driver.engine.catalog, name)
-        return await self._driver.turns.run(why, steps)
+        steps = stored_topics.stored_bytes(self._runtime.engine.catalog, name)
+        return await self._runtime.turns.run(why, steps)
 
     def _has_room(self, name: str, stored_bytes: int) -> bool:
-        if stored_bytes < self._driver.journal.room_bytes:
+        if stored_bytes < self._runtime.journal.room_bytes:
             return True
         if name not in self._without_room:
             self._without_room.add(name)
@@ -129,30 +129,30 @@ class Checkpointer:
         return False
 
     async def _has_plenty(self, name: str) -> bool:
-        driver = self._driver
+        runtime = self._runtime
         stored_bytes = await self._stored_bytes(name, "looking what fits")
-        is_full = driver.engine.disk.is_full
-        return not is_full and PLENTY_FACTOR * stored_bytes < driver.journal.room_bytes
+        is_full = runtime.engine.disk.is_full
+        return not is_full and PLENTY_FACTOR * stored_bytes < runtime.journal.room_bytes
 
     async def _smaller(self) -> list[str]:
         """Topics that have changed since their checkpoint, and that fit into what is left of a full
         disk beside what deleting everything takes."""
-        driver, found = self._driver, []
+        runtime, found = self._runtime, []
         for name, checkpoint in self._checkpoints.items():
-            if checkpoint.seq < driver.engine.atomic.whole_seq:
+            if checkpoint.seq < runtime.engine.atomic.whole_seq:
                 stored_bytes = await self._stored_bytes(name, "looking what fits")
-                if driver.journal.takes(stored_bytes + driver.engine.catalog.usage.named_bytes):
+                if runtime.journal.takes(stored_bytes + runtime.engine.catalog.usage.named_bytes):
                     found.append(name)
         return found
 
     async def write(self, name: str) -> None:
         """Checkpoint the topic `name` now; raises StoreError when it cannot be written."""
         loop = asyncio.get_running_loop()
-        engine, checkpoint = self._driver.engine, self._checkpoints[name]
+        engine, checkpoint = self._runtime.engine, self._checkpoints[name]
         known = await self._has_plenty(name)
         # Everything up to here is in the table and, once the group is stored, in the journal.
-        seq, at_bytes = engine.atomic.whole_seq, self._driver.commit.bytes_logged
-        await self._driver.durable()
+        seq, at_bytes = engine.atomic.whole_seq, self._runtime.commit.bytes_logged
+        await self._runtime.durable()
         abandoned = asyncio.Event()
 
         records = stored_topics.stored_slices(engine.catalog, name, SLICE_SLOTS, known)
@@ -163,7 +163,7 @@ class Checkpointer:
                 if cut is None:
                     # A slice may hold records newer than the journal has stored. Only when it has
                     # caught up may the checkpoint count, or a crash could leave it ahead.
-                    asyncio.run_coroutine_threadsafe(self._driver.durable(), loop).result()
+                    asyncio.run_coroutine_threadsafe(self._runtime.durable(), loop).result()
                     return
                 yield cut
             raise SowError("abandoned")
@@ -186,16 +186,16 @@ class Checkpointer:
                 "the disk is full, and records were deleted: of the log all goes that checkpoints "
                 "hold, also what retention wants, so that there is room again"
             )
-        while await self._driver.commit.run_in_thread(
-            self._trim, self._driver.now_us(), self._keep_from_seq(), beyond
+        while await self._runtime.commit.run_in_thread(
+            self._trim, self._runtime.now_us(), self._keep_from_seq(), beyond
         ):
             pass
 
     def _keep_from_seq(self) -> int:
-        driver = self._driver
+        runtime = self._runtime
         kept = [checkpoint.seq for checkpoint in self._checkpoints.values()]
-        waited_for = self._patience.waited_for(driver.now_us(), driver.clock.stepped_us)
-        is_strained = bool(waited_for) and driver.journal.is_strained()
+        waited_for = self._patience.waited_for(runtime.now_us(), runtime.clock.stepped_us)
+        is_strained = bool(waited_for) and runtime.journal.is_strained()
         if is_strained and not self._is_strained:
             log.warning(
                 "the log that is kept for consumers beyond RetentionSize is more than the disk has "
@@ -204,9 +204,9 @@ class Checkpointer:
             )
         self._is_strained = is_strained
         kept += () if is_strained else waited_for.values()
-        return min(kept, default=driver.engine.seq) + 1
+        return min(kept, default=runtime.engine.seq) + 1
 
     async def _next(self, records: Iterator[Slice]) -> Slice | None:
         """The next slice, cut on the loop that changes the records; None after the last one."""
-        with self._driver.watched("cutting a checkpoint"):
+        with self._runtime.watched("cutting a checkpoint"):
             return next(records, None)

@@ -52,14 +52,14 @@ class Reloader:
 
     def __init__(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         executor: Executor,
         authn: RequestAuthenticator,
         in_force: InForce,
         reread: Callable[[], Configuration] | None,
         data_directory: Path,
     ) -> None:
-        self._driver = driver
+        self._runtime = runtime
         self._executor = executor
         self._authn = authn
         self._in_force = in_force
@@ -104,9 +104,9 @@ class Reloader:
         tls = read_tls(configuration.security.tls)
         security = self._authn.read(configuration.security)
         give_up = self._give_up if allow_loss else None
-        steps = self._executor.reconfiguration(configuration, self._driver.now_us(), give_up)
+        steps = self._executor.reconfiguration(configuration, self._runtime.now_us(), give_up)
         try:
-            changes = await self._driver.turns.run("a reload", steps)
+            changes = await self._runtime.turns.run("a reload", steps)
         finally:
             in_force.configuration = self._executor.engine.configuration
         changes += renewed(tls.certificates, in_force.tls.certificates)
@@ -121,13 +121,13 @@ class Reloader:
         self._authn.swap_security(security)
         for session in self._executor.go_on_under(security.role_set, prepared):
             try:
-                await self._driver.turns.run("a reload", self._executor.settle(session))
+                await self._runtime.turns.run("a reload", self._executor.settle(session))
             except Exception:
                 # Nobody keeps permissions because of a bug of ours, least of all the sessions after
                 # this one.
                 log.exception("session %s is closed: its rights are not in force", session.id)
                 self._executor.sessions.bar(session)
-        self._driver.wake()
+        self._runtime.wake()
 
     async def _prepared(self, security: SecuritySnapshot) -> dict[Session, PreparedPermissions]:
         """The permissions of all sessions by these users and roles, as of the moment of return;
@@ -159,11 +159,11 @@ class Reloader:
             yield
             return prepare(session, shown, found, security.role_set, security.named)
 
-        return await self._driver.turns.run("a reload", preparing())
+        return await self._runtime.turns.run("a reload", preparing())
 
     def _give_up(self, topics: dict[LiveTopic, str]) -> Task[None]:
         """Write out the records of topics that a reload has no place for, some in each step."""
-        now_us = self._driver.now_us()
+        now_us = self._runtime.now_us()
         target = removed_at(self._data_directory, now_us)
         for topic, reason in topics.items():
             assert isinstance(topic.definition, Topic)

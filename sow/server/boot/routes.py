@@ -97,7 +97,7 @@ class Handlers:
 
 
 def open_handlers(
-    driver: ServerRuntime,
+    runtime: ServerRuntime,
     executor: Executor,
     staging: Staging,
     authn: RequestAuthenticator,
@@ -105,22 +105,22 @@ def open_handlers(
 ) -> Handlers:
     """The resources of one server that need all records."""
     engine = executor.engine
-    past = AsOfQueries(driver, engine)
-    snapshots = SnapshotHandler(driver, engine, past)
+    past = AsOfQueries(runtime, engine)
+    snapshots = SnapshotHandler(runtime, engine, past)
     return Handlers(
         engine.filters,
-        TopicsHandler(driver, engine),
-        RecordsHandler(driver, executor, past, snapshots),
-        RecordHandler(driver, executor),
-        ExplainHandler(driver, engine),
-        EventStreamHandler(driver, executor),
-        LogHandler(driver, engine),
+        TopicsHandler(runtime, engine),
+        RecordsHandler(runtime, executor, past, snapshots),
+        RecordHandler(runtime, executor),
+        ExplainHandler(runtime, engine),
+        EventStreamHandler(runtime, executor),
+        LogHandler(runtime, engine),
         snapshots,
-        BatchCommitHandler(driver, engine, staging),
-        SessionsHandler(driver, executor),
-        ExplainSessionHandler(driver, executor),
+        BatchCommitHandler(runtime, engine, staging),
+        SessionsHandler(runtime, executor),
+        ExplainSessionHandler(runtime, executor),
         admin,
-        WebSocketHandler(driver, executor, authn),
+        WebSocketHandler(runtime, executor, authn),
     )
 
 

@@ -122,7 +122,7 @@ class RequestAuthenticator:
         if self._running is not None:
             engine, audit, now_us = self._running
             # An idle engine's time stands still.
-            engine.ledger.moment(now_us())
+            engine.sequencer.moment(now_us())
             audit.note(event, rights, what, **more)
 
     def swap_security(self, snapshot: SecuritySnapshot) -> None:

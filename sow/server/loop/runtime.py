@@ -117,7 +117,7 @@ class ServerRuntime:
 
     def filter(self, text: str) -> Filter:
         """The filter of a request, as of now; raises what `Engine.filter` does."""
-        self.engine.ledger.moment(self.now_us())
+        self.engine.sequencer.moment(self.now_us())
         return self.engine.filter(text).at(self.engine.now_us)
 
     def _run_flush(self) -> None:
@@ -130,7 +130,7 @@ class ServerRuntime:
             self.watch.note(name, self._loop.time() - began)
 
     def _flush(self) -> None:
-        self.engine.ledger.moment(self.now_us())
+        self.engine.sequencer.moment(self.now_us())
         group = self.engine.flush()
         if group.entries or group.sessions:
             self._begun_s[group.number] = self._woken_s
@@ -167,7 +167,7 @@ class ServerRuntime:
             self._write(group)
 
     def _write(self, group: Group) -> None:
-        self.engine.ledger.release(group)
+        self.engine.sequencer.release(group)
         begun_s = self._begun_s.pop(group.number, None)
         if begun_s is not None and group.entries and self.failure is None:
             took_s = self._loop.time() - begun_s

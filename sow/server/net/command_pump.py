@@ -147,13 +147,13 @@ class CommandReader:
 
     def __init__(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         executor: Executor,
         connection: SessionWriter,
         messages: MessageMemory,
         logon_source: "LogonSource | None" = None,
     ) -> None:
-        self._driver = driver
+        self._runtime = runtime
         self._executor = executor
         self._connection = connection
         self._messages = messages
@@ -161,7 +161,7 @@ class CommandReader:
         self._loop = asyncio.get_running_loop()
         self._queue = ReceiveQueue()
         self._steps: Task[None] | None = None
-        self._turns = driver.turns
+        self._turns = runtime.turns
         self._in_line = False
         self._patience: asyncio.TimerHandle | None = None
         """Runs while the outbox is full and its client should read."""
@@ -223,7 +223,7 @@ class CommandReader:
     def _go_on(self, until_s: float) -> bool:
         connection, session = self._connection, self._connection.session
         if session.ended is None and session.outbox.full and connection.owns:
-            self._executor.sessions.apply_back_pressure(session, self._driver.now_us())
+            self._executor.sessions.apply_back_pressure(session, self._runtime.now_us())
             if session.ended is not None:
                 connection.write()
             elif session.outbox.full:
@@ -248,7 +248,7 @@ class CommandReader:
                 if not commands:
                     self._messages.on_executed()
                     return False
-                session, now_us = self._connection.session, self._driver.now_us
+                session, now_us = self._connection.session, self._runtime.now_us
                 if not self._executor.publish_at_once(session, commands, now_us()):
                     self._steps = self._executor.carry_out(session, commands, now_us)
                     if self._start_preparing(session, commands):

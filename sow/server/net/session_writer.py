@@ -37,14 +37,14 @@ class SessionWriter:
 
     def __init__(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         executor: Executor,
         session: Session,
         below: SupervisedProtocol,
         on_end: Callable[[], None],
     ) -> None:
         self.session = session
-        self._driver = driver
+        self._runtime = runtime
         self._executor = executor
         self._transport = below.transport
         self._flow = below.flow
@@ -57,7 +57,7 @@ class SessionWriter:
     def begin(self) -> None:
         """The handshake is complete: frames may be written."""
         self._transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
-        self._driver.attach(self.session, self.write)
+        self._runtime.attach(self.session, self.write)
         self.write()
 
     def _claim(self) -> None:
@@ -66,10 +66,10 @@ class SessionWriter:
     def follow(self) -> None:
         """Continue with the session that a logon has switched to."""
         if self.session.successor is not None:
-            self._driver.detach(self.session)
+            self._runtime.detach(self.session)
             self.session = self.session.successor
             self._claim()
-            self._driver.attach(self.session, self.write)
+            self._runtime.attach(self.session, self.write)
 
     @property
     def is_stuck(self) -> bool:
@@ -79,7 +79,7 @@ class SessionWriter:
 
     def lose(self) -> None:
         """Another socket has taken over the session."""
-        self._driver.detach(self.session)
+        self._runtime.detach(self.session)
         self._transport.abort()
         self._check_room()
 
@@ -92,7 +92,7 @@ class SessionWriter:
         """Write what is encoded, released and accepted by the socket; queue or wait with the
         rest."""
         if self._write(self._write_ready):
-            self._driver.turns.add(self)
+            self._runtime.turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
         """Continue to encode and write until `until_s`; returns whether there is more."""
@@ -103,7 +103,7 @@ class SessionWriter:
         if self._transport.is_closing():
             self._check_room()
             return False
-        session, now_us = self.session, self._driver.now_us()
+        session, now_us = self.session, self._runtime.now_us()
         more = fill_socket(now_us)
         if session.outbox or session.ended is not None:
             self._executor.sessions.apply_back_pressure(session, now_us)
@@ -118,7 +118,7 @@ class SessionWriter:
     def _write_ready(self, now_us: int) -> bool:
         """Write frames that are encoded already, up to `WRITE_BYTES`."""
         session, room = self.session, WRITE_BYTES
-        released = self._driver.engine.ledger.released
+        released = self._runtime.engine.sequencer.released
         while room > 0:
             if self._flow.paused:
                 self._flow.wait(self.write)
@@ -136,7 +136,7 @@ class SessionWriter:
 
     def _write_all(self, now_us: int, until_s: float) -> bool:
         """Write everything until `until_s`, one frame at least."""
-        loop, released = asyncio.get_running_loop(), self._driver.engine.ledger.released
+        loop, released = asyncio.get_running_loop(), self._runtime.engine.sequencer.released
         while not self._flow.paused:
             frame = self.session.pull(released, now_us)
             if frame is None:
@@ -189,8 +189,8 @@ class SessionWriter:
     def close(self) -> None:
         """The socket is closed."""
         if self.owns:
-            self._driver.detach(self.session)
+            self._runtime.detach(self.session)
         self._flow.forget(self.write)
-        self._driver.turns.remove(self)
+        self._runtime.turns.remove(self)
         if self._aborting is not None:
             self._aborting.cancel()

@@ -31,10 +31,10 @@ STREAM_PARAMETERS = (
 class EventStreamHandler:
     """`GET /v1/topics/{topic}/stream`."""
 
-    def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
-        self._driver = driver
+    def __init__(self, runtime: ServerRuntime, executor: Executor) -> None:
+        self._runtime = runtime
         self._executor = executor
-        self._encoding = EventEncoding(driver.journal.log_id)
+        self._encoding = EventEncoding(runtime.journal.log_id)
         self._open: set[asyncio.Event] = set()
 
     @route("GET", "/v1/topics/{topic}/stream", "read", STREAM_SUMMARY, STREAM_PARAMETERS)
@@ -47,10 +47,10 @@ class EventStreamHandler:
                 "a stream has no known end: it needs HTTP/1.1 (a proxy may be using 1.0)"
             )
         command = self._command(request)
-        driver, executor = self._driver, self._executor
+        runtime, executor = self._runtime, self._executor
         session = executor.sessions.open(
             self._encoding,
-            driver.now_us(),
+            runtime.now_us(),
             permissions_of(request),
             credentials_of(request),
             client_address(request),
@@ -68,12 +68,12 @@ class EventStreamHandler:
                 return response
             below = supervised(request)
             below.end_with_client()
-            connection = SessionWriter(driver, executor, session, below, ended.set)
+            connection = SessionWriter(runtime, executor, session, below, ended.set)
             self._open.add(ended)
             try:
                 connection.begin()
-                steps = executor.carry_out(session, [command], driver.now_us)
-                await driver.turns.run("a stream", steps)
+                steps = executor.carry_out(session, [command], runtime.now_us)
+                await runtime.turns.run("a stream", steps)
                 await ended.wait()
             finally:
                 self._open.discard(ended)
@@ -82,7 +82,7 @@ class EventStreamHandler:
                 await response.write_eof()
         finally:
             executor.sessions.close(session)
-            driver.wake()
+            runtime.wake()
         return response
 
     def _command(self, request: web.Request) -> Command:
@@ -117,7 +117,7 @@ class EventStreamHandler:
         engine = self._executor.engine
         if engine.topic(request.match_info["topic"]).is_logged:
             with contextlib.suppress(ClientError):
-                parse_bookmark(last, self._driver.journal, engine.seq)
+                parse_bookmark(last, self._runtime.journal, engine.seq)
                 return last
         return None
 
@@ -125,7 +125,7 @@ class EventStreamHandler:
         """Raise errors of the command now, so that they become a problem document instead of a
         stream of one error."""
         steps = self._executor.subscriptions.check_command(command, self._encoding)
-        await self._driver.turns.run("a stream", steps)
+        await self._runtime.turns.run("a stream", steps)
 
     def close(self) -> None:
         """End every stream, because the server stops."""

@@ -134,13 +134,13 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
 class WebSocketClient:
     """One client, from its `request` to its last frame.
 
-    `executor` executes its commands; answers are written once `driver` reports them durable. Raises
+    `executor` executes its commands; answers are written once `runtime` reports them durable. Raises
     ClientError if it does not request a WebSocket, ConnectionResetError if it has disconnected.
     """
 
     def __init__(
         self,
-        driver: ServerRuntime,
+        runtime: ServerRuntime,
         executor: Executor,
         request: web.Request,
         authn: RequestAuthenticator,
@@ -158,7 +158,7 @@ class WebSocketClient:
         if not self.socket.can_prepare(request):
             raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
         below = supervised(request)
-        self._driver = driver
+        self._runtime = runtime
         self._executor = executor
         self._request = request
         self._phase = Phase.HANDSHAKE
@@ -168,13 +168,13 @@ class WebSocketClient:
         self._pings: Pings | None = None
         self._logging_on: asyncio.TimerHandle | None = None
         address = client_address(request)
-        session = executor.sessions.open(LINES, driver.now_us(), rights, shown, address)
-        self._connection = SessionWriter(driver, executor, session, below, self._on_ended)
+        session = executor.sessions.open(LINES, runtime.now_us(), rights, shown, address)
+        self._connection = SessionWriter(runtime, executor, session, below, self._on_ended)
         self._messages = below.follow_messages(
             request, self._is_following, self._give_up, self._on_eof
         )
         self._commands = CommandReader(
-            driver,
+            runtime,
             executor,
             self._connection,
             self._messages,
@@ -191,7 +191,7 @@ class WebSocketClient:
 
     def _give_up(self, reason: str) -> None:
         self._executor.sessions.end(self._connection.session, reason)
-        self._driver.wake()
+        self._runtime.wake()
 
     def _on_ended(self) -> None:
         self._on(Event.ENDED)
@@ -221,7 +221,7 @@ class WebSocketClient:
             # for it.
             await self.socket.ping()
             await self._messages.executed()
-            await self._driver.durable()
+            await self._runtime.durable()
             await self._connection.drained()
             await self.socket.close()
 
@@ -272,7 +272,7 @@ class WebSocketClient:
 
     async def _read_messages(self) -> None:
         """Read and execute messages until there are no more and all are done."""
-        commands, driver = self._commands, self._driver
+        commands, runtime = self._commands, self._runtime
         async for message in self.socket:
             if message.type is BINARY:
                 frame: bytes = message.data
@@ -285,7 +285,7 @@ class WebSocketClient:
                 break
             if commands.add(frame):
                 await commands.room()
-            if driver.commit.is_behind:
+            if runtime.commit.is_behind:
                 await self._wait_for_disk()
         await self._answer_close()
         await commands.done()
@@ -308,7 +308,7 @@ class WebSocketClient:
         """Read no more while the disk is far behind: TCP slows the publisher."""
         # If the disk refuses, the runtime ends the sessions that wait for it.
         with contextlib.suppress(StoreError):
-            await self._driver.durable()
+            await self._runtime.durable()
 
     async def release(self) -> None:
         """The socket is closed, or was never opened."""
@@ -322,7 +322,7 @@ class WebSocketClient:
         self._connection.close()
         if self._connection.owns:
             self._drop(self._connection.session)
-        self._driver.wake()
+        self._runtime.wake()
         if self._closing is not None:
             with contextlib.suppress(ConnectionError):
                 await self._closing
@@ -334,9 +334,9 @@ class WebSocketClient:
 
     def _drop(self, session: Session) -> None:
         """The session may outlive its socket, and its outbox has to stay within its bounds."""
-        driver, sessions = self._driver, self._executor.sessions
-        if sessions.drop(session, driver.now_us()):
-            driver.attach(session, lambda: sessions.apply_back_pressure(session, driver.now_us()))
+        runtime, sessions = self._runtime, self._executor.sessions
+        if sessions.drop(session, runtime.now_us()):
+            runtime.attach(session, lambda: sessions.apply_back_pressure(session, runtime.now_us()))
 
     async def stop(self) -> None:
         """The server stops: close the connection."""
@@ -347,9 +347,9 @@ class WebSocketHandler:
     """`GET /v1/ws`."""
 
     def __init__(
-        self, driver: ServerRuntime, executor: Executor, authn: RequestAuthenticator
+        self, runtime: ServerRuntime, executor: Executor, authn: RequestAuthenticator
     ) -> None:
-        self._driver = driver
+        self._runtime = runtime
         self._executor = executor
         self._authn = authn
         self._clients: set[WebSocketClient] = set()
@@ -359,7 +359,7 @@ class WebSocketHandler:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one client; raises ClientError if it does not request a WebSocket."""
         rights, shown = await self._authn.authenticate_request(request)
-        client = WebSocketClient(self._driver, self._executor, request, self._authn, rights, shown)
+        client = WebSocketClient(self._runtime, self._executor, request, self._authn, rights, shown)
         self._clients.add(client)
         try:
             await client.serve()

@@ -214,7 +214,7 @@ class Executor:
     ) -> Task[None]:
         """Carry out one command, with steps between its parts if it may take long; whatever is
         wrong with it is answered with a failure ack."""
-        self.engine.ledger.moment(now_us)
+        self.engine.sequencer.moment(now_us)
         try:
             if isinstance(command, Refused):
                 self.refused[type(command.error).reason] += 1

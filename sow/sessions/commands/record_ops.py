@@ -105,7 +105,7 @@ def delete(
     # What this client has left of a publish came before.
     yield from engine.publications.finish_left(name)
     yield from at_hand(engine, name)
-    engine.ledger.moment(now_us)
+    engine.sequencer.moment(now_us)
     records = engine.catalog.deletable(name).records
     slot = records.table.find(sow_key)
     held = rights()
@@ -181,7 +181,7 @@ def delete_selected(
     yield from engine.publications.finish_left(topic.name)
     yield from engine.atomic.finish_before(topic.name)
     if identities is None:
-        engine.ledger.moment(now_us)
+        engine.sequencer.moment(now_us)
         condition = None if filter_text is None else engine.filter(filter_text)
         query = Query(filter=condition, keys=sow_keys)
         # Hidden fields must reveal nothing about records, not even about the user's own.

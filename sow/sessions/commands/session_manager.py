@@ -142,7 +142,7 @@ class SessionManager:
             encoding,
             engine.configuration.sessions,
             now_us,
-            released=lambda: engine.ledger.released,
+            released=lambda: engine.sequencer.released,
             give_up=self._give_up,
             on_end=self._ended,
             conflation_budget=engine.conflation_budget,

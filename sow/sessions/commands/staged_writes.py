@@ -282,7 +282,7 @@ class StagedWrites:
         room = engine.capacity.reserve(topic, [deed for deed in deeds if deed.sizes is not None])
         try:
             yield from engine.capacity.check(topic, deeds, room)
-            now_us = engine.ledger.moment(now_us)
+            now_us = engine.sequencer.moment(now_us)
             expires_us = topic.expiry_us(None, now_us)
             engine.enter(topic)
             engine.atomic.hold_other_output(topic)

@@ -64,13 +64,13 @@ class LiveWindows:
         self,
         engine: Engine,
         register: Register,
-        questions: QueryPlanner,
+        planner: QueryPlanner,
         following: Subscriber,
         ending: Unsubscriber,
     ) -> None:
         self._engine = engine
         self._register = register
-        self._questions = questions
+        self._planner = planner
         self._following = following
         self._ending = ending
 
@@ -122,7 +122,7 @@ class LiveWindows:
                 "a live window is replaced by another: write top_n, and live or skip_n, again",
                 reason="invalid options",
             )
-        requested = yield from self._questions.check(command, session.encoding)
+        requested = yield from self._planner.check(command, session.encoding)
         topic = requested.topics[0]
         if not topic.records.retains:
             raise InvalidTopic(f"{topic.name} keeps no records that a window could show (Retain)")
@@ -130,9 +130,9 @@ class LiveWindows:
         key = set_key_of(command.filter, window, guard)
         topic.router.check_room(key)
         if window.top_n > WORDED_AT_ONCE:
-            self._questions.unread.check(session.id, window.top_n)
+            self._planner.unread.check(session.id, window.top_n)
         capacity = capacity_of(window.end, window.top_n)
-        query = Query(self._questions.condition(command), None, terms_of(window), capacity)
+        query = Query(self._planner.condition(command), None, terms_of(window), capacity)
         query = restrict_query(query, guard)
         if _known(topic, key, window) is not None:
             count = replace(query, order_by=(), top_n=0)
@@ -202,7 +202,7 @@ class LiveWindows:
                 session.send_records(lines)
             return
         frames = ((session.encoding.frame(lines), len(lines)) for lines in lines_of_page)
-        held = self._questions.unread.hold(session.id, answer.rows, frames)
+        held = self._planner.unread.hold(session.id, answer.rows, frames)
         session.stream(held, self._engine.output.group, self._engine.now_us)
 
 

@@ -155,7 +155,7 @@ class Replay:
     def _unstored(self) -> Iterator[LogEntry]:
         """Entries on their way to the disk; a range is read from the log alone."""
         if self._until is None:
-            for entry in self._engine.ledger.in_flight():
+            for entry in self._engine.sequencer.in_flight():
                 if entry.seq + len(entry) - 1 > self._reached:
                     yield entry
 

@@ -132,10 +132,10 @@ class SubscriptionReplacer:
     """Puts one subscription in the place of another."""
 
     def __init__(
-        self, engine: Engine, questions: QueryPlanner, following: Subscriber, ending: Unsubscriber
+        self, engine: Engine, planner: QueryPlanner, following: Subscriber, ending: Unsubscriber
     ) -> None:
         self._engine = engine
-        self._questions = questions
+        self._planner = planner
         self._following = following
         self._ending = ending
 
@@ -152,7 +152,7 @@ class SubscriptionReplacer:
         `old_of` finds the subscription, which may have ended between two steps, or raises. Whatever
         is wrong is raised before anything is changed.
         """
-        questions, atomic = self._questions, self._engine.atomic
+        planner, atomic = self._planner, self._engine.atomic
         old = old_of()
         unsent = _unsent(session, old, command) if reguards else None
         waiting = PendingKnown(unsent)
@@ -162,9 +162,9 @@ class SubscriptionReplacer:
             closing(waiting),
             self._engine.on_changes(waiting.hear),
         ):
-            requested = yield from questions.check(command, session.encoding)
+            requested = yield from planner.check(command, session.encoding)
             followed = yield from self._followed(old)
-            query = questions.query(command).at(self._engine.now_us)
+            query = planner.query(command).at(self._engine.now_us)
             condition, whole = query.filter, dataclasses.replace(query, top_n=None, skip_n=0)
             replacement = Replacement(
                 old,
@@ -201,7 +201,7 @@ class SubscriptionReplacer:
         """The topics that a subscription may have sent records of."""
         if old.pattern is None:
             return [self._engine.topic(old.topic)]
-        return [*(yield from self._questions.found(_is_followed_by(old)))]
+        return [*(yield from self._planner.found(_is_followed_by(old)))]
 
     def _catch_up(
         self, replacement: Replacement, requested: TopicSelection, noted: dict[LiveTopic, None]
@@ -217,19 +217,17 @@ class SubscriptionReplacer:
         self, replacement: Replacement, requested: TopicSelection, noted: Iterable[LiveTopic]
     ) -> Replacement:
         """The same with the topics that have come meanwhile, and without those that have gone."""
-        questions, old, command = self._questions, replacement.old, replacement.command
+        planner, old, command = self._planner, replacement.old, replacement.command
         topics, followed = replacement.topics, replacement.followed
         if requested.pattern is None:
             topics = [self._engine.topic(command.topic)]
         else:
-            is_requested = partial(
-                questions.is_requested, search=requested.pattern, command=command
-            )
-            topics = questions.still(topics, noted, is_requested)
+            is_requested = partial(planner.is_requested, search=requested.pattern, command=command)
+            topics = planner.still(topics, noted, is_requested)
         if old.pattern is None:
             followed = [self._engine.topic(old.topic)]
         else:
-            followed = questions.still(followed, noted, _is_followed_by(old))
+            followed = planner.still(followed, noted, _is_followed_by(old))
         return replacement._replace(topics=topics, followed=followed)
 
     def _change(
@@ -264,12 +262,12 @@ class SubscriptionReplacer:
         }
         lines = sum(differs.line_count(command.options.oof) for differs in found.values())
         if lines > ANSWER_CHUNK_ROWS:
-            self._questions.unread.check(session.id, lines)
+            self._planner.unread.check(session.id, lines)
         # Not flushed again: that would send what the difference accounts for.
         self._ending.leave(old)
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
-        complete &= self._questions.is_steady(command)
+        complete &= self._planner.is_steady(command)
         if replacement.reguards:
             complete = old.complete
         new = self._following.begin(session, command, requested, complete, name=old.name)
@@ -312,10 +310,10 @@ class SubscriptionReplacer:
             for some in diff.lines():
                 session.send_records(some)
         else:
-            frames = self._questions.unread.hold(session.id, diff.weight, diff.frames())
+            frames = self._planner.unread.hold(session.id, diff.weight, diff.frames())
             session.stream(frames, self._engine.output.group, self._engine.now_us)
         if replacement.with_snapshot:
-            self._questions.say_answer(session, taken, new.name, command)
+            self._planner.say_answer(session, taken, new.name, command)
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
 
     def _say_all(self, replacement: Replacement) -> None:

@@ -51,13 +51,13 @@ class Subscriber:
         engine: Engine,
         journal: Journal,
         register: Register,
-        questions: QueryPlanner,
+        planner: QueryPlanner,
         ending: Unsubscriber,
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._register = register
-        self._questions = questions
+        self._planner = planner
         self._ending = ending
 
     def begin(
@@ -78,8 +78,8 @@ class Subscriber:
         if not name:
             self.check_room(session, command)
         pattern = requested.pattern
-        condition = self._questions.condition(command)
-        key = feed_key(command, session.encoding, complete, self._questions.is_steady(command))
+        condition = self._planner.condition(command)
+        key = feed_key(command, session.encoding, complete, self._planner.is_steady(command))
         scope, equal = self._scope(session, command, key, requested)
         if equal is None or name or not shares:
             channel = self._channel(name or self._register.new_name("f"), key, session.encoding)
@@ -149,7 +149,7 @@ class Subscriber:
         if count >= self._engine.configuration.limits.subscriptions_max:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
         patterns = self._register.followed(session).patterns
-        if patterns >= PATTERNS_MAX and self._questions.is_pattern(command):
+        if patterns >= PATTERNS_MAX and self._planner.is_pattern(command):
             raise TooLarge(
                 f"the session has {patterns} subscriptions to patterns, as many as one may have; "
                 "let one pattern match more topics, and a filter pick the records"
@@ -174,7 +174,7 @@ class Subscriber:
     def _check_searches(
         self, session: Session, command: Command, instead_of: Subscription | None
     ) -> None:
-        condition = self._questions.condition(command)
+        condition = self._planner.condition(command)
         if condition is None or not condition.search_cost:
             return
         rest = self._register.followed(session).search_cost
@@ -217,8 +217,8 @@ class Subscriber:
         """
         engine = self._engine
         self.check_room(session, command)
-        requested = yield from self._questions.requested(command)
-        span = self._questions.span(command, requested.topics)
+        requested = yield from self._planner.requested(command)
+        span = self._planner.span(command, requested.topics)
         subscription = self.begin(session, command, requested, complete=False, shares=False)
         channel = subscription.channel
         assert isinstance(channel, ChangeChannel)

@@ -55,14 +55,12 @@ class Subscriptions:
     def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
         self._engine = engine
         self._register = register = Register()
-        self.questions = questions = QueryPlanner(engine, journal, register.pattern_paths)
+        self.planner = planner = QueryPlanner(engine, journal, register.pattern_paths)
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
-        self._following = following = Subscriber(engine, journal, register, questions, self._ending)
-        self._replacing = replacing = SubscriptionReplacer(
-            engine, questions, following, self._ending
-        )
-        self._windowing = LiveWindows(engine, register, questions, following, self._ending)
+        self._following = following = Subscriber(engine, journal, register, planner, self._ending)
+        self._replacing = replacing = SubscriptionReplacer(engine, planner, following, self._ending)
+        self._windowing = LiveWindows(engine, register, planner, following, self._ending)
         self._reguarding = PermissionReapplier(
             engine, register, self.aggregations, replacing, self._windowing, self._ending
         )
@@ -94,12 +92,12 @@ class Subscriptions:
             )
         name = self._register.new_name("q")
         if not is_aggregated(command):
-            yield from self.questions.answer(session, command, name)
+            yield from self.planner.answer(session, command, name)
             return
         question = self.aggregations.question(command)
         share = yield from self.aggregations.computed(question, self._admit(session))
         try:
-            yield from self.questions.answer(session, about_rows(command, share), name)
+            yield from self.planner.answer(session, about_rows(command, share), name)
         finally:
             share.let_go()
 
@@ -108,7 +106,7 @@ class Subscriptions:
 
         def admit(rows: int) -> None:
             if rows > ANSWER_CHUNK_ROWS:
-                self.questions.unread.check(session.id, rows)
+                self.planner.unread.check(session.id, rows)
 
         return admit
 
@@ -116,12 +114,12 @@ class Subscriptions:
         """Raise what speaks against a subscription, and change nothing."""
         if is_aggregated(command):
             self.aggregations.question(command)
-            self.questions.query(command)
+            self.planner.query(command)
             window = feed_key(command, encoding, complete=False).window
             if window is not None:
                 check_window(command, window, None, is_pattern=False)
         else:
-            yield from self.questions.check(command, encoding)
+            yield from self.planner.check(command, encoding)
 
     def subscribe(self, session: Session, command: Command) -> Task[None]:
         """`subscribe` and `delta_subscribe`."""
@@ -149,7 +147,7 @@ class Subscriptions:
             yield from self._following.replay(session, command)
         else:
             self._following.check_room(session, command)
-            requested = yield from self.questions.requested(command)
+            requested = yield from self.planner.requested(command)
             subscription = self._following.begin(session, command, requested, complete=False)
             self._following.join(subscription)
             acknowledge(session, command, *ACKS, s=subscription.name)
@@ -208,15 +206,15 @@ class Subscriptions:
         share.let_go()
 
     def _follow(self, session: Session, command: Command) -> Task[None]:
-        requested, taken = yield from self.questions.take_all(session, command)
+        requested, taken = yield from self.planner.take_all(session, command)
         complete = sow_keys(command) is None and taken.is_whole
-        complete &= self.questions.is_steady(command)
+        complete &= self.planner.is_steady(command)
         subscription = self._following.begin(session, command, requested, complete, shares=complete)
         if not complete:
             subscription.was_sent(taken.slots)
         self._following.join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
-        self.questions.say_answer(session, taken, subscription.name, command)
+        self.planner.say_answer(session, taken, subscription.name, command)
         acknowledge(session, command, *ACKS[1:], s=subscription.name, **counts_of(taken))
         yield from taken.settle()
 

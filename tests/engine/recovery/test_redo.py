@@ -30,11 +30,11 @@ def entry(seq, *bodies, topic="orders", ts_us=0, op="publish", identities=None, 
 
 
 def restored(topics, *log, checkpoints=None, before=None, **more):
-    made, ledger = catalog(*topics, **more)
+    made, sequencer = catalog(*topics, **more)
     past = past_of(catalog(*(before or topics))[0].configuration)
     last_seq = max(one.seq + len(one) - 1 for one in log)
-    steps = restore(made, ledger, past, checkpoints or {}, log, last_seq, Progress())
-    return made, ledger, run_to_completion(steps)
+    steps = restore(made, sequencer, past, checkpoints or {}, log, last_seq, Progress())
+    return made, sequencer, run_to_completion(steps)
 
 
 def test_the_log_is_applied_in_its_order():
@@ -43,17 +43,17 @@ def test_the_log_is_applied_in_its_order():
         entry(3, b'{"id":1,"a":2}'),
         entry(4, op="delete", identities=["2"]),
     ]
-    made, ledger, orphaned = restored([ORDERS], *log)
+    made, sequencer, orphaned = restored([ORDERS], *log)
     assert documents(made.topics["orders"].records) == [{"id": 1, "a": 2}]
-    assert (ledger.seq, orphaned) == (4, [])
-    assert not ledger.open.entries, "a restart writes nothing"
+    assert (sequencer.seq, orphaned) == (4, [])
+    assert not sequencer.open.entries, "a restart writes nothing"
 
 
 def test_time_goes_on_from_the_newest_that_is_found():
-    _, ledger, _ = restored(
+    _, sequencer, _ = restored(
         [ORDERS], entry(1, b'{"id":1}', ts_us=70), entry(2, b'{"id":2}', ts_us=50)
     )
-    assert ledger.now_us == 70
+    assert sequencer.now_us == 70
 
 
 def test_a_checkpoint_stands_before_the_log_after_it():
@@ -61,14 +61,14 @@ def test_a_checkpoint_stands_before_the_log_after_it():
     put(first.topics["orders"], {"id": 1, "a": 1}, {"id": 2, "a": 1}, now_us=90)
     checkpoint = MemoryCheckpoint()
     checkpoint.write(2, stored_slices(first, "orders", 10))
-    made, ledger, _ = restored(
+    made, sequencer, _ = restored(
         [ORDERS],
         entry(2, b'{"id":2,"a":0}'),
         entry(3, b'{"id":1,"a":2}'),
         checkpoints={"orders": checkpoint},
     )
     assert documents(made.topics["orders"].records) == [{"id": 1, "a": 2}, {"id": 2, "a": 1}]
-    assert ledger.now_us == 90
+    assert sequencer.now_us == 90
 
 
 INDEXED = replace(ORDERS, hash_indexes=(("/a",),), indexes=("/b",))
@@ -138,35 +138,35 @@ def account(writer, seq, ts_us=0):
 
 
 def test_accounts_are_what_the_journal_keeps_and_nothing_else():
-    made, ledger = catalog(WRITES)
+    made, sequencer = catalog(WRITES)
     own = made.topics[WRITES.name]
     own.records.put(["stale"], [b"{}"], {}, [1], [0])
-    ledger.begin_after(5)
+    sequencer.begin_after(5)
     later = LogEntry("publish", "/sow/later", 3, 0, ["x"], [b"{}"], 0, True)
-    assert restore_accounts(made, ledger, [account("a", 3, ts_us=8), later]) == [own]
+    assert restore_accounts(made, sequencer, [account("a", 3, ts_us=8), later]) == [own]
     assert list(own.records.table.slots) == ["a"]
-    assert (ledger.now_us, ledger.open.entries) == (8, [])
+    assert (sequencer.now_us, sequencer.open.entries) == (8, [])
 
 
 def test_accounts_that_an_earlier_version_numbered_are_handed_to_the_journal():
-    made, ledger = catalog(WRITES)
+    made, sequencer = catalog(WRITES)
     own = made.topics[WRITES.name]
     own.records.put(["old"], [b'{"writer":"old"}'], {}, [2], [0])
-    ledger.begin_after(5)
-    restore_accounts(made, ledger, None)
+    sequencer.begin_after(5)
+    restore_accounts(made, sequencer, None)
     assert list(own.records.table.slots) == ["old"]
-    (written,) = ledger.open.entries
+    (written,) = sequencer.open.entries
     assert (written.account, written.seq, written.identities) == (True, 5, ["old"])
 
 
 def test_what_an_earlier_version_numbered_after_the_newest_account_counts_too():
-    made, ledger = catalog(WRITES)
+    made, sequencer = catalog(WRITES)
     own = made.topics[WRITES.name]
     own.records.put(["before", "after"], [b"{}", b"{}"], {}, [2, 4], [0, 0])
-    ledger.begin_after(5)
-    restore_accounts(made, ledger, [account("a", 3)])
+    sequencer.begin_after(5)
+    restore_accounts(made, sequencer, [account("a", 3)])
     assert list(own.records.table.slots) == ["a", "after"]
-    assert [entry.identities for entry in ledger.open.entries] == [["after"]]
+    assert [entry.identities for entry in sequencer.open.entries] == [["after"]]
 
 
 EXPIRING_T = Topic("t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND)

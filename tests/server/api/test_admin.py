@@ -28,8 +28,8 @@ def administering(look=None, reread=None, board=None, pipelines=(), reload=None)
     """The handler of a world that has these."""
     configuration = Configuration("test", (ORDERS,), pipelines=pipelines)
     engine = SimpleNamespace(configuration=configuration)
-    driver = World().driver
-    return AdminHandler(driver, engine, None, reload, reread, look, board or Board())
+    runtime = World().runtime
+    return AdminHandler(runtime, engine, None, reload, reread, look, board or Board())
 
 
 def place(door):

@@ -34,14 +34,14 @@ QUESTIONS = [
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, COPY)
-        self.past = AsOfQueries(world.driver, world.engine)
-        snapshots = SnapshotHandler(world.driver, world.engine, self.past)
-        door = RecordsHandler(world.driver, world.executor, self.past, snapshots)
+        self.past = AsOfQueries(world.runtime, world.engine)
+        snapshots = SnapshotHandler(world.runtime, world.engine, self.past)
+        door = RecordsHandler(world.runtime, world.executor, self.past, snapshots)
         super().__init__(world, *routes_to(door))
 
     async def publish(self, *documents):
         self.world.publish(*(json.dumps(document).encode() for document in documents))
-        await self.world.driver.durable()
+        await self.world.runtime.durable()
 
     async def requested(self, query, topic="orders"):
         return await self.get(f"/v1/topics/{topic}/records?{quote(query, safe='=&')}")

@@ -46,7 +46,7 @@ class Place(Served):
     def __init__(self, directory, authn=None, topics=()):
         world = World(*topics)
         staging = Staging(directory, world.clock.now_us())
-        door = BatchCommitHandler(world.driver, world.engine, staging)
+        door = BatchCommitHandler(world.runtime, world.engine, staging)
         super().__init__(
             world,
             *routes_to(door),
@@ -176,7 +176,7 @@ async def test_what_is_given_up_or_was_forgotten_for_long_can_be_committed_no_mo
         await place.stage({"id": 1}, at="w/2")
         for _ in range(2):
             place.world.clock.advance(200 * SWEEP_US)
-            place.world.driver.wake()
+            place.world.runtime.wake()
             await asyncio.sleep(1)
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -231,7 +231,7 @@ async def test_a_server_that_stops_in_the_middle_of_a_commit_finishes_it(tmp_pat
         socket.protocol.connection_lost(None)
         await turns()
         assert len(place.identities) < 100
-        await place.world.driver.close()
+        await place.world.runtime.close()
         assert len(place.identities) == place.world.journal.last_seq == 100
 
 

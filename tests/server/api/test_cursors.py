@@ -27,9 +27,9 @@ RECORDS = "/v1/topics/orders/records"
 class Place(Served):
     def __init__(self, authn=None):
         world = World(ORDERS)
-        past = AsOfQueries(world.driver, world.engine)
-        snapshots = SnapshotHandler(world.driver, world.engine, past)
-        door = RecordsHandler(world.driver, world.executor, past, snapshots)
+        past = AsOfQueries(world.runtime, world.engine)
+        snapshots = SnapshotHandler(world.runtime, world.engine, past)
+        door = RecordsHandler(world.runtime, world.executor, past, snapshots)
         super().__init__(
             world,
             *routes_to(door, snapshots),
@@ -39,7 +39,7 @@ class Place(Served):
 
     async def publish(self, *documents):
         self.world.publish(*(json.dumps(one).encode() for one in documents))
-        await self.world.driver.durable()
+        await self.world.runtime.durable()
 
     async def first(self, query="limit=2", **headers):
         return await self.get(f"{RECORDS}?{query}", **headers)
@@ -195,7 +195,7 @@ async def test_it_ends_when_it_is_not_used_and_says_so():
         await place.publish(*numbered(5))
         answer, clock = await place.first(), place.world.clock
         clock.advance(SNAPSHOT_KEPT_US - 1)
-        await place.world.driver.settled()
+        await place.world.runtime.settled()
         answer = await place.follow(answer)
         clock.advance(SNAPSHOT_KEPT_US + 1)
         place.taken.expire(clock.now_us())

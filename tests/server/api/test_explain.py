@@ -23,7 +23,7 @@ PATH = "/v1/topics/{topic}/records/{key}/why"
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, PASSING, COPY, DEAR, TICKING, OF_PASSING)
-        self.door = ExplainHandler(world.driver, world.engine)
+        self.door = ExplainHandler(world.runtime, world.engine)
         super().__init__(world, *routes_to(self.door))
 
     def at(self, seconds, *bodies, topic="orders"):
@@ -39,7 +39,7 @@ class Place(Served):
         return str(sow_key(self.world.engine.topic(topic).records.domain, str(number)))
 
     async def why(self, topic, number=1, of="orders"):
-        await self.world.driver.durable()
+        await self.world.runtime.durable()
         return await self.get(f"/v1/topics/{topic}/records/{self.key(number, of)}/why")
 
     def seen_by(self, given, topic="orders-C"):
@@ -129,7 +129,7 @@ async def test_who_may_not_see_all_is_not_sent_of_updates():
     async with Place() as place:
         place.at(0.0, b'{"id":1,"px":1}')
         place.at(1.5)
-        await place.world.driver.durable()
+        await place.world.runtime.durable()
         assert place.seen_by(EVERYTHING)["windows"]
         found = place.seen_by(rights(reading("orders-C")))
         assert (found["windows"], found["underlying"], found["newest"]) == (None, None, None)

@@ -205,6 +205,6 @@ def test_a_story_is_made_of_a_bounded_part_of_what_is_followed():
 @stepped
 async def test_it_is_sent_at_its_address():
     world = ServedWorld()
-    requested = ExplainSessionHandler(world.driver, world.executor)
+    requested = ExplainSessionHandler(world.runtime, world.executor)
     async with Served(world, *routes_to(requested)) as place:
         assert (await place.get("/v1/sessions/nobody/why")).status == 404

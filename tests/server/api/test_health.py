@@ -26,7 +26,7 @@ class Place(Served):
 
     def follow(self):
         self.replay.end()
-        self.status.follow(self.world.driver, self.world.executor, lambda: None)
+        self.status.follow(self.world.runtime, self.world.executor, lambda: None)
 
 
 @stepped
@@ -87,7 +87,9 @@ async def test_it_says_why_it_should_be_sent_no_work_although_messages_are_taken
     async with Place(world) as place:
         failures = []
         place.replay.end()
-        place.status.follow(world.driver, world.executor, lambda: failures[0] if failures else None)
+        place.status.follow(
+            world.runtime, world.executor, lambda: failures[0] if failures else None
+        )
         assert (await place.get("/readyz")).body == b"ok\n"
         failures.append("/secret/orders.sow: no space left")
         failed = await place.get("/readyz")
@@ -103,7 +105,7 @@ async def test_conflation_that_is_not_let_out_is_stalled_and_one_that_is_late_is
     async with Place(world) as place:
         place.follow()
         late_s = 0.0
-        world.driver.late_s = lambda: late_s
+        world.runtime.late_s = lambda: late_s
         assert (await place.get("/readyz")).status == 200
         late_s = STALLED_S
         assert (await place.get("/readyz")).status == 200

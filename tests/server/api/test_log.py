@@ -26,7 +26,7 @@ PASSING = replace(ORDERS, name="passing", durability="transient")
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, FILLS, PASSING)
-        door = LogHandler(world.driver, world.engine)
+        door = LogHandler(world.runtime, world.engine)
         super().__init__(
             world,
             *routes_to(door),
@@ -40,7 +40,7 @@ class Place(Served):
             self.world.engine.removal("orders", np.array([0]), self.world.clock.now_us())
         )
         self.world.publish(b'{"id":9}', topic="passing")
-        await self.world.driver.durable()
+        await self.world.runtime.durable()
 
     async def note(self, name, bookmark):
         body = b'{"bookmark":"%b"}' % bookmark.encode()
@@ -68,7 +68,7 @@ async def test_rows_come_in_order_with_what_was_done_and_to_what():
 @stepped
 async def test_topics_are_looked_at_some_in_each_step(monkeypatch):
     world = World(ORDERS, FILLS, PASSING)
-    door = LogHandler(world.driver, world.engine)
+    door = LogHandler(world.runtime, world.engine)
     assert list(door._topics(None, EVERYTHING)) == []
     monkeypatch.setattr(log, "LOOKED_AT_ONCE", 1)
     assert len(list(door._topics(None, EVERYTHING))) == len(world.engine.topics)
@@ -180,7 +180,7 @@ async def test_who_waits_is_answered_when_something_comes_or_the_time_is_over():
         waiting = asyncio.create_task(place.rows("?wait=50"))
         await asyncio.sleep(1)
         place.world.publish(b'{"id":1}')
-        await place.world.driver.durable()
+        await place.world.runtime.durable()
         assert len(await waiting) == 1
         assert loop.time() < 10
 

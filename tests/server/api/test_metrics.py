@@ -17,7 +17,7 @@ SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
 
 def scrape(world, crowd, reading=None):
     reading = reading or Quota(lambda: 1)
-    return Scrape(world.driver, world.executor, crowd, reading, lambda: None, dict)
+    return Scrape(world.runtime, world.executor, crowd, reading, lambda: None, dict)
 
 
 def figures(world, crowd=None, reading=None):
@@ -41,9 +41,9 @@ async def test_topics_and_their_copies_are_counted():
     assert found["sow_bookmark_total"] == 3
     assert found["sow_durable_bookmark_total"] == 0
     assert [figure for name, figure in found.items() if name.startswith("sow_event_loop")] == [1]
-    await world.driver.durable()
+    await world.runtime.durable()
     assert figures(world)["sow_durable_bookmark_total"] == 3
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -52,13 +52,13 @@ async def test_what_views_take_in_and_tell_is_counted():
     world = World(ORDERS, View("sides", "json", ("orders",), fields, ("/side",)))
     world.publish(b'{"id":1}', b'{"id":2}')
     assert figures(world)['sow_view_pending{topic="sides"}'] == 1
-    await world.driver.durable()
+    await world.runtime.durable()
     found = figures(world)
     assert found['sow_view_updates_in_total{topic="sides"}'] == 2
     assert found['sow_view_updates_out_total{topic="sides"}'] == 1
     assert found['sow_view_pending{topic="sides"}'] == 0
     assert found['sow_view_left_out{topic="sides"}'] == 0
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -68,7 +68,7 @@ async def test_sessions_count_while_they_are_here_and_why_they_went():
     line = list(read_frame(b'{"c":"subscribe","t":"orders"}'))
     world.executor.execute_all(session, line, world.clock.now_us())
     world.publish(b'{"id":1}')
-    await world.driver.durable()
+    await world.runtime.durable()
     found = figures(world)
     assert (found["sow_sessions"], found["sow_sessions_away"]) == (1, 0)
     assert found['sow_topic_subscriptions{topic="orders"}'] == 1
@@ -81,18 +81,18 @@ async def test_sessions_count_while_they_are_here_and_why_they_went():
     assert found['sow_queue_dropped_total{reason="given up"}'] == 0
     assert found['sow_queue_folded_total{reason="always"}'] == 0
     assert found['sow_queue_folded_total{reason="slow"}'] == 0
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
 async def test_the_longest_steps_are_sent_by_name():
     world = World()
     for took_s in (0.001, 0.2, 0.003):
-        world.driver.watch.note("a delete", took_s)
+        world.runtime.watch.note("a delete", took_s)
     found = figures(world)
     assert found['sow_step_longest_seconds{step="a delete"}'] == 0.2
     assert found['sow_steps_long_total{step="a delete"}'] == 1
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -111,7 +111,7 @@ async def test_what_is_refused_and_what_is_left_is_sent():
     world.journal.full = True
     assert figures(world)["sow_store_failing"] == 1
     world.journal.full = False
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -124,7 +124,7 @@ async def test_the_page_is_the_same_in_however_many_steps(monkeypatch):
     assert exposition(scrape(world, crowd)) == page
     steps = exposing(scrape(world, crowd))
     assert sum(1 for _ in steps) == len(TOPIC_METRICS) * 5
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -133,10 +133,10 @@ async def test_the_times_of_commits_publishes_and_deliveries_are_counted():
     session = world.executor.sessions.open(LINES, world.clock.now_us())
     line = list(read_frame(b'{"c":"subscribe","t":"orders"}'))
     world.executor.execute_all(session, line, world.clock.now_us())
-    await world.driver.durable()
+    await world.runtime.durable()
     before = figures(world)
     world.publish(b'{"id":1}', b'{"id":2}', b'{"id":3}')
-    await world.driver.durable()
+    await world.runtime.durable()
     after = figures(world)
     counted = {
         name: after[f"sow_{name}_seconds_count"] - before[f"sow_{name}_seconds_count"]
@@ -146,7 +146,7 @@ async def test_the_times_of_commits_publishes_and_deliveries_are_counted():
     assert counted == {"commit": 1, "fsync": 1, "publish_durable": 3, "publish_delivered": 1}
     assert after['sow_publish_durable_seconds_bucket{le="+Inf"}'] == 3
     assert after["sow_step_seconds_count"] > 0
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -161,7 +161,7 @@ async def test_queries_are_counted_by_the_index_that_they_began_with():
     assert found['sow_query_seconds_count{index="all"}'] == 1
     assert found['sow_query_seconds_count{index="hash"}'] == 2
     assert found['sow_query_seconds_sum{index="hash"}'] > 0
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -173,7 +173,7 @@ async def test_what_is_refused_is_counted_by_the_kind_of_error_and_not_by_what_w
         world.executor.execute_all(session, list(read_frame(frame)), world.clock.now_us())
     refused = {name: n for name, n in figures(world).items() if "requests_refused" in name}
     assert refused == {'sow_requests_refused_total{reason="invalid topic"}': 20}
-    await world.driver.close()
+    await world.runtime.close()
 
 
 def test_the_process_and_the_version_are_sent():

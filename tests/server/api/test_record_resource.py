@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, NOTES)
-        door = RecordHandler(world.driver, world.executor)
+        door = RecordHandler(world.runtime, world.executor)
         super().__init__(
             world,
             *routes_to(door),

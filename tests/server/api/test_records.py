@@ -41,13 +41,13 @@ class Place(Served):
 
     def __init__(self, authn=None):
         world = World(ORDERS, NOTES)
-        past = AsOfQueries(world.driver, world.engine)
-        snapshots = SnapshotHandler(world.driver, world.engine, past)
-        door = RecordsHandler(world.driver, world.executor, past, snapshots)
-        record = RecordHandler(world.driver, world.executor)
+        past = AsOfQueries(world.runtime, world.engine)
+        snapshots = SnapshotHandler(world.runtime, world.engine, past)
+        door = RecordsHandler(world.runtime, world.executor, past, snapshots)
+        record = RecordHandler(world.runtime, world.executor)
         super().__init__(
             world,
-            *routes_to(TopicsHandler(world.driver, world.engine), door, record),
+            *routes_to(TopicsHandler(world.runtime, world.engine), door, record),
             authn=authn,
         )
 
@@ -264,7 +264,7 @@ async def test_an_answer_waits_for_the_disk_only_if_what_is_on_its_way_there_con
         run_to_completion(
             place.world.engine.removal("orders", np.array([2]), place.world.clock.now_us())
         )
-        place.world.driver.wake()
+        place.world.runtime.wake()
         waiting = [requested_for(place, query) for query in CONCERNED]
         free = await requested_for(place, "filter=/px%20IN%20(8,9)&order_by=/px%20DESC")
         assert [row["id"] for row in free.json] == [9, 7]
@@ -287,7 +287,7 @@ async def test_where_very_much_is_on_its_way_an_answer_waits_for_it(monkeypatch)
         await place.publish(b'{"id":1,"px":1}')
         disk = Held(place)
         place.world.publish(*(b'{"id":%d}' % at for at in range(2, 6)))
-        place.world.driver.wake()
+        place.world.runtime.wake()
         waiting = requested_for(place, "filter=/px%20=%201")
         await turns(50)
         assert not waiting.done()

@@ -23,7 +23,7 @@ class Place(Served):
 
     def __init__(self, authn=None):
         world = World(ORDERS)
-        door = SessionsHandler(world.driver, world.executor)
+        door = SessionsHandler(world.runtime, world.executor)
         super().__init__(
             world,
             *routes_to(door),
@@ -100,7 +100,7 @@ async def test_a_session_says_what_waits_for_it_and_for_how_long():
     lines = b'{"c":"logon","cid":"1","client":"me"}\n{"c":"subscribe","t":"orders"}'
     world.executor.execute_all(session, list(read_frame(lines)), world.clock.now_us())
     world.publish(b'{"id":1}')
-    await world.driver.durable()
+    await world.runtime.durable()
     world.clock.advance(3 * SECOND)
     found = describe_session(session, 1, world.clock.now_us())
     assert (found["client"], found["subscriptions"], found["connected_ms"]) == ("me", 1, 3000)
@@ -112,4 +112,4 @@ async def test_a_session_says_what_waits_for_it_and_for_how_long():
     world.executor.sessions.end(session, "because")
     found = describe_session(session, 0, world.clock.now_us())
     assert (found["connected"], found["reason"]) == (False, "because")
-    await world.driver.close()
+    await world.runtime.close()

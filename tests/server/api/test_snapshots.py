@@ -36,8 +36,8 @@ class Place(Served):
             world.engine.configuration = with_system_topics(
                 Configuration("test", (ORDERS, PASSING), limits=Limits(**limits))
             )
-        past = AsOfQueries(world.driver, world.engine)
-        self.door = SnapshotHandler(world.driver, world.engine, past)
+        past = AsOfQueries(world.runtime, world.engine)
+        self.door = SnapshotHandler(world.runtime, world.engine, past)
         super().__init__(
             world,
             *routes_to(self.door),
@@ -46,7 +46,7 @@ class Place(Served):
     async def publish(self, *numbers, text="", topic="orders"):
         bodies = [b'{"id":%d,"text":"%b"}' % (at, text.encode()) for at in numbers]
         self.world.publish(*bodies, topic=topic)
-        await self.world.driver.durable()
+        await self.world.runtime.durable()
 
     async def take(self, query="topic=orders"):
         return await self.ask("POST", f"/v1/snapshots?{query}")
@@ -122,7 +122,7 @@ async def test_what_is_let_go_or_was_not_used_is_there_no_more():
         gone = await place.get(f"/v1/snapshots/{first}")
         assert (gone.status, "it was released" in gone.json["detail"]) == (404, True)
         place.world.clock.advance(SNAPSHOT_KEPT_US + 1)
-        place.world.driver.wake()
+        place.world.runtime.wake()
         await asyncio.sleep(1)
         assert (await place.get(f"/v1/snapshots/{second}")).status == 404
 
@@ -152,12 +152,12 @@ async def test_a_snapshot_that_holds_what_has_changed_goes_when_that_is_too_much
         name = (await place.take()).json["snapshot"]
         await place.publish(*range(5), text="y" * 1000)
         place.world.clock.advance(COUNTED_US + 1)
-        place.world.driver.wake()
+        place.world.runtime.wake()
         await asyncio.sleep(1)
         assert len(await place.read(name)) == 15, "half of what one client may hold"
         await place.publish(*range(15), text="z" * 1000)
         place.world.clock.advance(COUNTED_US + 1)
-        place.world.driver.wake()
+        place.world.runtime.wake()
         await asyncio.sleep(1)
         assert (await place.get(f"/v1/snapshots/{name}")).status == 404
 
@@ -179,7 +179,7 @@ async def test_rows_are_split_by_key_the_same_way_every_time():
     assert len(split(snapshot, 1)) == 1
     few = split(snapshot.at(np.zeros(1, np.int64)), 1000)
     assert (len(few), sum(map(len, few))) == (1000, 1)
-    await world.driver.close()
+    await world.runtime.close()
 
 
 class Leased:
@@ -218,7 +218,7 @@ def with_place(work, **more):
         try:
             return work(place)
         finally:
-            await place.world.driver.close()
+            await place.world.runtime.close()
 
     return run(go())
 

@@ -112,7 +112,7 @@ async def test_a_topic_says_what_it_holds_and_which_indexes_serve_it():
     assert found["keys"] == ["/id"]
     assert found["indexes"] == [["/id"], ["/symbol", "/side"]], "that of the key stands once"
     assert (found["memos"], found["subscriptions"]) == ([], 0)
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -135,7 +135,7 @@ async def test_what_is_sent_names_no_field_that_may_not_be_seen():
     assert "secret" not in str(shown[0])
     assert [one["underlying"] for one in shown[0][1:]] == ["orders", "orders"]
     assert all("secret" in str(one) for one in shown[1])
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -155,7 +155,7 @@ async def test_a_conflated_topic_says_how_far_its_copy_is():
     world.engine.advance(world.clock.now_us())
     found = described(world, "orders-C")
     assert (found["pending"], found["oldest_pending_ms"], found["updates_out"]) == (0, 0, 1)
-    await world.driver.close()
+    await world.runtime.close()
 
 
 DESK_ROWS = View(
@@ -168,7 +168,7 @@ async def test_a_view_says_what_it_is_made_of_and_what_has_come_of_it():
     world = World(ORDERS, DESK_ROWS)
     world.publish(b'{"id":1,"desk":"a","qty":1}', b'{"id":2,"desk":"a","qty":2}')
     assert described(world, "by-desk")["pending"] == 1
-    await world.driver.durable()
+    await world.runtime.durable()
     found = described(world, "by-desk")
     assert (found["kind"], found["underlying"], found["underlyings"]) == (
         "view", "orders", ["orders"]
@@ -179,7 +179,7 @@ async def test_a_view_says_what_it_is_made_of_and_what_has_come_of_it():
     assert (found["records"], found["indexes"], found["keys"]) == (1, [["/desk"]], ["/desk"])
     assert (found["pending"], found["left_out"]) == (0, 0)
     assert (found["updates_in"], found["updates_out"], found["conflation_ratio"]) == (2, 1, 2.0)
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -190,7 +190,7 @@ async def test_a_view_that_spark_runs_is_described_as_one():
     assert (found["underlyings"], found["grouping"]) == (["orders"], ["/desk"])
     assert found["filled_bookmark"] == "0"
     assert "pending" not in found, "what waits is known to Spark"
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -210,7 +210,7 @@ async def test_a_pattern_says_how_many_topics_it_has_made():
     )
     assert described(world, "/desk/1")["of_pattern"] == "desks"
     assert described(world, "/desk/1")["key_domain"] == "/desk/1"
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -230,4 +230,4 @@ async def test_a_pattern_of_conflated_topics_says_what_all_of_them_save():
     world.clock.advance(2 * SECOND)
     world.engine.advance(world.clock.now_us())
     assert (found()["updates_out"], found()["pending"], found()["oldest_pending_ms"]) == (2, 0, 0)
-    await world.driver.close()
+    await world.runtime.close()

@@ -13,8 +13,8 @@ def configuration(*topics, **more):
 
 
 async def publish(server, number):
-    server.engine.publish("orders", [b'{"id":%d}' % number], server.driver.now_us())
-    await server.driver.durable()
+    server.engine.publish("orders", [b'{"id":%d}' % number], server.runtime.now_us())
+    await server.runtime.durable()
 
 
 def records(server):

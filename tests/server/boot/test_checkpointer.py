@@ -37,7 +37,7 @@ class Place:
     def __init__(self, **more):
         self.world, self.checkpoint, self.trimmed = World(journal=MemoryJournal()), Slow(), []
         self.checkpointer = Checkpointer(
-            self.world.driver,
+            self.world.runtime,
             {"orders": self.checkpoint},
             self.trim,
             growth_bytes_min=GROWTH_BYTES_MIN,
@@ -52,11 +52,11 @@ class Place:
     async def publish(self, first, count):
         bodies = [b'{"id":%d}' % number for number in range(first, first + count)]
         self.world.publish(*bodies)
-        await self.world.driver.durable()
+        await self.world.runtime.durable()
 
     async def close(self):
         await self.checkpointer.close()
-        await self.world.driver.close()
+        await self.world.runtime.close()
 
 
 @stepped

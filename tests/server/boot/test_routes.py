@@ -40,14 +40,14 @@ def status_of():
 
 def table_of(world, directory):
     handlers = open_handlers(
-        world.driver,
+        world.runtime,
         world.executor,
         Staging(directory, 0),
         authenticator_of(Security(), NotImplemented),
         SimpleNamespace(),
     )
     status = status_of()
-    status.follow(world.driver, world.executor, lambda: None)
+    status.follow(world.runtime, world.executor, lambda: None)
     gate = ReadinessGate(lambda: "replaying")
     gate.open(handlers)
     return routes(gate, status)
@@ -70,7 +70,7 @@ async def test_every_address_stands_once_and_in_the_description(tmp_path):
         (method.upper(), path) for path, found in described["paths"].items() for method in found
     } == {(route.method, route.path) for route in table}
     assert set(described["paths"][WEBSOCKET]["get"]["x-commands"]) == set(COMMANDS)
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -81,7 +81,7 @@ async def test_a_parameter_is_described_by_where_it_stands_and_what_it_holds(tmp
     assert (found["topic"]["in"], found["topic"]["required"]) == ("path", True)
     assert (found["filter"]["in"], found["filter"]["required"]) == ("query", False)
     assert found["top_n"]["schema"] == {"type": "integer"}
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped

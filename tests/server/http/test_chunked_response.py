@@ -53,12 +53,12 @@ class Place(Served):
         response = web.StreamResponse()
         await response.prepare(request)
         pieces = self.pieces(int(request.match_info["count"]))
-        await write_pieces(self.world.driver.turns, "pieces", request, response, pieces)
+        await write_pieces(self.world.runtime.turns, "pieces", request, response, pieces)
         return response
 
     async def whole(self, request):
         pieces = self.pieces(int(request.match_info["count"]))
-        turns = self.world.driver.turns
+        turns = self.world.runtime.turns
         headers = {"X-Own": "1", **self.told}
         return await answer_in_pieces(turns, "pieces", request, pieces, self.kind, headers)
 
@@ -207,7 +207,7 @@ async def test_a_long_answer_that_is_packed_has_a_weak_tag_and_no_length():
 async def test_all_pieces_come_in_order(count):
     async with Place() as place:
         assert (await place.get(f"/pieces/{count}")).body == b"x" * 1000 * count
-        assert place.world.driver.watch.longest_s.keys() >= {"pieces"}
+        assert place.world.runtime.watch.longest_s.keys() >= {"pieces"}
 
 
 @stepped
@@ -353,7 +353,7 @@ class LongPlace(Place):
             yield b"x" * LONG
 
     async def answer(self, request):
-        turns = self.world.driver.turns
+        turns = self.world.runtime.turns
         body = b"".join(self.pieces(int(request.match_info["count"])))
         return await answer_message(turns, "a message", request, body, "text/csv", {"ETag": '"1"'})
 
@@ -414,7 +414,7 @@ class Describing(Served):
 
     async def answer(self, request):
         things = range(int(request.match_info["count"]))
-        turns = self.world.driver.turns
+        turns = self.world.runtime.turns
         return await answer_array(turns, request, things, lambda at: {"at": at})
 
 

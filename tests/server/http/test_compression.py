@@ -145,7 +145,7 @@ class Answering(Served):
         await response.prepare(request)
         body = self.body(request)
         pieces = (body[at : at + 1000] for at in range(0, len(body), 1000))
-        await write_pieces(self.world.driver.turns, "pieces", request, response, pieces)
+        await write_pieces(self.world.runtime.turns, "pieces", request, response, pieces)
         return response
 
     async def events(self, request):

@@ -40,7 +40,7 @@ def messages(body, content_type="application/json", topic="orders"):
         found = []
         records = world.engine.topic(topic).records
         count = run_to_completion(take_messages(records, request, body, found.extend, 10_000))
-        await world.driver.close()
+        await world.runtime.close()
         assert count == len(found)
         return found
 
@@ -106,7 +106,7 @@ def test_the_index_of_a_bad_message_counts_those_of_earlier_pieces(monkeypatch):
         try:
             run_to_completion(take_messages(records, request, b"", refuse, 10_000))
         finally:
-            await world.driver.close()
+            await world.runtime.close()
 
     with pytest.raises(BadMessage) as caught:
         run(work())
@@ -131,7 +131,7 @@ async def test_what_was_read_in_pieces_is_published_as_one():
         == 2
     )
     assert len(world.engine.topic("orders").records.table) == 2
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -141,7 +141,7 @@ async def test_a_key_is_for_one_message_however_they_come():
     reading.take([b"a"])
     with pytest.raises(ClientError, match="takes one message with each k"):
         reading.take([b"b"])
-    await world.driver.close()
+    await world.runtime.close()
 
 
 values = st.recursive(

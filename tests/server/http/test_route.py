@@ -92,9 +92,9 @@ async def test_another_method_is_sent_those_that_there_are():
 @stepped
 async def test_the_head_of_an_answer_says_its_length_and_holds_nothing():
     world = World(ORDERS)
-    past = AsOfQueries(world.driver, world.engine)
-    snapshots = SnapshotHandler(world.driver, world.engine, past)
-    door = RecordsHandler(world.driver, world.executor, past, snapshots)
+    past = AsOfQueries(world.runtime, world.engine)
+    snapshots = SnapshotHandler(world.runtime, world.engine, past)
+    door = RecordsHandler(world.runtime, world.executor, past, snapshots)
     route = Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS)
     async with Served(world, route) as place:
         world.publish(*(json.dumps({"id": at}).encode() for at in range(1000)))
@@ -110,7 +110,7 @@ async def test_the_head_of_an_answer_says_its_length_and_holds_nothing():
 @stepped
 async def test_the_head_of_a_stream_ends_and_follows_nothing():
     world = World(ORDERS)
-    door = EventStreamHandler(world.driver, world.executor)
+    door = EventStreamHandler(world.runtime, world.executor)
     route = Route("GET", "/v1/topics/{topic}/stream", "logon", door.handle, "", STREAM_PARAMETERS)
     async with Served(world, route) as place:
         head = await place.ask("HEAD", "/v1/topics/orders/stream")

@@ -47,11 +47,11 @@ def with_world(work):
         world.publish(b'{"id":1,"px":1.50}', b'{"id":2,"name":"x"}')
         world.engine.publish("notes", [b'say "hi"'], world.clock.now_us(), key="n")
         run_to_completion(world.engine.removal("orders", np.array([0]), world.clock.now_us()))
-        await world.driver.durable()
+        await world.runtime.durable()
         try:
             return work(world)
         finally:
-            await world.driver.close()
+            await world.runtime.close()
 
     return run(go())
 

@@ -27,7 +27,7 @@ COPY = ConflatedTopic("copy", "json", "orders", interval_us=SECOND)
 
 async def due(world):
     """Time passes until what waits is due, and the alarm has rung."""
-    world.driver.wake()
+    world.runtime.wake()
     await turns()
     world.clock.advance(5 * SECOND)
     await asyncio.sleep(5)
@@ -50,8 +50,8 @@ async def test_many_records_that_expire_at_one_moment_let_others_by(monkeypatch)
         seen.append(left(world))
         await asyncio.sleep(0)
     assert len(seen) > 50, "some at a time"
-    assert world.driver.watch.longest_s.keys() >= {"what falls due"}
-    await world.driver.close()
+    assert world.runtime.watch.longest_s.keys() >= {"what falls due"}
+    await world.runtime.close()
 
 
 @stepped
@@ -69,7 +69,7 @@ async def test_each_of_many_topics_has_its_turn(monkeypatch):
         if not any(counts):
             break
         await asyncio.sleep(0)
-    await world.driver.close()
+    await world.runtime.close()
 
 
 class Crowd:
@@ -77,19 +77,19 @@ class Crowd:
 
     def __init__(self, count):
         self.world = World()
-        executor, driver, now_us = self.world.executor, self.world.driver, self.world.clock.now_us
-        BackgroundConflation(executor.sessions, driver.turns, now_us)
+        executor, runtime, now_us = self.world.executor, self.world.runtime, self.world.clock.now_us
+        BackgroundConflation(executor.sessions, runtime.turns, now_us)
         self.sessions = [executor.sessions.open(LINES, now_us()) for _ in range(count)]
         for session in self.sessions:
             executor.execute(session, Command("subscribe", topic="orders"), now_us())
-            driver.attach(session, lambda one=session: self._judge(one))
+            runtime.attach(session, lambda one=session: self._judge(one))
 
     def _judge(self, session):
         self.world.executor.sessions.apply_back_pressure(session, self.world.clock.now_us())
 
     def publish(self):
         self.world.publish(*(b'{"id":%d,"v":%d}' % (at % 7, at) for at in range(100)))
-        self.world.driver.wake()
+        self.world.runtime.wake()
 
     def waiting(self):
         return [session.outbox.message_count for session in self.sessions]
@@ -109,8 +109,8 @@ async def test_long_queues_are_folded_in_turns_one_beside_the_other(monkeypatch)
     assert len(seen) > 50, "some at a time"
     assert all(max(counts) - min(counts) < 500 for counts in seen), "none is far ahead"
     assert max(crowd.waiting()) < 100
-    assert "folding queues" in crowd.world.driver.watch.longest_s
-    await crowd.world.driver.close()
+    assert "folding queues" in crowd.world.runtime.watch.longest_s
+    await crowd.world.runtime.close()
 
 
 @stepped
@@ -123,7 +123,7 @@ async def test_one_that_has_gone_is_folded_no_more():
     crowd.world.executor.sessions.close(session)
     await turns(5)
     assert not crowd.world.executor.sessions.fold_some(0)
-    await crowd.world.driver.close()
+    await crowd.world.runtime.close()
 
 
 @stepped

@@ -146,9 +146,9 @@ class Client:
 
     def __init__(self):
         self.world, self.below = World(), Below()
-        executor, driver = self.world.executor, self.world.driver
+        executor, runtime = self.world.executor, self.world.runtime
         session = executor.sessions.open(LINES, self.world.clock.now_us())
-        self.connection = SessionWriter(driver, executor, session, self.below, lambda: None)
+        self.connection = SessionWriter(runtime, executor, session, self.below, lambda: None)
         watches = MessageMemories(ReadBackpressure(Quota(lambda: 1 << 20)), Limits)
         self.watch = MessageMemory(
             watches,
@@ -158,8 +158,8 @@ class Client:
             lambda _reason: None,
             lambda: None,
         )
-        self.incoming = CommandReader(driver, executor, self.connection, self.watch)
-        BackgroundConflation(executor.sessions, driver.turns, driver.now_us)
+        self.incoming = CommandReader(runtime, executor, self.connection, self.watch)
+        BackgroundConflation(executor.sessions, runtime.turns, runtime.now_us)
         self.connection.begin()
 
     @property
@@ -173,7 +173,7 @@ class Client:
     async def close(self):
         self.incoming.close()
         self.connection.close()
-        await self.world.driver.close()
+        await self.world.runtime.close()
 
 
 def publishes(first, count, more=b""):
@@ -191,7 +191,7 @@ async def test_frames_are_carried_out_in_order_and_done_says_when():
     assert client.records == 0, "not before the loop has its turn"
     await client.incoming.done()
     assert client.records == 10
-    await client.world.driver.durable()
+    await client.world.runtime.durable()
     assert b"heartbeat" in client.below.transport.written
     await client.close()
 
@@ -255,7 +255,7 @@ def with_full_outbox():
     settings = client.session.settings
     client.session.outbox.push(b"x" * (settings.queue_bytes_max + 1), 1, 0, 0)
     client.world.engine.output.touch(client.session)
-    client.world.driver.wake()
+    client.world.runtime.wake()
     client.incoming.add(publishes(0, 1))
     return client
 
@@ -296,7 +296,7 @@ async def test_one_who_waits_for_room_ends_with_its_session():
     client = with_full_outbox()
     await turns(20)
     client.world.executor.sessions.end(client.session, "an operator")
-    client.world.driver.wake()
+    client.world.runtime.wake()
     await turns(20)
     await client.incoming.done()
     assert client.records == 0
@@ -366,7 +366,7 @@ async def test_a_long_delete_lets_others_by_and_its_own_client_wait(monkeypatch)
     client.world.publish(b'{"id":99,"new":true}', b'{"id":200}')
     await client.incoming.done()
     assert client.records == 3, "what others published meanwhile, and what followed the delete"
-    await client.world.driver.durable()
+    await client.world.runtime.durable()
     written = client.below.transport.written
     assert b'"deleted":100' in written
     assert written.index(b'"cid":"d"') < written.index(b'"cid":"p"')

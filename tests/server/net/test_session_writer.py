@@ -26,7 +26,7 @@ class Client:
         self.socket = self.below.transport
         self.session = world.executor.sessions.open(LINES, world.clock.now_us())
         self.connection = SessionWriter(
-            world.driver, world.executor, self.session, self.below, self.count_end
+            world.runtime, world.executor, self.session, self.below, self.count_end
         )
 
     def count_end(self):
@@ -36,7 +36,7 @@ class Client:
         session = self.connection.session
         self.world.executor.execute_all(session, list(read_frame(line)), self.world.clock.now_us())
         self.connection.follow()
-        self.world.driver.wake()
+        self.world.runtime.wake()
 
 
 def begun(world):
@@ -56,7 +56,7 @@ async def test_nothing_is_written_before_the_handshake_is_over():
     client.connection.begin()
     await turns()
     assert b"heartbeat" in client.socket.written
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -67,8 +67,8 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
     text = b"x" * (SOCKET_BUFFER_BYTES // 4)
     for number in range(12):
         world.publish(b'{"id":%d,"text":"%b"}' % (number, text))
-        world.driver.wake()
-        await world.driver.durable()
+        world.runtime.wake()
+        await world.runtime.durable()
     assert SOCKET_BUFFER_BYTES < client.socket.waiting < 2 * SOCKET_BUFFER_BYTES
     assert client.session.outbox
     assert client.connection.is_stuck
@@ -81,7 +81,7 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
     assert client.connection.is_stuck, "who has gone takes nothing"
     assert all(b'"id":%d,' % number in client.socket.written for number in range(12))
     client.connection.close()
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -93,14 +93,14 @@ async def test_a_turn_writes_one_frame_and_no_second_one_when_its_time_is_over(m
     world.publish(*[b'{"id":%d}' % number for number in range(5)])
     await turns()
     client.say(b'{"c":"sow","t":"orders","cid":"1"}')
-    world.driver.engine.ledger.release(world.driver.engine.flush())
+    world.runtime.engine.sequencer.release(world.runtime.engine.flush())
     counts = []
     while client.connection.go_on(0.0):
         counts.append(client.socket.written.count(b'"d":'))
     assert [*range(6)] == sorted({0, *counts})
     await turns()
     client.connection.close()
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -108,7 +108,7 @@ async def test_a_session_that_is_given_up_is_sent_why_and_has_a_moment_to_read_i
     world = World()
     client = begun(world)
     world.executor.sessions.end(client.session, "because")
-    world.driver.wake()
+    world.runtime.wake()
     await turns()
     assert b"because" in client.socket.written
     assert client.ends >= 1
@@ -116,7 +116,7 @@ async def test_a_session_that_is_given_up_is_sent_why_and_has_a_moment_to_read_i
     assert not client.socket.aborted
     await asyncio.sleep(GRACE_S)
     assert client.socket.aborted
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -136,7 +136,7 @@ async def test_whoever_takes_the_session_up_takes_it_from_the_socket_it_was_on()
     await turns()
     assert b"heartbeat" in other.socket.written, "what has gone cuts off nobody"
     other.connection.close()
-    await world.driver.close()
+    await world.runtime.close()
 
 
 @stepped
@@ -151,4 +151,4 @@ async def test_a_closed_connection_is_written_to_no_more():
     client.socket.take()
     await turns()
     assert client.socket.written == before
-    await world.driver.close()
+    await world.runtime.close()

@@ -16,7 +16,7 @@ STREAM = "/v1/topics/{topic}/stream"
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, PASSING)
-        self.door = EventStreamHandler(world.driver, world.executor)
+        self.door = EventStreamHandler(world.runtime, world.executor)
         super().__init__(
             world, Route("GET", STREAM, "logon", self.door.handle, "", STREAM_PARAMETERS)
         )
@@ -26,7 +26,7 @@ class Place(Served):
 
     async def publish(self, *bodies, topic="orders"):
         self.world.publish(*bodies, topic=topic)
-        await self.world.driver.durable()
+        await self.world.runtime.durable()
         await turns()
 
     async def lose(self, socket):

@@ -96,7 +96,7 @@ class Place:
 
     def __init__(self):
         self.world = World()
-        self.door = WebSocketHandler(self.world.driver, self.world.executor, open_authn())
+        self.door = WebSocketHandler(self.world.runtime, self.world.executor, open_authn())
         crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
         server, loop = (
             web.Server(self.handle, handler_cancellation=True),
@@ -123,7 +123,7 @@ class Place:
 
     async def close(self):
         self.all.close()
-        await self.world.driver.close()
+        await self.world.runtime.close()
 
 
 def masked(line, first=0x81):
@@ -330,8 +330,8 @@ async def test_a_named_session_that_follows_something_outlives_its_socket():
     assert place.sessions == [session]
     assert not session.connected
     place.world.publish(b'{"id":1}')
-    place.world.driver.wake()
-    await place.world.driver.durable()
+    place.world.runtime.wake()
+    await place.world.runtime.durable()
     assert session.outbox.message_count == 1
     await place.close()
 

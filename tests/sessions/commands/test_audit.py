@@ -55,14 +55,14 @@ def test_it_holds_the_latest_and_no_more(monkeypatch):
 def test_refusals_that_come_too_fast_are_counted():
     world = World(ORDERS, AUDIT)
     log = Audit(world.engine)
-    world.engine.ledger.moment(world.now)
+    world.engine.sequencer.moment(world.now)
     for _ in range(NOTED_AT_ONCE + 50):
         log.note("refused", ANN, "GET /metrics")
     assert len(noted(world)) == NOTED_AT_ONCE
     log.note("admin", ANN, "POST /v1/config/reload")
     assert noted(world)[-1]["left_out"] == 50
     world.advance(SECOND)
-    world.engine.ledger.moment(world.now)
+    world.engine.sequencer.moment(world.now)
     for _ in range(2 * NOTED_PER_S):
         log.note("refused", ANN, "GET /metrics")
     assert len(noted(world)) == NOTED_AT_ONCE + 1 + NOTED_PER_S
@@ -169,7 +169,7 @@ def test_after_a_start_few_records_are_read_and_each_deed_goes_on_in_its_place(m
     monkeypatch.setattr(audit, "KEPT_MAX", 50)
     world = World(ORDERS, AUDIT)
     log = Audit(world.engine)
-    world.engine.ledger.moment(world.now)
+    world.engine.sequencer.moment(world.now)
     for at, deed in enumerate(["logon", "admin", "logon", "delete", *["admin"] * 61]):
         log.note(deed, ANN, f"deed {at}")
     read, loads = [], audit.orjson.loads

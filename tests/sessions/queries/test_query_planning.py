@@ -40,10 +40,8 @@ def names(found):
 
 
 def test_a_command_names_one_topic_or_those_of_a_pattern(questions):
-    assert names(run_to_completion(questions.requested(Command("sow", topic="orders")))) == [
-        "orders"
-    ]
-    requested = run_to_completion(questions.requested(Command("subscribe", topic="^orders")))
+    assert names(run_to_completion(planner.requested(Command("sow", topic="orders")))) == ["orders"]
+    requested = run_to_completion(planner.requested(Command("subscribe", topic="^orders")))
     assert sorted(names(requested)) == ["orders", "orders-C"]
     assert requested.pattern is not None
 
@@ -51,7 +49,7 @@ def test_a_command_names_one_topic_or_those_of_a_pattern(questions):
 @pytest.mark.parametrize("name", ["order", "^nothing"])
 def test_a_topic_that_is_not_there_is_refused(questions, name):
     with pytest.raises(UnknownTopic):
-        run_to_completion(questions.requested(Command("sow", topic=name)))
+        run_to_completion(planner.requested(Command("sow", topic=name)))
 
 
 def test_equal_commands_make_equal_keys():
@@ -98,7 +96,7 @@ def test_a_topic_of_a_pattern_that_goes_meanwhile_is_left_out(gone, monkeypatch)
     world = World(ORDERS, *copies)
     world.publish("orders", *({"id": number} for number in range(5)))
     world.advance(2 * SLOW.interval_us)
-    questions = world.executor.subscriptions.questions
+    questions = world.executor.subscriptions.planner
     requested = Command("sow", topic="^orders", filter="/id > 1")
     steps = questions.take_all(world.client().session, requested)
     next(steps)
@@ -130,7 +128,7 @@ def held(taken):
 
 
 def test_the_topics_of_a_pattern_are_looked_at_in_steps_and_are_those_of_the_last(desks):
-    steps = desks.executor.subscriptions.questions.requested(
+    steps = desks.executor.subscriptions.planner.requested(
         Command("subscribe", topic="^/desk/[0-9]")
     )
     next(steps)
@@ -140,7 +138,7 @@ def test_the_topics_of_a_pattern_are_looked_at_in_steps_and_are_those_of_the_las
 
 @pytest.mark.parametrize("steps_before", range(1, 6))
 def test_an_answer_over_many_topics_is_of_its_last_step(desks, steps_before):
-    questions = desks.executor.subscriptions.questions
+    questions = desks.executor.subscriptions.planner
     steps = questions.take_all(desks.client().session, Command("sow", topic="^/desk/"))
     for _ in range(steps_before):
         next(steps)
@@ -160,7 +158,7 @@ def test_an_answer_over_many_topics_is_of_its_last_step(desks, steps_before):
 
 
 def test_who_publishes_faster_than_topics_are_taken_is_not_waited_for(desks):
-    questions = desks.executor.subscriptions.questions
+    questions = desks.executor.subscriptions.planner
     steps = questions.take_all(desks.client().session, Command("sow", topic="^/desk/"))
     count = 0
     while True:
@@ -178,16 +176,16 @@ def test_who_publishes_faster_than_topics_are_taken_is_not_waited_for(desks):
 
 def test_topics_weigh_what_rows_do(desks, monkeypatch):
     monkeypatch.setattr("sow.sessions.queries.query_results.ANSWER_CHUNK_ROWS", 50)
-    questions = desks.executor.subscriptions.questions
+    questions = desks.executor.subscriptions.planner
     client = desks.client()
     client.execute(b'{"c":"sow","t":"^/desk/","cid":"1"}')
-    assert questions.unread.rows == 6 + 5 * 20
+    assert planner.unread.rows == 6 + 5 * 20
     lines = client.lines()
     assert [line["t"] for line in lines if line["c"] == "sow"] == [f"/desk/{n}" for n in range(6)]
     assert [line["c"] for line in lines if line["c"].startswith("group")] == [
         "group_begin", "group_end",
     ]  # fmt: skip
-    assert questions.unread.rows == 0
+    assert planner.unread.rows == 0
 
 
 def test_patterns_together_may_have_so_many_fields_read(desks, monkeypatch):

@@ -168,7 +168,7 @@ def test_what_is_published_during_a_replay_comes_once_and_in_order(world, client
     world.publish("orders", *({"id": number} for number in range(5000)))
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
     session, engine = client.session, world.engine
-    frame = session.pull(engine.ledger.released, world.now)
+    frame = session.pull(engine.sequencer.released, world.now)
     world.publish("orders", {"id": 5000})
     frames = [frame[4:]]
     world.publish("orders", {"id": 5001})
@@ -188,10 +188,10 @@ def test_changes_that_are_on_their_way_to_the_disk_are_neither_lost_nor_early(wo
     )
     second = world.engine.flush()
     session = client.session
-    assert session.pull(world.engine.ledger.released, world.now) is None
+    assert session.pull(world.engine.sequencer.released, world.now) is None
     world.journal.append(group.entries)
-    world.engine.ledger.release(group)
-    world.engine.ledger.release(second)
+    world.engine.sequencer.release(group)
+    world.engine.sequencer.release(second)
     world.settle()
     assert ids(client.lines()) == [1, 2]
 
@@ -203,7 +203,7 @@ def test_a_replay_that_ends_in_an_open_group_loses_nothing_and_is_not_early(worl
     client.execute(command % opts.encode())
     world.clock.advance(5 * SECOND)
     world.engine.publish("orders", [b'{"id":2}'], world.now)
-    pulled = iter(lambda: client.session.pull(world.engine.ledger.released, world.now), None)
+    pulled = iter(lambda: client.session.pull(world.engine.sequencer.released, world.now), None)
     early = b"".join(frame or b"" for frame in pulled)
     assert b'"id":2' not in early, "it is not on the disk yet"
     world.settle()
@@ -251,7 +251,7 @@ def test_ending_a_subscription_ends_its_replay(world, client):
 def heard_each_time(client):
     """How many records each frame of a replay tells, up to the end."""
     world, counts = client.world, []
-    while (frame := client.session.pull(world.engine.ledger.released, world.now)) is not None:
+    while (frame := client.session.pull(world.engine.sequencer.released, world.now)) is not None:
         counts.append((frame or b"").count(b'"c":"p"'))
     return counts
 
@@ -305,7 +305,7 @@ def test_whoever_publishes_all_the_time_is_caught_up_with(world, client, monkeyp
     found = []
     for number in range(100, 200):
         world.publish("orders", *({"id": number, "n": n} for n in range(5)))
-        frame = client.session.pull(world.engine.ledger.released, world.now)
+        frame = client.session.pull(world.engine.sequencer.released, world.now)
         found.append((frame or b"").count(b'"c":"p"'))
         if not any(s.replay for s in client.subscriptions.values()):
             break
@@ -317,8 +317,8 @@ def test_a_replay_that_retention_overtakes_is_ended_and_says_so(world, client, m
     for start in range(0, 5000, 500):
         world.publish("orders", *({"id": number} for number in range(start, start + 500)))
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
-    client.session.pull(world.engine.ledger.released, world.now)
-    client.session.pull(world.engine.ledger.released, world.now)
+    client.session.pull(world.engine.sequencer.released, world.now)
+    client.session.pull(world.engine.sequencer.released, world.now)
     monkeypatch.setattr(type(world.journal), "first_seq", property(lambda _journal: 4500))
     *_, line = client.lines()
     assert (line["c"], line["reason"]) == ("unsubscribed", "invalid bookmark")

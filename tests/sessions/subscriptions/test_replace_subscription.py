@@ -184,7 +184,7 @@ def test_an_answer_that_nobody_would_read_is_refused_before_anything_is_changed(
     client = world.client()
     client.say(c="subscribe", t="orders", filter="/px < 2")
     (name,) = client.subscriptions
-    world.executor.subscriptions.questions.unread.count(client.session.id, 4_000_000)
+    world.executor.subscriptions.planner.unread.count(client.session.id, 4_000_000)
     frame = {"c": "sow_and_subscribe", "t": "orders", "s": name, "opts": "replace", "cid": "1"}
     (refused,) = client.say(**frame)
     assert refused["status"] == "failure"

@@ -288,7 +288,7 @@ def test_nothing_leaves_before_it_is_durable(world, client):
     world.engine.publish("orders", [b'{"id":1}'], world.now)
     group = world.engine.flush()
     assert client.raw() == []
-    world.engine.ledger.release(group)
+    world.engine.sequencer.release(group)
     assert len(client.raw()) == 1
 
 
@@ -445,7 +445,7 @@ def test_answers_that_nobody_reads_are_bounded_for_a_session_and_for_all(world, 
     for room in ("sow.sessions.queries.query_planning", "sow.history.snapshot"):
         monkeypatch.setattr(f"{room}.ANSWER_CHUNK_ROWS", 1)
     world.publish("orders", *({"id": number} for number in range(4)))
-    unread = world.executor.subscriptions.questions.unread = UnreadQuota(rows_max=14)
+    unread = world.executor.subscriptions.planner.unread = UnreadQuota(rows_max=14)
     first, second, third, fourth = (world.client() for _ in range(4))
     first.execute(SOW + b"\n" + SOW)
     assert unread.rows == 4

@@ -48,7 +48,7 @@ ENGINE = (
     Mutation(
         "a restart forgets the newest time of the log",
         "sow/engine/recovery/redo.py",
-        "        ledger.moment(entry.ts_us)\n        restoration.replay(entry)\n",
+        "        sequencer.moment(entry.ts_us)\n        restoration.replay(entry)\n",
         "        restoration.replay(entry)\n",
     ),
     Mutation(

@@ -661,7 +661,7 @@ def test_who_is_ended_or_goes_is_in_conflation_budget_no_more():
     while not crowd.world.engine.conflation_budget.exist:
         crowd.world.engine.publish("t", crowd.frame(100).split(b"\n")[1:], crowd.world.now)
         group = crowd.world.engine.flush()
-        crowd.world.engine.ledger.release(group)
+        crowd.world.engine.sequencer.release(group)
         for session in group.sessions:
             sessions.apply_back_pressure(session, crowd.world.now)
     assert not crowd.world.engine.is_free("t")

@@ -118,7 +118,7 @@ class Player:
 
     def pull(self):
         """The lines of one frame."""
-        pulled = self.session.outbox.pull(self.world.engine.ledger.released)
+        pulled = self.session.outbox.pull(self.world.engine.sequencer.released)
         return [] if pulled is None else lines_of(pulled.frame)
 
 
