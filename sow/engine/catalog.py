@@ -58,8 +58,8 @@ Deed = Literal["publish to", "delete from", "write to"]
 
 
 class Catalog:
-    """All topics of one configuration; their changes are logged in `sequencer`. `wake` is called with
-    a view that has become dirty."""
+    """All topics of one configuration; their changes are logged in `sequencer`. `wake` is called
+    with a view that has become dirty."""
 
     def __init__(
         self,

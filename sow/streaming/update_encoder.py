@@ -61,6 +61,11 @@ class FeedKey(NamedTuple):
     guard: RowPolicy | None = None
 
 
+def withdrawn(update: Update) -> Update:
+    """What is sent instead of an update whose record the user may not see: that it has left."""
+    return update._replace(new=None, reason="entitlement", parting=None, delta=None)
+
+
 class UpdateEncoder:
     """Encodes a topic's updates for the subscription `name` with the options `key`."""
 
@@ -92,7 +97,7 @@ class UpdateEncoder:
     def as_seen(self, update: Update) -> Update:
         """The update without any state that its user may not see now."""
         if update.new is not None and not self.may_see(update.new):
-            return update._replace(new=None, reason="entitlement", parting=None, delta=None)
+            return withdrawn(update)
         if update.reason == "match" and not self.may_see(update.parting or b""):
             return update._replace(reason="entitlement", parting=None)
         return update

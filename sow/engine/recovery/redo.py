@@ -72,8 +72,8 @@ def restore(
     """Rebuild the records of a catalog's topics; returns the orphaned ones.
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
-    oldest of them, up to `last_seq`. `progress` is updated. Afterwards the sequencer continues at the
-    end of the log.
+    oldest of them, up to `last_seq`. `progress` is updated. Afterwards the sequencer continues at
+    the end of the log.
     """
     restoration = CheckpointRestore(catalog, past, checkpoints, last_seq)
     sequencer.moment((yield from restoration.load(progress)))

@@ -134,8 +134,9 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
 class WebSocketClient:
     """One client, from its `request` to its last frame.
 
-    `executor` executes its commands; answers are written once `runtime` reports them durable. Raises
-    ClientError if it does not request a WebSocket, ConnectionResetError if it has disconnected.
+    `executor` executes its commands; answers are written once `runtime` reports them durable.
+    Raises ClientError if it does not request a WebSocket, ConnectionResetError if it has
+    disconnected.
     """
 
     def __init__(

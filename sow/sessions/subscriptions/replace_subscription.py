@@ -48,12 +48,11 @@ from sow.sessions.subscriptions.subscription_diff import (
     ClientState,
     ClientTarget,
     DiffMessages,
-    Mask,
     client_diff,
     client_state,
 )
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
-from sow.store.columns import NO_SLOTS, Slots
+from sow.store.columns import NO_SLOTS, Mask, Slots
 from sow.streaming.feeds import Feed
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder
@@ -85,7 +84,7 @@ class Replacement(NamedTuple):
     if the session had everything before; records that may not be seen any more are removed."""
 
     @property
-    def wins(self) -> bool:
+    def sends_newly_visible(self) -> bool:
         """Whether newly visible records are sent."""
         return self.reguards and self.old.complete
 
@@ -349,7 +348,7 @@ def _target(replacement: Replacement, topic: LiveTopic, answers: Answers) -> Cli
         answers[replacement.focus_of(topic)].slots,
         answers[replacement.rows_of(topic)].slots if replacement.with_snapshot else None,
         slice(first, last),
-        replacement.wins,
+        replacement.sends_newly_visible,
         _visible(replacement, records, answers),
         same_shape=replacement.old.seen(records)[0].shape == shape_for(command, records),
         by_deltas=command.kind.is_delta,

@@ -26,11 +26,9 @@ from sow.protocol.encodings import Encoding, Frames
 from sow.sessions.subscriptions.pending_updates import NO_WAITING, SLOTLESS, PendingColumns
 from sow.store.columns import NO_SLOTS, Slots
 from sow.streaming.feeds import Feed, Place
-from sow.streaming.update_encoder import UpdateEncoder
+from sow.streaming.update_encoder import UpdateEncoder, withdrawn
 from sow.topic.records import Records
 from sow.topic.updates import Update
-
-Mask = NDArray[np.bool_]
 
 
 class ClientState(NamedTuple):
@@ -54,16 +52,17 @@ class ClientTarget(NamedTuple):
     """The records of a topic that a session's client shall hold: those in `focus`, and those of its
     answer, in order and whole, if it has one; of these only `page` is sent.
 
-    `wins`: everything else in focus that is not held in its visible form is sent, too. `visible`
-    are the records that may be seen; None: all. `same_shape`: the visible fields stay the same.
-    `by_deltas`: the client has to hold the whole record, or deltas could not be merged into it. Of
-    a topic that stores nothing it shall hold what passes `condition`, if it still `follows` it.
+    `sends_newly_visible`: everything else in focus that is not held in its visible form is sent,
+    too. `visible` are the records that may be seen; None: all. `same_shape`: the visible fields
+    stay the same. `by_deltas`: the client has to hold the whole record, or deltas could not be
+    merged into it. Of a topic that stores nothing it shall hold what passes `condition`, if it
+    still `follows` it.
     """
 
     focus: Slots = NO_SLOTS
     rows: Slots | None = None
     page: slice = slice(None)
-    wins: bool = False
+    sends_newly_visible: bool = False
     visible: Slots | None = None
     same_shape: bool = True
     by_deltas: bool = False
@@ -156,7 +155,7 @@ def _stored_diff(records: Records, held: ClientState, wanted: ClientTarget) -> C
         matches = len(rows)
         rows = rows[wanted.page]
     late = focus & (to_come | (has & ~current & (waits | wanted.by_deltas)))
-    if wanted.wins:
+    if wanted.sends_newly_visible:
         late |= focus & ~current
     late[rows] = False
     known = has & focus
@@ -184,10 +183,7 @@ def _without_hidden(
     hidden = found.lost[~sees[found.lost]]
     waiting = held.waiting
     waits = np.isin(waiting.slots, hidden)
-    updates = [
-        update._replace(new=None, reason="entitlement", parting=None, delta=None)
-        for update in waiting.at(np.flatnonzero(waits))
-    ]
+    updates = [withdrawn(update) for update in waiting.at(np.flatnonzero(waits))]
     return found._replace(
         lost=found.lost[sees[found.lost]],
         taken=hidden[~np.isin(hidden, waiting.slots[waits])],
@@ -275,7 +271,8 @@ class DiffMessages:
             stamps = Stamps(rows.stamps.sow_keys, self._claimed(seqs), ts_us)
             self._late.append((lines, replace(rows, stamps=stamps)))
         for update in found.late_updates:
-            claimed = min(update.first_seq, self._oldest or update.first_seq)
+            first_seq = update.first_seq
+            claimed = first_seq if self._oldest is None else min(first_seq, self._oldest)
             self._late_updates.append((lines, update._replace(first_seq=claimed)))
 
     def _claimed(self, seqs: NDArray[np.int64]) -> NDArray[np.int64]:

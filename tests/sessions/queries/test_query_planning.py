@@ -31,7 +31,7 @@ def world():
 
 
 @pytest.fixture
-def questions(world):
+def planner(world):
     return QueryPlanner(world.engine, world.journal, ())
 
 
@@ -39,7 +39,7 @@ def names(found):
     return [topic.name for topic in found[0]]
 
 
-def test_a_command_names_one_topic_or_those_of_a_pattern(questions):
+def test_a_command_names_one_topic_or_those_of_a_pattern(planner):
     assert names(run_to_completion(planner.requested(Command("sow", topic="orders")))) == ["orders"]
     requested = run_to_completion(planner.requested(Command("subscribe", topic="^orders")))
     assert sorted(names(requested)) == ["orders", "orders-C"]
@@ -47,7 +47,7 @@ def test_a_command_names_one_topic_or_those_of_a_pattern(questions):
 
 
 @pytest.mark.parametrize("name", ["order", "^nothing"])
-def test_a_topic_that_is_not_there_is_refused(questions, name):
+def test_a_topic_that_is_not_there_is_refused(planner, name):
     with pytest.raises(UnknownTopic):
         run_to_completion(planner.requested(Command("sow", topic=name)))
 
@@ -76,11 +76,11 @@ def test_keys_are_given_once():
         sow_keys(Command("sow", key="1", keys=("2",)))
 
 
-def test_an_answer_is_of_one_moment_and_says_how_many_match(world, questions):
+def test_an_answer_is_of_one_moment_and_says_how_many_match(world, planner):
     world.publish("orders", *({"id": number} for number in range(5)))
     session = world.client().session
     requested = Command("sow", topic="orders", filter="/id > 1", options=Options(top_n=2))
-    _, taken = run_to_completion(questions.take_all(session, requested))
+    _, taken = run_to_completion(planner.take_all(session, requested))
     (snapshot,) = taken
     world.publish("orders", {"id": 2, "px": 1})
     assert (taken.returned, taken.matches) == (len(snapshot), 3) == (2, 3)
@@ -96,9 +96,9 @@ def test_a_topic_of_a_pattern_that_goes_meanwhile_is_left_out(gone, monkeypatch)
     world = World(ORDERS, *copies)
     world.publish("orders", *({"id": number} for number in range(5)))
     world.advance(2 * SLOW.interval_us)
-    questions = world.executor.subscriptions.planner
+    planner = world.executor.subscriptions.planner
     requested = Command("sow", topic="^orders", filter="/id > 1")
-    steps = questions.take_all(world.client().session, requested)
+    steps = planner.take_all(world.client().session, requested)
     next(steps)
     left = [copy for copy in copies if copy.name != gone]
     world.executor.reconfigure(replace(world.configuration, topics=(ORDERS, *left)), world.now)
@@ -138,8 +138,8 @@ def test_the_topics_of_a_pattern_are_looked_at_in_steps_and_are_those_of_the_las
 
 @pytest.mark.parametrize("steps_before", range(1, 6))
 def test_an_answer_over_many_topics_is_of_its_last_step(desks, steps_before):
-    questions = desks.executor.subscriptions.planner
-    steps = questions.take_all(desks.client().session, Command("sow", topic="^/desk/"))
+    planner = desks.executor.subscriptions.planner
+    steps = planner.take_all(desks.client().session, Command("sow", topic="^/desk/"))
     for _ in range(steps_before):
         next(steps)
     for name in ("/desk/0", "/desk/5", "/desk/6"):
@@ -158,8 +158,8 @@ def test_an_answer_over_many_topics_is_of_its_last_step(desks, steps_before):
 
 
 def test_who_publishes_faster_than_topics_are_taken_is_not_waited_for(desks):
-    questions = desks.executor.subscriptions.planner
-    steps = questions.take_all(desks.client().session, Command("sow", topic="^/desk/"))
+    planner = desks.executor.subscriptions.planner
+    steps = planner.take_all(desks.client().session, Command("sow", topic="^/desk/"))
     count = 0
     while True:
         try:
@@ -176,7 +176,7 @@ def test_who_publishes_faster_than_topics_are_taken_is_not_waited_for(desks):
 
 def test_topics_weigh_what_rows_do(desks, monkeypatch):
     monkeypatch.setattr("sow.sessions.queries.query_results.ANSWER_CHUNK_ROWS", 50)
-    questions = desks.executor.subscriptions.planner
+    planner = desks.executor.subscriptions.planner
     client = desks.client()
     client.execute(b'{"c":"sow","t":"^/desk/","cid":"1"}')
     assert planner.unread.rows == 6 + 5 * 20
