@@ -3,11 +3,14 @@
 `pytest.mark.parametrize` makes a test of each case: a setup, a report and a line of the run for
 each row of a table. That is right for cases that need a world of their own. Where a table is only
 looked through, `all_cases` makes one test of it. A failure still shows every case that fails, each
-with its values, and nothing of what `pytest` says of an assertion is lost.
+with its values, long ones cut, and nothing of what `pytest` says of an assertion is lost.
 """
 
 import functools
 import inspect
+
+CASE_CHARS_MAX = 1_000
+"""A longer case would hide what its failure says."""
 
 
 def all_cases(names, cases):
@@ -31,7 +34,9 @@ def all_cases(names, cases):
                 try:
                     test(**values, **found)
                 except Exception as error:
-                    error.add_note(f"case: {values!r}")
+                    shown = repr(values)
+                    cut = f"{shown[:CASE_CHARS_MAX]}…" if len(shown) > CASE_CHARS_MAX else shown
+                    error.add_note(f"case: {cut}")
                     failed.append(error)
             if len(failed) == 1:
                 raise failed[0]

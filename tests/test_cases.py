@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cases import all_cases
+from tests.cases import CASE_CHARS_MAX, all_cases
 
 
 @all_cases(("number", "text"), [(1, "1"), (2, "2")])
@@ -19,6 +19,17 @@ def test_one_case_that_fails_is_named():
     with pytest.raises(AssertionError) as caught:
         small()
     assert caught.value.__notes__ == ["case: {'number': 3}"]
+
+
+def test_a_long_case_is_cut():
+    @all_cases("text", ["x" * 5_000])
+    def short(text):
+        assert len(text) < 3
+
+    with pytest.raises(AssertionError) as caught:
+        short()
+    (note,) = caught.value.__notes__
+    assert len(note) < CASE_CHARS_MAX + 10
 
 
 def test_every_case_that_fails_is_named():

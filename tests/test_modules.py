@@ -40,7 +40,8 @@ def has_tests(file):
 
 def test_a_module_has_a_test_file_of_its_own():
     wanted = sorted(set(modules()) - WITHOUT.keys())
-    assert [module for module in wanted if not has_tests(ROOT / test_file(module))] == []
+    missing = [str(test_file(one)) for one in wanted if not has_tests(ROOT / test_file(one))]
+    assert not missing, f"write these test files, each with a test of its module: {missing}"
 
 
 @pytest.mark.parametrize("module", WITHOUT)

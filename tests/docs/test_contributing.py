@@ -15,4 +15,5 @@ MODULES = {
 @all_cases("page", PAGES)
 def test_a_page_names_files_that_are_there(page):
     named = re.findall(r"`((?:[\w.]+/)*\w+\.py)`", page.read_text())
-    assert not {n for n in named if not any(m == n or m.endswith(f"/{n}") for m in MODULES)}
+    gone = {n for n in named if not any(m == n or m.endswith(f"/{n}") for m in MODULES)}
+    assert not gone, f"{page.name} names modules that are not there: {sorted(gone)}"

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from tests.messages.examples import EXAMPLES
 
 TOPICS = ("orders", "pairs", "short", "keyless", "memory", "orders-C", "dear-C", "nope", "", "o.*")
-CONFIGURED = ("xml", "bson", "msgpack", "record", "composite-local", "composite-global")
-"""Message types with a topic of their own here."""
-TYPED = ("nvfix", "fix", "bflat", "binary", "string", "int64", "double", *CONFIGURED)
+SERVED = ("nvfix", "fix", "bflat", "binary", "string", "int64", "double")
+"""Message types with a topic in `tests.edge.topics`, called like them."""
+CONFIGURED = tuple(name for name in EXAMPLES if name not in ("json", *SERVED))
+"""All others, with a topic of their own here."""
+TYPED = (*SERVED, *CONFIGURED)
 MESSAGES = tuple(
     message for example in EXAMPLES.values() for message in (example.good, *example.hostile)
     if len(message) < 1_000

@@ -94,6 +94,17 @@ def test_refuses_to_encode_what_it_cannot_hold(kind, name):
         kind.encode({"a": object()})
 
 
+def test_a_type_that_reads_a_number_as_its_text_says_so(kind, name):
+    try:
+        body = kind.encode({"b": 1})
+    except BadMessage:
+        return
+    _, (column,) = kind.decoder((parse_path("/b"),)).read([body])
+    assert getattr(kind, "has_only_texts", False) is isinstance(column[0], str), (
+        f"{name}: the class needs `has_only_texts = True` just if it makes a text of a number"
+    )
+
+
 def test_columns_are_what_value_at_finds_in_the_parsed_messages(kind, name):
     @given(st.lists(EXAMPLES[name].documents, max_size=4))
     @FEW

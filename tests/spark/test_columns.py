@@ -13,8 +13,16 @@ from sow.errors import ClientError
 from sow.messages import message_type
 from sow.messages.base import MessageType
 from sow.spark import columns as module
-from sow.spark.columns import ROW, Messages, check_row_columns, decoder
+from sow.spark.columns import (
+    ROW,
+    TEXT_MODULES,
+    WITHOUT_FIELDS,
+    Messages,
+    check_row_columns,
+    decoder,
+)
 from tests.cases import all_cases
+from tests.messages.examples import EXAMPLES, OPTIONS
 
 TIME = pa.timestamp("us", tz="UTC")
 FIELDS = pa.schema(
@@ -273,6 +281,14 @@ def test_columns_of_json_texts_have_them_as_the_server_does():
         rows("mixed=a\x01", "mixed=a\x01mixed=b\x01", "n=1\x01")
     )
     assert found.column("mixed").to_pylist() == ['"a"', '["a","b"]', None]
+
+
+def test_every_message_type_is_known_by_its_values():
+    kinds = [message_type(name, OPTIONS) for name in EXAMPLES]
+    texts = {kind.name for kind in kinds if getattr(kind, "has_only_texts", False)}
+    assert set(TEXT_MODULES) == texts, "TEXT_MODULES has to be the types with `has_only_texts`"
+    bare = {name for name, example in EXAMPLES.items() if not example.number}
+    assert set(WITHOUT_FIELDS) == bare, "WITHOUT_FIELDS has to be the types of one value"
 
 
 def test_fields_called_like_columns_of_the_row_are_fields():

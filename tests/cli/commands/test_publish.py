@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from sow.cli.commands.publish import FRAME_BYTES, FRAME_MESSAGES, frames
+from sow.cli.commands.publish import BYTES_TYPES, FRAME_BYTES, FRAME_MESSAGES, frames
 from sow.messages import message_type
+from tests.messages.examples import EXAMPLES, OPTIONS
 
 
 def test_lines_are_published(sow, server):
@@ -75,6 +76,11 @@ def test_a_bad_row_of_a_table_is_named(sow, server, monkeypatch):
 def test_a_key_names_the_record(sow):
     sow.ok("publish", "notes", "--key", "a", input="hello")
     assert sow.ok("query", "notes", "--format", "ndjson") == '{"value":"hello"}\n'
+
+
+def test_types_that_are_no_text_are_not_cut_at_line_breaks():
+    binary = {name for name in EXAMPLES if message_type(name, OPTIONS).enc == "base64"}
+    assert binary == BYTES_TYPES, "BYTES_TYPES has to be the types whose `enc` is base64"
 
 
 def test_a_binary_topic_takes_the_whole_input(sow, server):

@@ -18,7 +18,12 @@ def test_the_defaults_of_the_table_are_those_of_the_dataclass(section):
         if leaf.kind and leaf.default and leaf.fields and leaf.name != "FileName":
             value = leaf.kind.read(leaf.default)
             values = value if len(leaf.fields) > 1 else (value,)
-            assert [defaults[name] for name in leaf.fields] == list(values), leaf.name
+            place = f"<{leaf.name}> of <{section.name}>"
+            missing = set(leaf.fields) - defaults.keys()
+            assert not missing, f"{place}: {section.make.__name__} needs the field {missing}"
+            assert [defaults[name] for name in leaf.fields] == list(values), (
+                f"{place}: the default has to be that of {section.make.__name__}"
+            )
 
 
 @all_cases("section", MAKERS)
@@ -29,7 +34,9 @@ def test_every_field_of_a_dataclass_can_be_configured(section):
     # type of what a view is made of may stand before its name.
     unwritten = {"line", "view", "underlying_type"}
     written = {f.name for f in dataclasses.fields(section.make)} - unwritten
-    assert written == fields - unwritten
+    assert written == fields - unwritten, (
+        f"<{section.name}>: each field of {section.make.__name__} needs an Element that sets it"
+    )
 
 
 def test_what_is_built_is_a_section_or_a_value_and_is_explained():
