@@ -27,10 +27,11 @@ from sow.streaming.outbox.outbox import NotYet, Outbox
 from sow.streaming.recovery_buffer import RecoveryBuffer
 
 PATIENCE_US = 1_000_000
+"""A queue may be over its bounds for so long while the client's socket takes nothing: a server that
+has had no time for a client is no reason to close it."""
 BURST_FACTOR = 4
-"""A queue may be over its bounds for so long while the client's socket takes nothing, and by so
-much in bytes: a burst that a client is reading is no reason to close it, nor is a server that has
-had no time for it."""
+"""A queue may be over its bounds by so much in bytes: a burst that a client is reading is no reason
+to close it."""
 AGAIN_FRACTION = 0.1
 """A queue that conflation could not bring under its bounds is conflated again when it has grown by
 so much: what has just been folded will not fold again."""

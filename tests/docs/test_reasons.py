@@ -6,25 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (
-    "conflated_topics",
-    "sow/config",
-    "sow/messages",
-    "sow/expressions",
-    "sow/store",
-    "sow/indexes",
-    "sow/query",
-    "sow/topic",
-    "sow/history",
-    "sow/engine",
-    "sow/requests",
-    "sow/server",
-    "sow/client",
-    "sow/cli",
-    "sow/spark",
-    "sow",
-)
-MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py"))]
+MODULES = [
+    path for folder in ("conflated_topics", "sow") for path in sorted((ROOT / folder).rglob("*.py"))
+]
 
 
 def is_number(node):

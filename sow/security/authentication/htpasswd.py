@@ -24,8 +24,9 @@ BCRYPT_COST_MAX = 15
 BCRYPT_BYTES = 72
 """Of a password bcrypt looks at no more; htpasswd cuts there."""
 ARGON2_MEMORY_MAX_KIB = 1 << 20
+"""Beyond a GiB one logon takes the memory of the server."""
 ARGON2_TIME_MAX = 32
-"""Beyond these, one logon takes seconds or the memory of the server."""
+"""Beyond this one logon takes seconds."""
 HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 """What OWASP recommends at the least: 20 ms and 19 MiB."""
 

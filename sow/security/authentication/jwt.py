@@ -39,11 +39,13 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 SECRET = "oct"
 """The same secret signs and verifies: publishing it gives it away."""
 KEYS_MAX = 1_000
+"""Checking a set takes longer with each further key, and no published set has more."""
 RSA_BITS_MAX = 8_192
-"""Checking takes longer with each further one, and none that is published has more."""
+"""Checking a signature takes longer with each further bit, and no published key has more."""
 FETCHED_EVERY_US = 30_000_000
 """The maximum. An issuer that rotates keys publishes them long before it signs with them."""
 FRESH_US = 600_000_000
+"""Younger keys are used without a new request: issuers announce a change hours ahead."""
 STALE_US = 86_400_000_000
 """Beyond that, a withdrawn key would stay valid for as long as its issuer is unreachable."""
 

@@ -23,6 +23,7 @@ ADDRESSES_KEPT = 10_000
 FREE_FAILURES = 3
 """A mistyped password costs nothing."""
 FIRST_WAIT_US = 100_000
+"""It doubles with each further failure: guessing slows down at once, a person does not notice."""
 LONGEST_WAIT_US = 5 * SECOND_US
 """A whole desk may share one address: it is slowed down, not locked out."""
 

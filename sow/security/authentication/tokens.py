@@ -20,6 +20,7 @@ from sow.security.authentication.user_file import NAME_SAID, USER_NAME
 PREFIX = "sow_"
 """The prefix by which secret scanners recognise a token."""
 TOKEN_BYTES = 32
+"""256 random bits: a token cannot be guessed."""
 SUM = re.compile(r"[0-9a-fA-F]{64}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 DAY = re.compile(r"\d{4}-\d", re.ASCII)

@@ -131,9 +131,9 @@ FILLED_AT_ONCE = 10_000
 """Records of a topic, counted once for each term of the order, from which on the query that fills
 the head runs in steps: fewer are sorted in some milliseconds."""
 REFILL_US_MIN = 100_000
+"""The shortest pause between two queries of a large topic: changes in between are one turn."""
 REFILL_REST = 9
-"""The pause between two queries of a large topic, and as a multiple of the last one's time: they
-take a tenth of the time at most, and changes in between are reported as one turn."""
+"""The pause as a multiple of the last query's time: queries take a tenth of the time at most."""
 FEW_OF = 8
 """Records are evaluated one by one where fewer than one in so many matter."""
 NUMBERS = (int, float)

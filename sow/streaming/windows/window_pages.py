@@ -163,8 +163,9 @@ def _put(order: list[str], identity: str, last: str | None) -> int:
 
 
 WORDED_AT_ONCE = 500
+"""Rows of an answer that are encoded in one go, as everywhere."""
 WORDED_BYTES_AT_ONCE = 256 * 1024
-"""Rows of an answer that are encoded in one go, as everywhere; fewer where they are long."""
+"""Fewer where they are long: so many bytes are copied in a tenth of a millisecond."""
 
 
 class PageAnswer:
