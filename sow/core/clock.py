@@ -81,7 +81,8 @@ class SystemClock:
         if elapsed_us >= CORRECTED_EVERY_US:
             self._correct(elapsed_us)
             return self._from_us
-        return self._after(elapsed_us)
+        # Read for each frame and session: where there is nothing to make up, no call more.
+        return self._after(elapsed_us) if self._error_us else self._from_us + elapsed_us
 
     def _after(self, elapsed_us: int) -> int:
         """The time so long after the last correction. Never less than shortly before."""
