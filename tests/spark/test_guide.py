@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.config import loads, require
+from sow.config import require
 from tests.docs.blocks import README_ADDRESS, ROOT, fenced
 from tests.edge.serving import Running
 
@@ -39,11 +39,6 @@ def shipped(tmp_path):
 
 def test_the_notebook_runs(spark, server):
     run("notebook.md", blocks(GUIDE / "notebook.md"), server)
-
-
-def test_the_configuration_of_the_notebook_is_one():
-    (text,) = blocks(GUIDE / "notebook.md", "xml")
-    assert loads(text).configuration is not None
 
 
 def test_the_examples_of_the_guide_run(spark, server):
