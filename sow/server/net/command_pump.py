@@ -311,8 +311,10 @@ class CommandReader:
                 assert self._logon_source is not None
                 await self._logon_source.authn.identify(command, self._logon_source.address)
         finally:
-            self._compiling = None
-            self._line_up()
+            # Else the client has disconnected meanwhile.
+            if self._compiling is not None:
+                self._compiling = None
+                self._line_up()
 
     def _drop(self) -> None:
         self._queue.clear()
@@ -325,6 +327,7 @@ class CommandReader:
         self._drop()
         if self._compiling is not None:
             self._compiling.cancel()
+            self._compiling = None
         self._stop_waiting()
         self._turns.remove(self)
         self._in_line = False

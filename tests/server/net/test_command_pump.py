@@ -354,6 +354,21 @@ async def test_what_is_left_of_a_client_that_has_gone_is_forgotten():
 
 
 @stepped
+async def test_one_that_goes_while_a_filter_is_compiled_is_not_continued(monkeypatch):
+    client, continued = Client(), []
+    text = " OR ".join(f"/identity = {at}" for at in range(300))
+    client.incoming.add(b'{"c":"subscribe","t":"orders","filter":"%b","cid":"1"}' % text.encode())
+    await turns()
+    assert not client.world.executor.subscriptions.of(client.session), "it waits for a thread"
+    client.incoming.close()
+    monkeypatch.setattr(client.incoming, "go_on", continued.append)
+    await turns(20)
+    assert continued == []
+    await asyncio.wait_for(client.incoming.done(), 1)
+    await client.close()
+
+
+@stepped
 async def test_a_long_delete_lets_others_by_and_its_own_client_wait(monkeypatch):
     monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
     monkeypatch.setattr(bulk_delete, "RECORDS_AT_ONCE", 10)
