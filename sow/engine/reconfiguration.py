@@ -412,9 +412,14 @@ def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
             names = copies.held_among(catalog.topics)
         for topic in map(catalog.topics.__getitem__, names):
             if isinstance(topic, SourceTopic) and catalog.pattern_of(topic) is not None:
-                found[topic] = f"{topic.name} is the name of {definition.name} now"
+                taker = "a view"
                 if isinstance(definition, ConflatedTopic):
-                    found[topic] = f"{topic.name} is the name of a copy of {definition.name} now"
+                    taker = (
+                        "a conflated topic"
+                        if underlying is None
+                        else f"a copy of {definition.name}"
+                    )
+                found[topic] = f"{topic.name} is the name of {taker} now"
     return found
 
 

@@ -616,7 +616,12 @@ def test_topics_that_another_configuration_has_no_place_for():
     put(made.topics["/desk/2"], {"id": 1})
     fewer = Configuration("test", (KEYED, DESK_TOPICS), limits=Limits(pattern_topics_max=1))
     assert [topic.name for topic in without_place(made, fewer)] == ["/desk/1"]
-    named = Configuration("test", (KEYED, DESK_TOPICS, replace(KEYED_SLOW, name="/desk/2")))
-    assert {topic.name: why for topic, why in without_place(made, named).items()} == {
-        "/desk/2": "/desk/2 is the name of a copy of /desk/2 now"
-    }
+    made.enter(made.publishable("/desk/2-C"))
+    for definition, name, taker in (
+        (replace(KEYED_SLOW, name="/desk/2"), "/desk/2", "a conflated topic"),
+        (DESK_COPIES, "/desk/2-C", f"a copy of {DESK_COPIES.name}"),
+    ):
+        named = Configuration("test", (KEYED, DESK_TOPICS, definition))
+        assert {topic.name: why for topic, why in without_place(made, named).items()} == {
+            name: f"{name} is the name of {taker} now"
+        }

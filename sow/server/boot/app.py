@@ -388,7 +388,7 @@ class Server:
             await self._runner.cleanup()
             raise StoreError(
                 f"cannot listen on {authority(host, port)}: {error.strerror}; choose "
-                " another with --port",
+                "another with --port",
                 reason="address in use",
             ) from None
         server = self._runner.server
