@@ -328,7 +328,7 @@ def finds_by_hidden_fields(patch):
 
 
 def reports_nothing_of_what_is_won(patch):
-    patch.setattr(replace_subscription.Replacement, "wins", False)
+    patch.setattr(replace_subscription.Replacement, "sends_newly_visible", False)
 
 
 def goes_on_as_before(patch):
