@@ -117,11 +117,6 @@ class IdleTimer:
         """Start of the header that is under way."""
         self._idle_since_s = now_s
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is under way, or a part of its header has arrived."""
-        return self.requests > 0 or self.header_since_s is not None
-
     def on_bytes(self, now_s: float) -> None:
         """Bytes have arrived."""
         if not self.requests and self.header_since_s is None:

@@ -58,8 +58,8 @@ class TransportWritable:
 
 
 LINGER_S = 0.1
-"""Delay of closing after the last answer to a client that sends no more: a request that arrived
-together with it has begun by then."""
+"""Delay of closing after the last answer to a client that sends no more, and of looking again while
+a request that arrived together with it waits for its turn."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -72,7 +72,7 @@ class Connections:
 
     def __init__(
         self,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[], HttpProtocol],
         crowd: ConnectionLimiter,
         intake: ReadBackpressure,
         limits: Callable[[], Limits],
@@ -97,7 +97,7 @@ class SupervisedProtocol(asyncio.Protocol):
     `address` is the peer's.
     """
 
-    def __init__(self, connections: Connections, inner: asyncio.Protocol, address: str) -> None:
+    def __init__(self, connections: Connections, inner: HttpProtocol, address: str) -> None:
         self._connections = connections
         self._inner = inner
         self.address = address
@@ -143,19 +143,21 @@ class SupervisedProtocol(asyncio.Protocol):
         if self._messages is not None:
             return True
         ends = self._ends_with_client or self._lacks_body
-        if ends or not self._idle_timer.is_busy:
+        if ends or not self._inner.has_requests:
             return False
         self._is_half_closed = True
         self._close_soon()
         return True
 
     def _close_soon(self) -> None:
-        """Close after the last answer; the last request may be about to begin."""
         self._loop.call_later(LINGER_S, self._close_answered)
 
     def _close_answered(self) -> None:
-        if not self._idle_timer.requests or self._lacks_body:
+        """Close after the last answer. `end` calls this again after a request that is under way."""
+        if self._lacks_body or not self._inner.has_requests:
             self.transport.close()
+        elif not self._idle_timer.requests and not self.transport.is_closing():
+            self._close_soon()
 
     @property
     def _lacks_body(self) -> bool:

@@ -122,6 +122,12 @@ class HttpProtocol(web.RequestHandler):
         super().__init__(manager, **settings)
         self._listeners: list[Receive] = []
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request has arrived whose answer has not ended. aiohttp takes requests from
+        its queue one by one, and waits when the queue is empty."""
+        return self._waiter is None or bool(self._messages)
+
     def tap(self, receive: Receive) -> None:
         """Pass every byte after the request of a WebSocket to `receive`, too."""
         self._listeners.append(receive)
