@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from sow.cli.tables import Column
-from sow.client import Client, Publisher
+from sow.client import Client, Publisher, Subscription
 from sow.client.errors import OlderServer, not_sow
 from sow.client.http import taken
 from sow.core.humanize import counted, duration
@@ -141,6 +141,17 @@ class ProbeRecords:
                 place = place.setdefault(name, {})
             place[key.steps[-1]] = f"{self._word}-{number}"
         return document
+
+    async def until_delivered_s(
+        self, publisher: Publisher, messages: Subscription, **fields: object
+    ) -> float:
+        """Publish record 0 with these fields; returns the seconds until `messages`, which follow
+        it, have it."""
+        began_s = time.perf_counter()
+        await publisher.send([self.document(0, **fields)])
+        while not any(one.c == "p" for one in await messages.batch()):
+            pass
+        return time.perf_counter() - began_s
 
     async def take_away(self, publisher: Publisher) -> None:
         """Delete all records, and wait until that is durable."""

@@ -188,10 +188,6 @@ async def _following(client: Client, scratch: ProbeRecords, seconds: float) -> B
     ):
         began_s = clock()
         while not taken_s or clock() - began_s < seconds:
-            at_s = clock()
-            await publisher.send([scratch.document(0, at=len(taken_s))])
-            while not any(one.c == "p" for one in await messages.batch()):
-                pass
-            taken_s.append(clock() - at_s)
+            taken_s.append(await scratch.until_delivered_s(publisher, messages, at=len(taken_s)))
         per_s = len(taken_s) / (clock() - began_s)
     return BenchResult("publish until delivered", per_s, Percentiles.of(taken_s))
