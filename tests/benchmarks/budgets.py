@@ -287,6 +287,30 @@ BUDGETS = (
             ("10,000 follow 100 keys at 1 s", 1100),
         )
     ),
+    *(
+        Budget(
+            f"tick to {followers} clients at 20,000/s, {name}",
+            f"tick to client: 20,000/s, {followers} followers, {name}",
+            value,
+            aim,
+            "ms",
+        )
+        for followers, name, aim in (
+            (1, "p50", 1.5),
+            (1, "p99", 3),
+            (10, "p50", 1.5),
+            (10, "p99", 3),
+            (100, "p99", 4),
+        )
+    ),
+    Budget(
+        "followers of one core at 10,000/s",
+        "followers of one core: 10,000/s, p99 under 10 ms",
+        value,
+        500,
+        "followers",
+        True,
+    ),
     Budget("an idle session", "followers: an idle session, memory", value, 20, "KiB"),
     Budget("memory", "memory: 1000000 records, hash index", value, 430, "B/record"),
     Budget("a topic of a pattern", "patterns: 100000 topics", value, 2048, "B/topic"),

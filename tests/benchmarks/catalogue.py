@@ -22,6 +22,7 @@ from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.snapshot import snapshot
 from tests.benchmarks.stalls import stalls
 from tests.benchmarks.subscribing import subscribing
+from tests.benchmarks.ticks import ticks
 from tests.benchmarks.views import served, views
 from tests.benchmarks.windows import windows
 
@@ -55,5 +56,6 @@ CATALOGUE: dict[str, Benchmark] = {
     "snapshot": snapshot,
     "followers": followers,
     "footprint": footprint,
+    "ticks": ticks,
     "stalls": stalls,
 }
