@@ -3,7 +3,7 @@
     asof_join(trades, quotes, keys="symbol", time="ts", tolerance="5s")
 
 Both sides are divided into buckets of keys. In a batch each bucket is joined at once; in streams it
-has a state, in which rows wait for the other side (`conflated_topics.asof_streams`). The result is
+has a state, in which rows wait for the other side (`conflated_topics.asof`). The result is
 the same, whatever the triggers.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from conflated_topics.asof import AsOf
-from conflated_topics.asof_streams import (
+from conflated_topics.asof import (
     LEFT_OUT,
     OUTCOME,
     TAKES_PART,
     TIME_ONLY,
+    AsOf,
     JoinBuckets,
     SideName,
 )
