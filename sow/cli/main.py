@@ -42,7 +42,7 @@ SUBCOMMANDS = {
     "token": "sow.cli.commands.credentials",
     "topics": "sow.cli.commands.admin",
     "sessions": "sow.cli.commands.admin",
-    "why": "sow.cli.commands.why",
+    "why": "sow.cli.commands.admin",
     "ping": "sow.cli.commands.ping",
     "bench": "sow.cli.commands.bench",
     "doctor": "sow.cli.commands.doctor",
