@@ -51,7 +51,7 @@ SUBCOMMANDS = {
     "restore": "sow.cli.commands.backup",
     "verify": "sow.cli.commands.backup",
     "dump": "sow.cli.commands.dump",
-    "load": "sow.cli.commands.load",
+    "load": "sow.cli.commands.dump",
     "pipeline": "sow.cli.commands.pipeline",
     "repair": "sow.cli.commands.backup",
     "completion": "sow.cli.completion",
