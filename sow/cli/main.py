@@ -34,7 +34,7 @@ SUBCOMMANDS = {
     "demo": "sow.cli.commands.demo",
     "replay": "sow.cli.commands.replay",
     "query": "sow.cli.commands.query",
-    "watch": "sow.cli.commands.watch",
+    "watch": "sow.cli.commands.query",
     "publish": "sow.cli.commands.publish",
     "delete": "sow.cli.commands.publish",
     "reload": "sow.cli.commands.admin",

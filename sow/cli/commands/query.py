@@ -1,24 +1,36 @@
-"""`sow query`: queries a topic, and writes the answer as a table or for programs."""
+"""`sow query` and `sow watch`: what a topic has, once or as it changes, as a table or as lines.
+
+Messages that a watch gets only change a dictionary of the table. The terminal is redrawn a few
+times a second and reads only the rows that fit, so a fast topic costs little more than a slow one.
+"""
 
 import csv
 import io
+import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Self
 
 import click
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
 from sow.cli.completion import topic_argument
-from sow.cli.connecting import server_command
+from sow.cli.connecting import connected, server_command
 from sow.cli.options import (
     filter_option,
     grouping_option,
     order_option,
     projection_option,
+    run,
     select_option,
 )
 from sow.cli.output import as_json, json_text, printable, write_data
 from sow.cli.tables import as_table, terminal_console
-from sow.client import Client, Rows
+from sow.client import Client, Disconnected, Message, Rows, Subscription
+from sow.core.delta import merged
 from sow.errors import SowError
 from sow.messages.flat_cells import cells, column_of, columns
 
@@ -136,3 +148,218 @@ async def _explain(client: Client, topic: str, question: dict[str, Any], raw: bo
     click.echo(f"rows touched: {found['rows_touched']:,}")
     if found.get("advice"):
         click.echo(printable(found["advice"]))
+
+
+SHOWN = frozenset({"sow", "p", "oof", "gap"})
+"""Message types about records; the others report on the subscription."""
+ENCODER = msgspec.json.Encoder()
+
+
+@server_command(
+    "sow watch orders --filter '/qty > 100' --conflation 1s",
+    "sow watch quotes --live --order-by '/px DESC' --top 20",
+)
+@topic_argument
+@filter_option
+@select_option
+@projection_option
+@grouping_option
+@click.option("--delta", is_flag=True, help="Only changed fields; a table shows merged records.")
+@click.option("--oof", is_flag=True, help="Report records that no longer match, too.")
+@click.option(
+    "--conflation", metavar="1s", help="At most one update of a record per interval, or auto."
+)
+@click.option("--live", is_flag=True, help="Only the first --top in order, as they change.")
+@click.option("--order-by", metavar="O", help="The order, such as '/px DESC,/id'.")
+@click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
+@click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
+@click.option("--bookmark", metavar="B", help="The log after B instead of the current records.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "ndjson"]),
+    help="A live table or a line per message; the default is a table on a terminal.",
+)
+@click.option("--count", metavar="N", type=click.IntRange(1), help="Stop after N messages.")
+def watch(
+    topic: str,
+    filter_text: str | None,
+    select: str | None,
+    projection: str | None,
+    grouping: str | None,
+    delta: bool,
+    oof: bool,
+    conflation: str | None,
+    live: bool,
+    order_by: str | None,
+    top: int | None,
+    skip: int | None,
+    bookmark: str | None,
+    style: str | None,
+    count: int | None,
+) -> None:
+    """Write the records of TOPIC that match, then each update of them, until Ctrl-C.
+
+    TOPIC may be a regular expression of names. The live table always removes records that leave;
+    lines report them with --oof. With --live and --top it is a window that stays in order.
+    """
+    if as_json() or style is None:
+        style = "ndjson" if as_json() or not sys.stdout.isatty() else "table"
+    in_table = style == "table"
+    if live and top is None:
+        raise click.UsageError("--live needs --top, the number of records to keep to")
+    if bookmark is not None and (delta or oof):
+        raise click.UsageError("--bookmark reads the log, which has neither deltas nor oofs")
+    if bookmark is not None and (projection or grouping):
+        raise click.UsageError("--bookmark reads the log, which has no groups of records")
+    focus: dict[str, Any] = {
+        "filter": filter_text,
+        "select": select,
+        "delta": delta,
+        "oof": oof or (in_table and bookmark is None),
+        "conflation": conflation,
+    }
+    page = _page(live, order_by, top, skip)
+    groups = {"projection": projection, "grouping": grouping}
+    page |= {name: text for name, text in groups.items() if text is not None}
+    if bookmark is not None:
+        if page:
+            raise click.UsageError("--bookmark reads the log, which has its own order and no end")
+        focus["bookmark"] = bookmark
+    table = LiveTable(topic) if in_table else None
+    with table or nullcontext():
+        run(_watch(topic, focus, page, count, table))
+
+
+def _page(live: bool, order_by: str | None, top: int | None, skip: int | None) -> dict[str, Any]:
+    """The range of the records to start with, or to follow."""
+    page: dict[str, Any] = {"order_by": order_by, "top_n": top, "skip_n": skip}
+    if live or (top is not None and skip is not None):
+        page |= {"live": True, "positions": True}
+    return {name: value for name, value in page.items() if value is not None}
+
+
+async def _watch(
+    topic: str,
+    focus: dict[str, Any],
+    page: dict[str, Any],
+    count: int | None,
+    table: "LiveTable | None",
+) -> None:
+    show = write_lines if table is None else table.show
+    left = count
+    async with connected() as client, _follow(client, topic, focus, page) as messages:
+        if table is not None:
+            table.begin_with(await key_columns(client, topic, page.get("grouping")))
+        while batch := await messages.batch():
+            records = [message for message in batch if message.c in SHOWN][:left]
+            show(records)
+            if left is not None:
+                left -= len(records)
+                if left == 0:
+                    return
+            _refuse_end(batch)
+
+
+def _follow(
+    client: Client, topic: str, focus: dict[str, Any], page: dict[str, Any]
+) -> Subscription:
+    if "bookmark" in focus:
+        return client.subscribe(topic, **focus)
+    snapshot: dict[str, Any] = {**focus, **page}
+    return client.sow_and_subscribe(topic, **snapshot)
+
+
+def _refuse_end(messages: Sequence[Message]) -> None:
+    """Treat a subscription that the server ended as a failure."""
+    for message in messages:
+        if message.c == "unsubscribed":
+            why = message.detail or message.reason
+            raise Disconnected(f"the server ended the subscription: {why}")
+
+
+def write_lines(messages: Sequence[Message]) -> None:
+    """Write messages as JSON lines, and flush them."""
+    if messages:
+        write_data(b"".join([ENCODER.encode(message) + b"\n" for message in messages]))
+
+
+REFRESHES_PER_S = 8
+"""Redraws per second: as often as eyes can follow figures."""
+OTHER_LINES = 3
+"""Heading, table header and the line for the cursor."""
+
+
+class LiveTable:
+    """The records in focus of `topic`, drawn on `console` while the context is open or, without a
+    terminal, at its end."""
+
+    def __init__(self, topic: str, console: Console | None = None) -> None:
+        self._topic = topic
+        self._keys: Sequence[str] = ()
+        self._console = console or terminal_console()
+        self._records: dict[str, bytes] = {}
+        self._order: list[str] = []
+        """The records of a live window, which are ordered."""
+        self._messages = 0
+        self._live = Live(
+            console=self._console,
+            get_renderable=self.render,
+            refresh_per_second=REFRESHES_PER_S,
+            vertical_overflow="crop",
+        )
+
+    def show(self, messages: Sequence[Message]) -> None:
+        """Apply messages: set a record, or remove it when it left focus."""
+        self._messages += len(messages)
+        for message in messages:
+            key = f"{message.t} {message.k or ''}"
+            if message.c == "gap":
+                self._records.clear()
+                self._order.clear()
+            elif message.c == "oof":
+                self._records.pop(key, None)
+            elif message.delta and key in self._records:
+                document = merged(msgspec.json.decode(self._records[key]), message.document())
+                self._records[key] = msgspec.json.encode(document)
+            else:
+                self._records[key] = bytes(message.d)
+            if message.at is not None:
+                self._place(key, message)
+        if self._order:
+            # In one step: another thread draws the table.
+            self._records = {key: self._records[key] for key in self._order}
+
+    def _place(self, key: str, message: Message) -> None:
+        """Move a record of a live window, or remove it."""
+        if key in self._order:
+            self._order.remove(key)
+        if message.c != "oof":
+            self._order.insert(message.at or 0, key)
+
+    def render(self) -> RenderableType:
+        """The first records, as many as fit."""
+        # Copied in one step: another thread draws the table.
+        records = self._records.copy()
+        room = self._console.height - OTHER_LINES if self._console.is_terminal else len(records)
+        shown = [cells(record) for record in list(records.values())[: max(1, room)]]
+        rest = len(records) - len(shown)
+        heading = f"{self._topic}: {len(records):,} records, {self._messages:,} messages"
+        more = f", {rest:,} records below" if rest > 0 else ""
+        table = as_table(shown, self._console.width, self._keys) if shown else Text("")
+        return Group(Text(heading + more, style="dim"), table)
+
+    def begin_with(self, keys: Sequence[str]) -> None:
+        """Put the identifying columns first."""
+        self._keys = keys
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+        elif self._messages:
+            self._console.print(self.render())
