@@ -2,8 +2,8 @@
 
 import pytest
 
+from sow.config import build
 from sow.config.binder import read_root
-from sow.config.build import build
 from sow.config.diagnostics import Diagnostics
 from sow.config.document import Variables, parse_document
 from sow.core.definitions import Configuration, JournalSettings
