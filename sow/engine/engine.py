@@ -23,7 +23,7 @@ from sow.engine.catalog import Catalog
 from sow.engine.column_type_tracking import ColumnTypeTracker
 from sow.engine.output import PendingOutput
 from sow.engine.queries import FilterCache, Queries
-from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress, restore, restore_accounts
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.timers import Timers

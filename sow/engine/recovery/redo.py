@@ -21,8 +21,7 @@ import numpy as np
 
 from sow.core.cooperative import Task, run_to_completion
 from sow.engine.catalog import Catalog
-from sow.engine.recovery.analysis import RestoreMapping
-from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.engine.recovery.analysis import OrphanedRecords, RestoreMapping
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.stored_topics import binding, topic_slices
 from sow.engine.wal import CommitSequencer

@@ -25,7 +25,7 @@ from pathlib import Path
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
 from sow.engine.engine import Engine
-from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress
 from sow.errors import Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Configuration, Topic, with_system_topics
-from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ConfigError, SowError
 from sow.server.boot.quarantine import removed_at, write_out

@@ -6,12 +6,14 @@ import pytest
 
 from sow.core.definitions import Configuration, ConflatedTopic, Limits, Topic
 from sow.engine.recovery.analysis import (
+    OLD_MANIFEST,
+    ONLY_IN_LOG,
     CountedFrom,
+    OrphanedRecords,
     Owners,
     Ownership,
     RestoreMapping,
 )
-from sow.engine.recovery.orphaned_records import OLD_MANIFEST, ONLY_IN_LOG
 from sow.store.protocols import LogEntry
 from sow.store.stored_definitions import Era, Past, kept_of, names_of, past_of
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
@@ -182,3 +184,31 @@ def test_the_catalog_is_sent_from_where_entries_count():
     made, _ = places([ORDERS, DESKS], [ORDERS])
     assert made.topics["orders"].records.since_seq == 0
     assert made.placed("/desk/1").records.since_seq == 20
+
+
+EXPIRING = Topic("t", "json", keys=("/id",), expires=True)
+
+
+def orphaned(is_kept=True):
+    made, _ = catalog(EXPIRING)
+    records = made.topics["t"].records
+    for identity, expires_us in (("1", 0), ("2", 50), ("3", 90)):
+        records.put([identity], [b"{}"], {}, [int(identity)], [0], expires_us)
+    kept = kept_of(EXPIRING, Configuration("test", (EXPIRING,))) if is_kept else None
+    return OrphanedRecords(records, kept, "a reason")
+
+
+def test_records_count_until_they_expire():
+    assert [orphaned().count(now_us) for now_us in (0, 49, 50, 90)] == [3, 3, 2, 1]
+
+
+def test_live_records_stand_in_order_of_first_publication():
+    assert orphaned().live(50) == [0, 2]
+
+
+def test_of_what_only_the_log_reports_everything_counts():
+    assert orphaned(is_kept=False).count(10**9) == 3
+
+
+def test_they_are_called_as_their_topic_is():
+    assert orphaned().name == "t"
