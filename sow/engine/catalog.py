@@ -24,7 +24,7 @@ from sow.core.definitions import (
 from sow.core.humanize import no_topic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.engine.view_maker import ViewMaker
+from sow.engine.views import ViewMaker
 from sow.engine.wal import CommitSequencer
 from sow.errors import (
     ClientError,
