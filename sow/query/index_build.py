@@ -1,15 +1,22 @@
-"""Index build: indexes that a query needs are built first, in steps, and kept up to date.
+"""Index build: what a query needs is built first, in steps, and kept up to date.
 
 A query is answered in one short step, as of the moment of that step. It cannot wait in it for a
 column that takes seconds to build; so where an index has much to read yet the run is abandoned
 (`Unready`), the index is built in steps of a millisecond or so between which anything may change,
 and the query runs again. Its indexes are held meanwhile, and receive every change.
+
+Sorting a million records by a few fields takes a second, too. So the matches of such a query are
+sorted in steps (`IncrementalSort`), while changes are noted. An unchanged record neither enters the
+answer nor leaves it, and keeps its order relative to all other unchanged ones. The answering step
+takes changed records out, and inserts those that match now by binary search.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sow.core.cooperative import Task
 from sow.core.paths import Path
 from sow.expressions import Filter, Node, OrderTerm
 from sow.indexes import (
@@ -22,9 +29,102 @@ from sow.indexes import (
 )
 from sow.indexes.column_cache import Judge, PerValueCache
 from sow.indexes.pending_rows import parts_cost
+from sow.indexes.sorting import Moved, picked, sorting
 from sow.indexes.vector_filter import Columns, ReadyTests, VectorFilter, cost_of_masks
-from sow.query.incremental_sort import IncrementalSort, Ranking
 from sow.store.columns import Mask, Slots
+
+RANKED_AT_ONCE = 65_536
+"""Records whose ranks one step looks up, in a millisecond."""
+
+Ranks = NDArray[np.float64]
+Ranked = Callable[[Slots], Ranks]
+"""Numbers that sort as the values of these slots do; any number for slots changed since."""
+Ranking = Callable[[], Ranked]
+"""The numbers as of now."""
+
+
+class IncrementalSort:
+    """The records in `slots`, which are in order of first publication, sorted by `rankings`.
+
+    Each ranking is called once, and its result for some slots in each step.
+    """
+
+    def __init__(self, slots: Slots, rankings: Sequence[Ranking]) -> None:
+        self._slots = slots
+        self._changed = Moved(int(slots.max(initial=-1)) + 1)
+        self._sorting: Task[Slots] | None = self._sorted(rankings)
+
+    def _sorted(self, rankings: Sequence[Ranking]) -> Task[Slots]:
+        keys: list[Ranks] = []
+        for ranked in [ranking() for ranking in rankings]:
+            keys.append(np.empty(len(self._slots)))
+            for start in range(0, len(self._slots), RANKED_AT_ONCE):
+                some = slice(start, start + RANKED_AT_ONCE)
+                keys[-1][some] = ranked(self._slots[some])
+                yield
+        by = [lambda rows, key=key: key[rows] for key in keys]
+        order = yield from sorting(np.arange(len(self._slots)), by)
+        return (yield from picked(self._slots, order))
+
+    @property
+    def dirty_count(self) -> int:
+        """How many records are not sorted yet: all, until they are."""
+        return 0 if self._sorting is None else len(self._slots)
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        self._changed.add(np.unique(np.array(slots, np.int64)))
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Run a step, or all when `limit` is None; returns how many records that counts for."""
+        done = 0
+        while self._sorting is not None and (limit is None or not done):
+            try:
+                next(self._sorting)
+            except StopIteration as over:
+                self._slots, self._sorting = over.value, None
+            done += limit or 1
+        return done
+
+    def of(self, found: Slots, rankings: Sequence[Ranking]) -> Slots:
+        """The current matches, in order of first publication, sorted by `rankings` as of now."""
+        if not self._changed.count:
+            return self._slots
+        stand = self._slots[~self._changed.among(self._slots)]
+        come = found[self._changed.among(found)]
+        if not len(come):
+            return stand
+        by = [ranking() for ranking in rankings]
+        ranks = [ranked(come) for ranked in by]
+        order = np.lexsort(ranks[::-1])
+        come, ranks = come[order], [of_term[order] for of_term in ranks]
+        return np.insert(stand, _places(stand, by, ranks), come)
+
+
+def _places(stand: Slots, by: Sequence[Ranked], ranks: Sequence[Ranks]) -> Slots:
+    """Where records of these `ranks` belong among those that `stand` in order."""
+    low = np.zeros(len(ranks[0]), np.int64)
+    high = np.full(len(low), len(stand))
+    while (open_ := np.flatnonzero(low < high)).size:
+        middle = (low[open_] + high[open_]) // 2
+        after = _follow(stand[middle], by, [of_term[open_] for of_term in ranks])
+        low[open_[after]] = middle[after] + 1
+        high[open_[~after]] = middle[~after]
+    return low
+
+
+def _follow(slots: Slots, by: Sequence[Ranked], ranks: Sequence[Ranks]) -> Mask:
+    """Which of the records of these `ranks` come after the one in the slot beside them."""
+    after = np.zeros(len(slots), np.bool_)
+    equal = np.arange(len(slots))
+    for ranked, of_term in zip(by, ranks, strict=True):
+        theirs, ours = ranked(slots[equal]), of_term[equal]
+        after[equal[ours > theirs]] = True
+        equal = equal[ours == theirs]
+        if not len(equal):
+            break
+    return after
+
 
 NOTES_FEW = 2_000
 """Notes that the answering step itself may work off, in two milliseconds or so."""

@@ -4,7 +4,7 @@ Without `order_by` records are in order of first publication, which also decides
 Many records are ranked by their memo columns, if a field has only numbers or only texts, else by
 sort keys. The first few of a whole topic are at one end of a sorted column of numbers; for those of
 very many matches, a bound that enough of them lie within leaves a handful to sort. Very many are
-sorted in steps (`incremental_sort`), few by their bodies.
+sorted in steps (`index_build`), few by their bodies.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,7 @@ from sow.expressions import OrderTerm
 from sow.indexes import Indexes
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
 from sow.query import access_paths
-from sow.query.incremental_sort import Ranked, Ranking, Ranks
-from sow.query.index_build import IndexBuild
+from sow.query.index_build import IndexBuild, Ranked, Ranking, Ranks
 from sow.query.query import SCAN, PlanStep, Query
 from sow.query.search import FEW_ROWS
 from sow.store.columns import Slots

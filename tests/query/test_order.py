@@ -159,7 +159,7 @@ def test_texts_that_come_while_others_are_sorted_stand_where_they_belong(monkeyp
     monkeypatch.setattr(order, "RANKS_AT_ONCE", 0)
     monkeypatch.setattr(order, "FEW_ROWS", 0)
     monkeypatch.setattr(index_build, "NOTES_FEW", 0)
-    monkeypatch.setattr("sow.query.incremental_sort.RANKED_AT_ONCE", 2)
+    monkeypatch.setattr("sow.query.index_build.RANKED_AT_ONCE", 2)
     topic = topic_of(*(f"m{at:03}" for at in range(300)))
     steps, found, at = answering(topic.indexes, query(None, "/v")), None, 0
     while found is None:
