@@ -1,20 +1,204 @@
-"""Answering: runs queries over indexes that are ready for them.
+"""Answering: runs queries over indexes that are ready for them, and sorts and pages what they find.
 
-One run narrows the topic down (`sow.query.search`), then sorts and pages the rest
-(`sow.query.order`), all in one step. Before that the indexes of a query are built, in steps between
-which anything may change, and are held until it is answered. Several queries as of one moment
-(`ConsistentBatch`) are prepared one by one, then all run in one step; if so much has changed that
-one is not ready any more, there is no answer yet, and its indexes are refreshed first.
+One run narrows the topic down (`sow.query.search`), then sorts and pages the rest (`arrange`), all
+in one step. Before that the indexes of a query are built, in steps between which anything may
+change, and are held until it is answered (`sow.query.index_build`). Several queries as of one
+moment (`ConsistentBatch`) are prepared one by one, then all run in one step; if so much has changed
+that one is not ready any more, there is no answer yet, and its indexes are refreshed first.
+
+Without `order_by` records are in order of first publication, which also decides between equal ones.
+Many records are ranked by their memo columns, if a field has only numbers or only texts, else by
+sort keys. The first few of a whole topic are at one end of a sorted column of numbers; for those of
+very many matches, a bound that enough of them lie within leaves a handful to sort. Very many are
+sorted in steps, few by their bodies.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from sow.core.cooperative import Task
+from sow.expressions import OrderTerm
 from sow.indexes import Indexes
-from sow.query.index_build import IndexBuild, Unready
-from sow.query.order import arrange
-from sow.query.query import Query, QueryAnswer
-from sow.query.search import Search
+from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
+from sow.query import access_paths
+from sow.query.index_build import IndexBuild, Ranked, Ranking, Ranks, Unready
+from sow.query.query import SCAN, PlanStep, Query, QueryAnswer
+from sow.query.search import FEW_ROWS, Search
+from sow.store.columns import Slots
+
+SAMPLE_EVERY = 64
+"""One rank in so many is sampled to bound the first few: finding the bound costs little then, and
+leaves little more than the page."""
+
+RANKS_AT_ONCE = 100_000
+"""Ranks that are sorted in the answering step: up to 20 ms. More are arranged in steps before."""
+
+
+def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:
+    """The page of a query, in order, from the records found (None: all), and how it was sorted.
+
+    Raises Unready.
+    """
+    indexes = ready.indexes
+    page = slice(query.skip_n, query.end)
+    if not query.order_by and query.end == 0:
+        return np.empty(0, np.int64), None  # only the count is needed
+    if not query.order_by:
+        table = indexes.table
+        return (table.live() if found is None else table.ordered(found))[page], None
+    matches = len(indexes.table) if found is None else len(found)
+    if found is None:
+        found = _all(ready, query)
+    columns = _columns(ready, query.order_by, found)
+    if columns:
+        pairs = zip(columns, query.order_by, strict=True)
+        used = [_used(column, term) for column, term in pairs]
+        names = ", ".join(dict.fromkeys(used))
+        rankings = _rankings(ready, columns, query.order_by, found)
+        found = _by_rankings(ready, rankings, found, query.end)
+    else:
+        names = SCAN
+        found = _by_values(indexes, query.order_by, indexes.table.ordered(found))
+    return found[page], PlanStep(f"ORDER BY {_text(query.order_by)}", names, matches)
+
+
+def _by_rankings(
+    ready: IndexBuild, rankings: Sequence[Ranking], found: Slots, end: int | None
+) -> Slots:
+    """The matches in order, the first `end` at least; raises Unready."""
+    table = ready.indexes.table
+    foremost = found if end is None else _foremost(found, rankings, end)
+    if _are_few(foremost, rankings):
+        foremost = table.ordered(foremost)
+        return foremost[np.lexsort([ranking()(foremost) for ranking in reversed(rankings)])]
+    # Equal ones keep the order of first publication; reused slots have changed.
+    rankings = [*rankings, lambda: lambda slots: table.order[slots].astype(np.float64)]
+    return ready.sorted_rows(found, rankings)
+
+
+def _are_few(slots: Slots, terms: Sequence[object]) -> bool:
+    """Whether records are sorted in one step by so many terms."""
+    return len(slots) * len(terms) <= RANKS_AT_ONCE
+
+
+def _all(ready: IndexBuild, query: Query) -> Slots:
+    """All records that can be in the answer; from a column, if there is one."""
+    table, term = ready.indexes.table, query.order_by[0]
+    if len(table) <= FEW_ROWS:
+        return table.live()
+    if term.path is None:
+        return table.live()
+    column = ready.columns([term.path])[term.path]
+    if query.end and len(table) >= access_paths.SORTED_ROWS_MIN and _has_ends(column, term):
+        foremost = ready.in_order(column).first(query.end, term.descending)
+        # A sort in steps must include records that become one of the first meanwhile.
+        if foremost is not None and _are_few(foremost, query.order_by):
+            return foremost
+    return np.flatnonzero(column.kinds != ABSENT)
+
+
+def _has_ends(column: MemoColumn, term: OrderTerm) -> bool:
+    """Whether the order of its numbers has the first ones of all at one end."""
+    return column.is_numeric and not term.text and (term.descending or not column.counts[NULL])
+
+
+def _columns(ready: IndexBuild, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
+    """The columns to sort by, or none if it costs less to read so few bodies."""
+    paths, has_memo = [term.path for term in terms], ready.indexes.has_memo
+    if len(found) > FEW_ROWS or all(path and has_memo(path, len(found)) for path in paths):
+        return ready.sorted_by(terms, found)
+    return []
+
+
+def _used(column: MemoColumn, term: OrderTerm) -> str:
+    """The index that has served a term."""
+    return SCAN if term.path is None or not _can_rank(column, term) else f"memo({term.path})"
+
+
+def _foremost(found: Slots, rankings: Sequence[Ranking], end: int) -> Slots:
+    """Records that can be among the first `end`, and perhaps some more."""
+    if not end:
+        return found[:0]
+    sure: list[Slots] = []
+    for ranking in rankings:
+        if end >= len(found):
+            break
+        ranks = ranking()(found)
+        bound = _bound(ranks, end)
+        sure.append(found[ranks < bound])
+        end -= len(sure[-1])
+        # Of those at the bound, the next ranking decides.
+        found = found[ranks == bound]
+    return np.concatenate([*sure, found])
+
+
+def _bound(ranks: Ranks, count: int) -> float:
+    """The smallest rank that at least `count` are no larger than."""
+    sample = ranks[::SAMPLE_EVERY]
+    if count < len(sample):
+        # As many of the sample alone are within this, and so of all.
+        ranks = ranks[ranks <= np.partition(sample, count - 1)[count - 1]]
+    return float(np.partition(ranks, count - 1)[count - 1])
+
+
+def _rankings(
+    ready: IndexBuild, columns: Sequence[MemoColumn], terms: Sequence[OrderTerm], found: Slots
+) -> list[Ranking]:
+    """How to rank the matches by each term; raises Unready."""
+    pairs = list(zip(columns, terms, strict=True))
+    mixed = [term for column, term in pairs if not _can_rank(column, term)]
+    by_keys = dict(zip(mixed, ready.sort_keys(mixed, found), strict=True))
+    columns = [by_keys.get(term, column) for column, term in pairs]
+    ready.need(*[column.text_order for column in columns])
+    return [_ranking(*pair) for pair in zip(columns, terms, strict=True)]
+
+
+def _can_rank(column: MemoColumn, term: OrderTerm) -> bool:
+    """Whether numbers can sort as the values do: not where there are numbers and texts."""
+    # Decided by all records of the topic: counting the matches would cost as much as sorting.
+    counts = column.counts
+    return not (counts[OTHER] or (counts[NUMBER] and (counts[TEXT] or term.text)))
+
+
+def _ranking(column: MemoColumn, term: OrderTerm) -> Ranking:
+    sign = -1.0 if term.descending else 1.0
+
+    def of_texts() -> Ranked:
+        ranks, codes = column.text_order.ranks(), column.codes
+        # A changed record may have a text that is not among them; -1, of none, is the last.
+        return lambda slots: sign * ranks.take(codes[slots], mode="wrap")
+
+    def of_numbers() -> Ranked:
+        numbers = column.numbers
+
+        def ranked(slots: Slots) -> Ranks:
+            ranks = numbers[slots]
+            ranks[np.isnan(ranks)] = -np.inf
+            return np.multiply(ranks, sign, out=ranks)
+
+        return ranked
+
+    return of_texts if column.counts[TEXT] else of_numbers
+
+
+def _by_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Slots:
+    """The same by the values in the bodies, whatever they are."""
+    paths = tuple(dict.fromkeys(path for term in terms for path in term.paths))
+    columns = dict(zip(paths, indexes.columns(paths, found), strict=True))
+    order = list(range(len(found)))
+    for term in reversed(terms):
+        fields = [columns[path] for path in term.paths]
+        more = indexes.messages(found).columns(term.traits) if term.traits else []
+        values = term.calculate([*fields, *more], len(found))
+        keys = list(map(term.key, values))
+        order.sort(key=keys.__getitem__, reverse=term.descending)
+    return found[np.array(order, np.int64)]
+
+
+def _text(terms: Sequence[OrderTerm]) -> str:
+    return ", ".join([f"{term.value}{' DESC' * term.descending}" for term in terms])
+
 
 TopicQuery = tuple[Indexes, Query]
 

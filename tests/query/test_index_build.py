@@ -97,7 +97,7 @@ def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 4)
     monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
-    monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
 
 
 def topic_of(count: int, **more: str) -> Topic:

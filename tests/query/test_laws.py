@@ -163,7 +163,7 @@ def test_indexes_never_change_an_answer(hashes: list, steps: list, last: tuple) 
 
 def test_nor_when_few_means_none(monkeypatch) -> None:
     monkeypatch.setattr(search, "FEW_ROWS", 0)
-    monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
     test_indexes_never_change_an_answer()
 
 
@@ -196,9 +196,9 @@ def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr(index_build, "OPERATIONS_A_NOTE", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
     monkeypatch.setattr(search, "FEW_ROWS", 0)
-    monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
     monkeypatch.setattr(access_paths, "SORTED_ROWS_MIN", 0)
-    monkeypatch.setattr("sow.query.order.RANKS_AT_ONCE", 0)
+    monkeypatch.setattr("sow.query.answers.RANKS_AT_ONCE", 0)
     monkeypatch.setattr(sorting, "TEXTS_AT_ONCE", 2)
     monkeypatch.setattr(sorting, "LATER_MAX", 1)
     monkeypatch.setattr(column_cache, "TEXTS_SPARE", 1)
