@@ -6,7 +6,7 @@
     stored ──> release ──> messages are written to every session of the group
                            (`sow.server.loop.background_work`), waiting requests continue
 
-A timer wakes the engine when something is due (`sow.server.loop.timers`), and idle work runs a
+A timer wakes the engine when something is due (`sow.server.loop.event_loop`), and idle work runs a
 little at a time when nothing else does. The runtime does not know what a topic is.
 """
 
@@ -22,10 +22,10 @@ from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
+from sow.server.loop.event_loop import ClockJumps, DeadlineTimer
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
-from sow.server.loop.timers import ClockJumps, DeadlineTimer
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 
