@@ -25,9 +25,8 @@ from sow.errors import Damaged, written_whole
 from sow.history.bookmarks import moment_us, number_of
 from sow.store.backup import CONTENTS_FILE, BackupContents, BackupWriter, FrameReader, StoredBackup
 from sow.store.repair import main as repair_file
+from sow.store.restoring import VerifiedFile, until_time, verify_directory
 from sow.store.restoring import restore as restored_to
-from sow.store.restoring import until_time
-from sow.store.verifying import VerifiedFile, verify_directory
 
 
 @server_command("sow backup backups/monday", "sow backup /mnt/backup/desk --json")

@@ -34,7 +34,7 @@ from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.backup import CopiedStore, frames
-from sow.store.verifying import VerifiedFile, verify_store
+from sow.store.restoring import VerifiedFile, verify_store
 
 Piece = TypeVar("Piece")
 VERIFY = "Read everything that is stored, and compare checksums"
