@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from sow.core.paths import Path, parse_path
 from sow.errors import ClientError, shown
+from sow.messages.csv_rows import steps_of
 from sow.messages.declared import VALUE_TYPES, from_text
-from sow.messages.flat_cells import steps_of
 
 SAMPLE_BYTES = 16 * 1024**2
 """Bytes of a file to sample: a second of work, and enough rows to recognize a key."""

@@ -18,8 +18,7 @@ import msgspec
 from sow.client.tables import arrow
 from sow.errors import BadMessage, ClientError, SowError, clipped
 from sow.messages import message_type
-from sow.messages.csv_rows import CsvReader, csv_pieces
-from sow.messages.flat_cells import Cells, cells
+from sow.messages.csv_rows import Cells, CsvReader, cells, csv_pieces
 
 NDJSON_FILE, CSV_FILE, PARQUET_FILE = FILE_FORMS = ("ndjson", "csv", "parquet")
 ENDINGS: Mapping[str, str] = {

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from sow.cli.output import printable
 from sow.core.humanize import counted
-from sow.messages.flat_cells import columns as columns_of
+from sow.messages.csv_rows import columns as columns_of
 
 GAP = 1
 """Blanks between two columns."""

@@ -32,7 +32,7 @@ from sow.cli.tables import as_table, terminal_console
 from sow.client import Client, Disconnected, Message, Rows, Subscription
 from sow.core.delta import merged
 from sow.errors import SowError
-from sow.messages.flat_cells import cells, column_of, columns
+from sow.messages.csv_rows import cells, column_of, columns
 
 TABLE_ROWS = 1000
 """Default limit of records in a table: more than anybody reads, and column widths need all rows."""

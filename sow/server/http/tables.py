@@ -28,9 +28,8 @@ from sow.messages.arrow import Apart, ArrowColumns, Making, Result, UnfitError
 from sow.messages.arrow_input import read_stream
 from sow.messages.base import base64_line
 from sow.messages.column_types import pieces
-from sow.messages.csv_rows import csv_pieces, header
+from sow.messages.csv_rows import Cells, cells, column_of, csv_pieces, header
 from sow.messages.declared import DeclaredFields
-from sow.messages.flat_cells import Cells, cells, column_of
 from sow.server.loop.scheduler import FairScheduler
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.topic.records import Records
