@@ -25,11 +25,17 @@ from sow.core.media_types import ARROW
 from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.columns import OF_THE_ROW
-from sow.spark.documents import documents
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
 from sow.spark.side_outputs import DeadLetters, makes_a_table, part_and_attempt, query_and_batch
-from sow.spark.write_target import KeysOfTopics, WriteTarget, by_sow_key, check_columns, target
+from sow.spark.write_target import (
+    KeysOfTopics,
+    WriteTarget,
+    by_sow_key,
+    check_columns,
+    documents,
+    target,
+)
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Bytes of one request: well below the server's limit (Limits/FrameSize, 64 MiB)."""
