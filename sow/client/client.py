@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from sow.client.connector import ClientAuth, Connector, Token, refused_redirects
-from sow.client.data_frames import is_data_frame
-from sow.client.encode import Document, RowBodies, encode_all
+from sow.client.encode import Document, RowBodies, encode_all, is_data_frame
 from sow.client.errors import Disconnected
 from sow.client.http import (
     CONNECT_S,
