@@ -24,10 +24,9 @@ from sow.client.http import (
     topic_path,
 )
 from sow.client.live_view import Live, LiveWindow
-from sow.client.publisher import WINDOW_FRAMES, Publisher
+from sow.client.publisher import WINDOW_FRAMES, Publisher, RepeatableBatch
 from sow.client.requests import Interval, Paths, QueryRequest, given, parameters, subscription
 from sow.client.socket import Retry, Socket
-from sow.client.staged_batch import RepeatableBatch
 from sow.client.subscription import Subscription
 from sow.core.definitions import URL_DEFAULT
 from sow.core.media_types import FRAMES

@@ -1,9 +1,17 @@
-"""The pipelined publisher against a real server."""
+"""The pipelined publisher against a real server, and the batch that can be repeated."""
 
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import polars
 import pytest
 
-from sow.client import Disconnected
-from sow.errors import BadMessage
+from sow.client import Client, Disconnected, Retry
+from sow.client.http import Http
+from sow.client.publisher import RepeatableBatch
+from sow.errors import BadMessage, ClientError, SowError, UnknownTopic
+from tests.edge.serving import Running, configuration
 
 
 def bodies(count, start=0):
@@ -64,3 +72,164 @@ def test_a_server_that_goes_away_ends_the_publisher(using, running):
 
     with pytest.raises(Disconnected):
         using(work)
+
+
+TOPIC = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
+MORE = "<Topic><Name>more</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
+PACKED = "<Topic><Name>packed</Name><MessageType>msgpack</MessageType><Key>/id</Key></Topic>"
+FRAME = polars.DataFrame({"id": list(range(3000)), "px": [1.5] * 3000})
+ROWS = FRAME.to_dicts()
+
+
+def logged(server):
+    return len(server.get("/v1/log?topics=orders&limit=100000").body.splitlines())
+
+
+def test_the_same_batch_again_changes_nothing(using, server):
+    async def work(client):
+        found = []
+        for frame, epoch in ((FRAME, 1), (FRAME, 1), ({"id": 1, "px": 2.0}, 2)):
+            found.append(await client.publish_once("orders", frame, writer="a/b", epoch=epoch))
+        with pytest.raises(ClientError, match="epoch"):
+            await client.publish_once("orders", FRAME, writer="a/b", epoch=1)
+        with pytest.raises(ClientError, match=r"^publish_once needs a name .*; this is empty$"):
+            await client.publish_once("orders", FRAME, writer="", epoch=3)
+        return found
+
+    before = logged(server)
+    first, again, second = using(work)
+    assert first == again
+    assert int(second) > int(first)
+    assert logged(server) - before == 3001
+    assert server.records("orders", filter="/id = 1") == [{"id": 1, "px": 2.0}]
+
+
+def test_deltas_are_merged_and_nothing_is_a_batch_too(using, server):
+    async def work(client):
+        await client.publish("orders", {"id": 1, "px": 1})
+        await client.publish_once("orders", [], writer="empty", epoch=1)
+        await client.publish_once("orders", {"id": 1, "q": 5}, writer="d", epoch=1, delta=True)
+
+    using(work)
+    assert server.records("orders") == [{"id": 1, "px": 1, "q": 5}]
+
+
+def test_messages_of_bytes_are_published_as_they_are(tmp_path):
+    server = Running(configuration(PACKED), tmp_path)
+
+    async def work():
+        async with Client(server.url) as client:
+            await client.publish("packed", msgspec.msgpack.encode({"id": 1}))
+            bodies = [msgspec.msgpack.encode({"id": at, "raw": b"\xff"}) for at in (2, 3)]
+            await client.publish_once("packed", bodies, writer="w", epoch=1)
+            return [record["id"] for record in (await client.query("packed")).records]
+
+    try:
+        assert asyncio.run(asyncio.wait_for(work(), 15)) == [1, 2, 3]
+    finally:
+        server.close()
+
+
+def test_one_bad_message_leaves_nothing(using, server, monkeypatch):
+    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 1)
+    bad = [{"id": at} for at in range(2345)] + [{"no": "key"}]
+
+    async def work(client):
+        with pytest.raises(BadMessage) as caught:
+            await client.publish_once("orders", bad, writer="bad", epoch=1)
+        with pytest.raises(UnknownTopic):
+            await client.publish_once("nope", {"id": 1}, writer="bad", epoch=1)
+        return caught.value.index
+
+    assert using(work) == 2345
+    assert server.records("orders") == []
+
+
+@pytest.mark.parametrize("dies_at", ["the second piece", "the commit", "the answer"])
+def test_a_server_that_dies_and_comes_again_with_another_configuration(
+    tmp_path, monkeypatch, dies_at
+):
+    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 1)
+    running = [Running(configuration(TOPIC), tmp_path)]
+    port = int(running[0].url.rpartition(":")[2])
+    asking, requested = Http.json, []
+
+    async def json(http, method, path, *arguments, **more):
+        requested.append("the commit" if path.endswith("/commit") else "a piece")
+        dies = (
+            requested == ["a piece"] * 2
+            if dies_at == "the second piece"
+            else requested[-1] == "the commit" and requested.count("the commit") == 1
+        )
+        if not dies:
+            return await asking(http, method, path, *arguments, **more)
+        if dies_at == "the answer":
+            await asking(http, method, path, *arguments, **more)
+        await asyncio.to_thread(running[-1].close)
+        raise Disconnected("broken")
+
+    async def come_again(_seconds):
+        if len(running) == 1:
+            config = configuration(TOPIC + MORE)
+            running.append(await asyncio.to_thread(Running, replace(config, port=port), tmp_path))
+
+    async def publish():
+        retry = Retry(sleep=come_again)
+        async with Client(running[0].url, retry=retry) as client:
+            return await client.publish_once("orders", FRAME, writer="w", epoch=1)
+
+    monkeypatch.setattr(Http, "json", json)
+    try:
+        assert int(asyncio.run(publish())) > 0
+        assert running[-1].records("orders", order_by="/id") == ROWS
+        assert logged(running[-1]) == 3000, "nothing twice"
+    finally:
+        running[-1].close()
+
+
+def test_a_server_that_stays_away_is_given_up():
+    class Away:
+        async def json(self, *_arguments, **_more):
+            error = SowError("nobody there")
+            error.status = 503
+            raise error
+
+    async def work():
+        async def no_sleep(_seconds):
+            pass
+
+        retry = Retry(give_up_s=1, sleep=no_sleep)
+        batch = RepeatableBatch(Away, retry, "orders", "w", 1, delta=False)
+        with pytest.raises(SowError, match="nobody there"):
+            await batch.commit()
+
+    asyncio.run(work())
+
+
+class AppliedMeanwhile:
+    """Requests of a server that applies an earlier try while this one is staged."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    async def json(self, _method, path, *_requested, **_more):
+        if path.endswith("/commit"):
+            return {"bookmark": "7"}
+        error = ClientError("the batch was dropped meanwhile; send it again")
+        error.reason = self.reason
+        raise error
+
+
+@pytest.mark.parametrize("reason", ["not staged", "not entitled"])
+def test_a_batch_that_an_earlier_try_applied_meanwhile_is_done(reason):
+    async def work():
+        requests = AppliedMeanwhile(reason)
+        batch = RepeatableBatch(lambda: requests, Retry(), "orders", "w", 1, delta=False)
+        await batch.add([b"{}"])
+        return await batch.commit()
+
+    if reason == "not staged":
+        assert asyncio.run(work()) == "7"
+    else:
+        with pytest.raises(ClientError, match="dropped"):
+            asyncio.run(work())
