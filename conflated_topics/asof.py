@@ -31,14 +31,16 @@ import pyarrow.compute as pc
 from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 from conflated_topics.folds import sortable
 from conflated_topics.recorded import key_codes, times_us
-from conflated_topics.reorder_buffer import AGAIN, behind, latest
 from conflated_topics.state_partitions import (
+    AGAIN,
     BUCKET,
     COUNT,
     NEVER_US,
+    behind,
     check_count,
     divided,
     gathered,
+    latest,
 )
 from conflated_topics.windows import Flags, Ints
 

@@ -12,7 +12,7 @@ The idea that hides batch boundaries: an open window's row is put in front of th
 were one more record, at the time at which the window began. There is no second way to fold.
 
 It reads no clock and no file. Batches have to come in the order of their times;
-`conflated_topics.reorder_buffer` sorts those of a stream.
+`conflated_topics.state_partitions` sorts those of a stream.
 """
 
 from dataclasses import dataclass
@@ -305,5 +305,5 @@ def _refuse_older(fresh_us: Ints, stream_us: int | None) -> None:
     if stream_us is not None and (older := int(np.count_nonzero(fresh_us < stream_us))):
         raise ValueError(
             f"{older:,} records are older than those of an earlier batch; put records in the order "
-            "of their times first, as conflated_topics.reorder_buffer does"
+            "of their times first, as conflated_topics.state_partitions does"
         )
