@@ -16,8 +16,8 @@ from sow.core.paths import Path
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.indexes.column_cache import MemoColumn
 from sow.indexes.computed_columns import ComputedColumn, ConditionCache, SortKeys
+from sow.indexes.equal_values import KeyIndex, SowKeyIndex
 from sow.indexes.hash import HashIndex
-from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.pending_rows import CHUNK_ROWS, Deferred, parts_cost
 from sow.indexes.sorting import SortedNumbers
 from sow.indexes.stored_values import StoredValues, ValuesWriter

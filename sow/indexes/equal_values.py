@@ -1,16 +1,29 @@
-"""Which values of a field equal a literal, so that equality can be a dictionary lookup.
+"""Equality as a dictionary lookup: which values equal a literal, and which records have such keys.
 
 By the rules of ``=`` (`sow.expressions.values`) strings equal as text, and a string equals a
 number that it spells: the literal 5 is equalled by 5, 5.0, '5', '05' and '5e0', the literal '5'
 by '5' and every number 5. A list equals what any of its elements equals. Usual spellings follow
 from the number; unusual ones and lists cannot be guessed, so they are noted as they turn up.
+
+A `KeyIndex` finds records by the values of their key fields in the table's own dictionary, which
+knows identities, texts: a number is looked up under every text that usually stands for it. The
+slots of records whose keys spell a number in an unusual way are remembered, from the first lookup
+that needs them, and added to what it finds. The result may hold records that do not match.
 """
 
 import math
+from collections.abc import Sequence
+from itertools import product
+from math import prod
 from typing import TypeVar
 
-from sow.core.paths import Scalar
+import numpy as np
+
+from sow.core.keys import KEY_SEPARATOR, identities
+from sow.core.paths import Path, Scalar
 from sow.expressions import as_number
+from sow.indexes.pending_rows import PendingRows
+from sow.store.memory import Table
 
 Number = int | float
 Single = Scalar | tuple[Scalar, ...]
@@ -104,3 +117,129 @@ def _count_in(
         del counts[value]
     if not counts:
         del noted[equalled]
+
+
+COMBINATIONS_MAX = 100_000
+"""Keys that a lookup may try, combined from the literals of several fields. Beyond it, testing the
+records is no slower."""
+NEVER = -1
+"""The birth of no record."""
+UNUSUAL_MAX = 1_000
+"""Records whose keys spell numbers in unusual ways; a lookup by a number has to try each."""
+
+
+class KeyIndex:
+    """Lookups by `paths`, the key fields of a table."""
+
+    __slots__ = ("_born", "_notes", "_table", "_unusual", "paths")
+
+    def __init__(self, table: Table, paths: tuple[Path, ...]) -> None:
+        self.paths = paths
+        self._table = table
+        self._unusual: set[int] = set()
+        """Slots whose key text spells a number in an unusual way, or did when they had a record."""
+        self._born = np.zeros(0, np.int64)
+        """By slot, the birth of the record that was examined there: its key never changes."""
+        self._notes = PendingRows()
+
+    @property
+    def dirty_count(self) -> int:
+        """How many records are not examined for unusual spellings yet."""
+        return self._notes.count(len(self._table.bodies))
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        self._notes.touch(slots)
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Examine up to `limit` records; returns how many."""
+        return self._notes.work_off(len(self._table.bodies), limit, self._look)
+
+    def _look(self, slots: list[int]) -> None:
+        where = np.array(slots, np.int64)
+        more = int(where.max()) + 1 - len(self._born)
+        if more > 0:
+            more = max(more, len(self._born) // 2)
+            self._born = np.concatenate([self._born, np.full(more, NEVER, np.int64)])
+        born = self._table.born[where]
+        new = where[self._born[where] != born]
+        self._born[where] = born
+        for slot in new.tolist():
+            identity = self._table.identities[slot]
+            if identity is not None and _is_unusual(identity):
+                self._unusual.add(slot)
+            else:
+                self._unusual.discard(slot)
+
+    @staticmethod
+    def needs_refresh(literals: Sequence[Sequence[Scalar]]) -> bool:
+        """Whether `find` has to know of unusual spellings: only numbers can be spelled so."""
+        return any(not isinstance(literal, str) for wanted in literals for literal in wanted)
+
+    def find(self, literals: Sequence[Sequence[Scalar]]) -> list[int] | None:
+        """Slots of at least the records that in each field equal one of its literals.
+
+        None when there are too many combinations, or too many unusual texts.
+        """
+        fields = [
+            list({text for literal in wanted for text in _key_texts(literal)})
+            for wanted in literals
+        ]
+        if prod(map(len, fields)) > COMBINATIONS_MAX:
+            return None
+        unusual: set[int] = set()
+        if self.needs_refresh(literals):
+            self.refresh()
+            held = self._table.identities
+            unusual = {slot for slot in self._unusual if held[slot] is not None}
+            if len(unusual) > UNUSUAL_MAX:
+                return None
+        combinations = list(product(*fields))
+        if not combinations:
+            return []
+        wanted = identities(self.paths, list(zip(*combinations, strict=True)))
+        find = self._table.slots.get
+        return list(unusual | {slot for identity in wanted if (slot := find(identity)) is not None})
+
+    def check(self) -> None:
+        """Assert that the state of records that are not noted is right."""
+        noted = self._notes.slots(len(self._table.bodies))
+        for slot, identity in enumerate(self._table.identities):
+            if slot not in noted and identity is not None:
+                unusual = slot in self._unusual
+                assert unusual is _is_unusual(identity), f"slot {slot} is not what is known of it"
+
+
+class SowKeyIndex:
+    """The dictionary of SowKeys that a table makes on first use."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @property
+    def dirty_count(self) -> int:
+        """How many records the dictionary does not know yet."""
+        return self._table.unkeyed_count
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """Nothing: the table maintains the dictionary."""
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Add up to `limit` more records to the dictionary; returns how many."""
+        return self._table.key(limit)
+
+
+def _key_texts(literal: Scalar) -> set[str]:
+    """How keys that equal a literal are written in an identity."""
+    texts = set()
+    for value in equal_values(literal):
+        texts.add(identities((Path(("key",)),), [[value]])[0])
+        if not isinstance(value, str) and value in (0, 1):
+            texts.add("true" if value else "false")
+    return texts
+
+
+def _is_unusual(identity: str) -> bool:
+    return any(unusual_number(text) is not None for text in identity.split(KEY_SEPARATOR))
