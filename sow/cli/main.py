@@ -54,7 +54,7 @@ SUBCOMMANDS = {
     "load": "sow.cli.commands.dump",
     "pipeline": "sow.cli.commands.pipeline",
     "repair": "sow.cli.commands.backup",
-    "completion": "sow.cli.completion",
+    "completion": "sow.cli.options",
 }
 """The module of each command, which has an attribute of the command's name."""
 

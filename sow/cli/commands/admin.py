@@ -11,9 +11,8 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from sow.cli.completion import topic_names
 from sow.cli.connecting import connected, server_command
-from sow.cli.options import filter_option, run
+from sow.cli.options import filter_option, run, topic_names
 from sow.cli.output import printable, show
 from sow.cli.rates import slowness
 from sow.cli.tables import Column, Row, write_table

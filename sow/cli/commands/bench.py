@@ -20,10 +20,9 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from sow.cli.completion import topic_names
 from sow.cli.connecting import connected, server_command
 from sow.cli.measuring import Percentiles, ProbeRecords
-from sow.cli.options import access, run
+from sow.cli.options import access, run, topic_names
 from sow.cli.output import show
 from sow.cli.tables import Column, write_table
 from sow.client import Client

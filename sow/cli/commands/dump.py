@@ -23,9 +23,8 @@ from typing import Any, BinaryIO
 import click
 
 from sow.cli.commands.publish import BYTES_TYPES, Upload, file_size, frames, module_of, row
-from sow.cli.completion import topic_argument, topic_names
 from sow.cli.connecting import of_a_server, server_command
-from sow.cli.options import filter_option
+from sow.cli.options import filter_option, topic_argument, topic_names
 from sow.cli.output import as_json, json_text, show
 from sow.cli.reading import MessagePlaces, chunks, csv_tables, lines
 from sow.cli.table_files import (

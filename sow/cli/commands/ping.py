@@ -8,9 +8,9 @@ import time
 
 import click
 
-from sow.cli.completion import topic_names
 from sow.cli.connecting import server_command
 from sow.cli.measuring import SPREAD_COLUMNS, Percentiles, ProbeRecords, answered
+from sow.cli.options import topic_names
 from sow.cli.output import show
 from sow.cli.tables import write_table
 from sow.client import Client, Publisher

@@ -9,9 +9,8 @@ from typing import Any, BinaryIO, TypedDict
 
 import click
 
-from sow.cli.completion import topic_argument
 from sow.cli.connecting import connected, server_command
-from sow.cli.options import filter_option, run
+from sow.cli.options import filter_option, run, topic_argument
 from sow.cli.output import show
 from sow.cli.reading import MessagePlaces, chunks, csv_tables, documents, lines, records
 from sow.cli.tables import Advance, progress

@@ -17,7 +17,6 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from sow.cli.completion import topic_argument
 from sow.cli.connecting import connected, server_command
 from sow.cli.options import (
     filter_option,
@@ -26,6 +25,7 @@ from sow.cli.options import (
     projection_option,
     run,
     select_option,
+    topic_argument,
 )
 from sow.cli.output import as_json, json_text, printable, write_data
 from sow.cli.tables import as_table, terminal_console

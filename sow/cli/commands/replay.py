@@ -15,9 +15,8 @@ from typing import Protocol
 import click
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from sow.cli.completion import topic_names
 from sow.cli.connecting import server_command
-from sow.cli.options import note_expression
+from sow.cli.options import note_expression, topic_names
 from sow.cli.output import as_json, show
 from sow.cli.recording import Recording
 from sow.cli.tables import progress
