@@ -2,25 +2,27 @@
 
 For a conflated topic: which updates were conflated, in which window, what is pending, and which
 subscriptions get it. Nothing is kept for this while messages come in: the windows follow from the
-times in the log, which is read on request, in steps. A user who may not read the whole underlying
-topic does not see its updates.
+times in the log (docs/semantics.md, Rule 1), which is read on request, in steps. Where they touch
+each other, the start of the first one is unknown: the result begins with one that certainly opened,
+since no update came for an interval before it. A user who may not read the whole underlying topic
+does not see its updates.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from aiohttp import web
 
 from sow.core.cooperative import Task
+from sow.core.definitions import Schedule
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic
 from sow.errors import UnknownRecord, shown
 from sow.expressions import Filter
 from sow.history.bookmarks import last_before
 from sow.history.log_rows import Extent, LogRows, log_pieces
-from sow.history.record_window_history import RecordUpdate, RecordWindow, windows_of
 from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
 from sow.server.api.record_resource import RECORD_PATH
@@ -32,6 +34,62 @@ from sow.server.http.route import operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for, shows
 from sow.topic.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class RecordUpdate:
+    """An update of the record; `counts`: the topic's filter passes it."""
+
+    bookmark: int
+    at_us: int
+    counts: bool
+
+
+@dataclass(slots=True)
+class RecordWindow:
+    """Updates that are conflated: the window opened at the first of them, and ends at `ends_us`."""
+
+    opened_us: int
+    ends_us: int
+    updates: list[RecordUpdate] = field(default_factory=list)
+
+
+def windows_of(
+    came: Iterable[RecordUpdate], schedule: Schedule, interval_us: int, since_us: int | None
+) -> list[RecordWindow]:
+    """The windows of a record with these updates, in order, and no others since `since_us` (None:
+    ever); only those whose beginning is certain."""
+    found: list[RecordWindow] = []
+    # Until then an unknown window may be open; one that opens meanwhile is unknown, too.
+    unknown_until_us = 0 if since_us is None else _end_us(since_us, schedule, interval_us)
+    # Whether a record that existed before is held is unknown.
+    held: bool | None = False if since_us is None else None
+    last: RecordUpdate | None = None
+    for one in came:
+        if found and one.at_us < found[-1].ends_us:
+            found[-1].updates.append(one)
+        elif one.at_us < unknown_until_us:
+            unknown_until_us = _end_us(one.at_us, schedule, interval_us)
+        else:
+            if last is not None:
+                # The window that took it in, if any, has ended with it.
+                held = last.counts
+            # An update that does not pass, of a record that is not held, opens no window.
+            if held or one.counts:
+                ends_us = _end_us(one.at_us, schedule, interval_us)
+                found.append(RecordWindow(one.at_us, ends_us, [one]))
+            elif held is None:
+                unknown_until_us = _end_us(one.at_us, schedule, interval_us)
+        last = one
+    return found
+
+
+def _end_us(at_us: int, schedule: Schedule, interval_us: int) -> int:
+    """When a window ends that opens at this time; none that was open by then ends later."""
+    if schedule == "tick":
+        return (at_us // interval_us + 1) * interval_us
+    return at_us + interval_us
+
 
 LOG_ROWS_MAX = 100_000
 """Rows of the log that are scanned: some tenths of a second, in steps. On a server with more rows
