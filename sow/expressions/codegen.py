@@ -44,7 +44,6 @@ from sow.expressions.nodes import (
     as_condition,
     walk,
 )
-from sow.expressions.operators import CALCULATIONS, COMPARISONS
 from sow.expressions.patterns import (
     FREE_MAX,
     SLOW_STEPS_MAX,
@@ -56,6 +55,8 @@ from sow.expressions.patterns import (
 )
 from sow.expressions.values import (
     ARITHMETIC,
+    CALCULATIONS,
+    COMPARISONS,
     Members,
     Outcome,
     affixed,

@@ -6,8 +6,7 @@ from typing import Any
 
 from sow.core.paths import Value
 from sow.expressions.function import ANY, NULL_BY_NULL, Example, Function, of_number, of_numbers
-from sow.expressions.operators import Number
-from sow.expressions.values import number
+from sow.expressions.values import Number, number
 
 EARTH_RADIUS_M = 6_371_008.8
 """The mean radius of the Earth (IUGG)."""

@@ -28,8 +28,8 @@ from sow.expressions.nodes import (
     Or,
     conjuncts,
 )
-from sow.expressions.operators import COMPARISONS
 from sow.expressions.pattern_sets import suits_a_set
+from sow.expressions.values import COMPARISONS
 
 
 class ValueTerm(NamedTuple):

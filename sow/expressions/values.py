@@ -1,8 +1,13 @@
-"""Comparison of any two values, conversion for calculation, and arithmetic, by the operator table.
+"""Comparison and arithmetic of any two values, by one table of operators.
+
+An entry of the table defines an operator once, for both evaluators of the language: its test of two
+values, its Python source, and the operators that it turns into. Generated code
+(`sow.expressions.codegen`) calls the test or inlines the source; numpy
+(`sow.indexes.vector_filter`, `sow.indexes.vector_arithmetic`) applies the same function to arrays
+of numbers. NULL, texts against numbers and lists are handled by each evaluator before.
 
 Values are those of paths: text, numbers, booleans, None, or a list of these. NULL is None and the
-empty text. Generated code (`sow.expressions.codegen`) handles the common cases inline and calls
-these functions for the rest.
+empty text. Generated code handles the common cases inline and calls these functions for the rest.
 
 A comparison has three outcomes: True, False or None (unknown). NULL makes it unknown, NaN makes it
 false. Booleans are 1 and 0. Two strings compare as text; a string against a number is read as a
@@ -15,12 +20,78 @@ remainder has the sign of the left side.
 """
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sow.core.paths import Scalar, Value
-from sow.expressions.operators import CALCULATIONS, COMPARISONS, Number
+
+Number = int | float
+
+
+class Comparison(NamedTuple):
+    """An operator between two numbers or two texts."""
+
+    holds: Callable[[Any, Any], Any]
+    """Its test: a bool for two values, a mask for arrays of numbers; false for NaN."""
+    source: str
+    """The operator of Python that gives the same unless a side is NaN."""
+    mirrored: str
+    """The equivalent operator with its sides exchanged."""
+    opposite: str
+    """The operator that is true where this one is false, and false for NaN too."""
+    of_lesser: bool
+    """Whether it is true if the left side ranks below the right one."""
+
+
+def _differs(one: Any, other: Any) -> Any:
+    return (one < other) | (one > other)  # not `!=`, which is true of NaN
+
+
+COMPARISONS = {
+    "=": Comparison(operator.eq, "==", "=", "!=", of_lesser=False),
+    "!=": Comparison(_differs, "!=", "!=", "=", of_lesser=True),
+    "<": Comparison(operator.lt, "<", ">", ">=", of_lesser=True),
+    "<=": Comparison(operator.le, "<=", ">=", ">", of_lesser=True),
+    ">": Comparison(operator.gt, ">", "<", "<=", of_lesser=False),
+    ">=": Comparison(operator.ge, ">=", "<=", "<", of_lesser=False),
+}
+
+
+class ArithmeticOperator(NamedTuple):
+    """An arithmetic operator between two numbers."""
+
+    run: Callable[[Any, Any], Any]
+    """Its function of two numbers; gives None for NULL."""
+    is_elementwise: bool
+    """Whether `run` is Python's operator, which doubles may use inline, and applies to arrays."""
+
+
+def _quotient(one: Number, other: Number) -> Number | None:
+    if isinstance(one, int) and isinstance(other, int):
+        # Towards zero, as AMPS divides.
+        return (
+            None if other == 0 else abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
+        )
+    return one / other if other else math.nan
+
+
+def _remainder(one: Number, other: Number) -> Number | None:
+    if isinstance(one, int) and isinstance(other, int):
+        return None if other == 0 else abs(one) % abs(other) * (-1 if one < 0 else 1)
+    # The remainder of an infinity is none.
+    return math.fmod(one, other) if other and not math.isinf(one) else math.nan
+
+
+CALCULATIONS = {
+    "+": ArithmeticOperator(operator.add, is_elementwise=True),
+    "-": ArithmeticOperator(operator.sub, is_elementwise=True),
+    "*": ArithmeticOperator(operator.mul, is_elementwise=True),
+    "/": ArithmeticOperator(_quotient, is_elementwise=False),
+    "%": ArithmeticOperator(_remainder, is_elementwise=False),
+}
+
 
 Outcome = bool | None
 

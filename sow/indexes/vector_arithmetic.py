@@ -35,7 +35,7 @@ from sow.expressions import (
     Or,
     walk,
 )
-from sow.expressions.operators import CALCULATIONS, COMPARISONS
+from sow.expressions.values import CALCULATIONS, COMPARISONS
 from sow.indexes.column_cache import EXACT_WHOLE_MAX, NULL, NUMBER, MemoColumn
 
 Slots = NDArray[np.int64]

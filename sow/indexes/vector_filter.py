@@ -39,7 +39,7 @@ from sow.expressions import (
     paths_in,
     walk,
 )
-from sow.expressions.operators import COMPARISONS
+from sow.expressions.values import COMPARISONS
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, Judge, MemoColumn
 from sow.indexes.equal_values import number_forms
 from sow.indexes.sorting import Interval
