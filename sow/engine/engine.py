@@ -32,8 +32,8 @@ from sow.engine.wal import CommitSequencer, Group
 from sow.errors import Stopped, StoreError, TooLarge
 from sow.expressions import Filter, Trait
 from sow.store.columns import Slots
+from sow.store.manifest import Past, past_of
 from sow.store.protocols import Checkpoint, LogEntry, Op
-from sow.store.stored_definitions import Past, past_of
 from sow.streaming.channel import ChangeChannel, Channel
 from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.sessions import Session

@@ -16,7 +16,7 @@ from sow.errors import StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.files import close_to_others, is_open_to_others, make_directory, open_file
 from sow.store.journal import LmdbJournal
-from sow.store.stored_definitions import file_name, fingerprint
+from sow.store.manifest import file_name, fingerprint
 
 LOCK_FILE = "lock"
 

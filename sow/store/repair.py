@@ -62,8 +62,7 @@ from sow.store.layout import (
     seal,
     unseal,
 )
-from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile
-from sow.store.stored_definitions import StoredDefinition, file_name
+from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile, StoredDefinition, file_name
 
 Found = tuple[BlockHeader, int]
 """A whole block: its header, and its offset in the file."""

@@ -39,9 +39,16 @@ from sow.store.layout import (
     decode_slice,
     read_header,
 )
-from sow.store.manifest import MANIFEST_FILE, Manifest, ManifestFile
+from sow.store.manifest import (
+    MANIFEST_FILE,
+    Era,
+    Manifest,
+    ManifestFile,
+    StoredDefinition,
+    file_name,
+    fingerprint,
+)
 from sow.store.protocols import LogEntry, Slice, numbers, part_of
-from sow.store.stored_definitions import Era, StoredDefinition, file_name, fingerprint
 
 APPENDED_BYTES = 16 * 1024**2
 """Of the log so much is written at once: each write waits for the disk."""

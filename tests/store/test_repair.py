@@ -14,7 +14,7 @@ from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
 from sow.store.layout import ACCOUNT, BASE, GROUP, encode_entries, seal
-from sow.store.manifest import Manifest, ManifestFile
+from sow.store.manifest import Manifest, ManifestFile, StoredDefinition
 from sow.store.protocols import LogEntry
 from sow.store.repair import (
     begin,
@@ -30,7 +30,6 @@ from sow.store.repair import (
     set_aside,
     unbroken_run,
 )
-from sow.store.stored_definitions import StoredDefinition
 from tests.store.entries import group, part, records
 
 

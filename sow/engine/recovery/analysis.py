@@ -22,8 +22,8 @@ from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError
 from sow.messages import message_type
 from sow.security.topic_patterns import topic_search
+from sow.store.manifest import Names, Past, StoredDefinition, names_of
 from sow.store.protocols import LogEntry
-from sow.store.stored_definitions import Names, Past, StoredDefinition, names_of
 from sow.topic.records import Records
 
 

@@ -26,8 +26,8 @@ from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTop
 from sow.engine.stored_topics import binding, topic_slices
 from sow.engine.wal import CommitSequencer
 from sow.errors import BadMessage, ClientError, StoreError
+from sow.store.manifest import Past, StoredDefinition
 from sow.store.protocols import Checkpoint, LogEntry, Slice
-from sow.store.stored_definitions import Past, StoredDefinition
 from sow.topic.records import Records
 
 

@@ -33,10 +33,10 @@ from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
 from sow.store.environment import repair_command
 from sow.store.journal import DATA_FILE, LmdbJournal, is_journal
-from sow.store.manifest import Manifest, ManifestFile
-from sow.store.protocols import LogEntry
-from sow.store.stored_definitions import (
+from sow.store.manifest import (
     Era,
+    Manifest,
+    ManifestFile,
     Past,
     StoredDefinition,
     file_name,
@@ -44,6 +44,7 @@ from sow.store.stored_definitions import (
     names_of,
     persistent_topics,
 )
+from sow.store.protocols import LogEntry
 
 log = logging.getLogger("sow")
 

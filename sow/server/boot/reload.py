@@ -23,7 +23,7 @@ from sow.server.http.tls import TlsFiles, read_tls, renewed
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare
-from sow.store.stored_definitions import kept_of
+from sow.store.manifest import kept_of
 from sow.streaming.sessions import Session
 
 log = logging.getLogger("sow.app")

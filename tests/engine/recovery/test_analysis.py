@@ -14,8 +14,8 @@ from sow.engine.recovery.analysis import (
     Ownership,
     RestoreMapping,
 )
+from sow.store.manifest import Era, Past, kept_of, names_of, past_of
 from sow.store.protocols import LogEntry
-from sow.store.stored_definitions import Era, Past, kept_of, names_of, past_of
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
 
 EXACT = Topic("/desk/1", "json", keys=("/id",))

@@ -15,8 +15,8 @@ from sow.errors import StoreError
 from sow.messages import message_type
 from sow.messages.json import JsonDecoder
 from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
+from sow.store.manifest import past_of
 from sow.store.protocols import LogEntry, Slice, numbers
-from sow.store.stored_definitions import past_of
 from sow.topic.records import Records
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, documents, put
 from tests.laws import harness

@@ -27,9 +27,8 @@ from sow.server.boot.bootstrap import (
 from sow.server.boot.quarantine import REMOVED
 from sow.store import manifest
 from sow.store.directory import DataDirectory
-from sow.store.manifest import Manifest, ManifestFile
+from sow.store.manifest import Era, Manifest, ManifestFile, kept_of, names_of
 from sow.store.protocols import Slice, numbers
-from sow.store.stored_definitions import Era, kept_of, names_of
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 FILLS = replace(ORDERS, name="fills")

@@ -16,7 +16,7 @@ from sow.server.boot.quarantine import (
     write_out,
     written,
 )
-from sow.store.stored_definitions import kept_of
+from sow.store.manifest import kept_of
 from sow.topic.records import Records
 
 NOW_US = 1_700_000_000_000_000
