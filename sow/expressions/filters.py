@@ -36,8 +36,6 @@ from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.patterns import search_cost
 from sow.expressions.values import Outcome
 
-_TESTS = Identifier | MessageTrait | Arithmetic | Call
-"""Nodes that make the generated text longer."""
 LiteralValue = str | int | float
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
@@ -83,7 +81,7 @@ class Filter:
         self.paths: tuple[Path, ...] = paths_in(expression)
         self.traits: tuple[Trait, ...] = traits_in(expression)
         self.sources: tuple[Source, ...] = (*self.paths, *self.traits)
-        self._tests = sum(isinstance(part, _TESTS) for part in walk(expression))
+        self._tests = expression.contents.tests
         self._matches = _compile_matches(expression, self._source())
 
     def _source(self) -> SourceText:
@@ -249,21 +247,18 @@ def _distinct(literals: Sequence[Literal]) -> tuple[LiteralValue, ...]:
 def paths_in(node: Node, of_previous: bool = False) -> tuple[Path, ...]:
     """The distinct paths that an expression reads, in the order of the text: of the record, or of
     what there was before it."""
-    read = [part for part in walk(node) if isinstance(part, Identifier)]
-    return tuple(dict.fromkeys(p.path for p in read if (p.of == "PREVIOUS") is of_previous))
+    return node.contents.before if of_previous else node.contents.paths
 
 
 def traits_in(node: Node) -> tuple[Trait, ...]:
     """The distinct traits of the message that a condition reads, in the order of the text."""
-    return tuple(dict.fromkeys(part.trait for part in walk(node) if isinstance(part, MessageTrait)))
+    return node.contents.traits
 
 
 def with_known(node: Node, known: Mapping[Trait, Scalar]) -> Node:
     """The node with traits that are known put in as literals, and what is calculated of literals
     alone calculated: so it may be found by an index."""
-    if not any(trait in known for trait in traits_in(node)):
-        return node
-    return _with_known(node, known)
+    return node if known.keys().isdisjoint(traits_in(node)) else _with_known(node, known)
 
 
 def bound(node: Node, values: Mapping[Source, Scalar]) -> Node:

@@ -30,14 +30,12 @@ from sow.expressions import (
     IsNull,
     Like,
     Literal,
-    MessageTrait,
     Node,
     Not,
     Or,
     as_number,
     compile_term,
     paths_in,
-    walk,
 )
 from sow.expressions.operators import COMPARISONS
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, Judge, MemoColumn
@@ -242,12 +240,7 @@ def tests(node: Node) -> Iterator[Node]:
 
 def is_columnar(node: Node) -> bool:
     """Whether masks can be made of a condition: it reads fields, and depends on nothing else."""
-    return all(map(_is_of_fields, walk(node))) and bool(paths_in(node))
-
-
-def _is_of_fields(node: Node) -> bool:
-    """Whether a part is the same for records whose fields are."""
-    return not isinstance(node, MessageTrait)
+    return bool(node.contents.paths) and not node.contents.traits
 
 
 def is_plain(test: Node) -> bool:
@@ -292,7 +285,7 @@ def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:
         return 2
     if can_calculate(test) and all(column.is_numeric for column in columns):
         return cost_of(test)
-    return ROW_COST + PART_COST * sum(1 for _ in walk(test))
+    return ROW_COST + PART_COST * test.contents.parts
 
 
 def _may_hold_of_none(test: Node) -> bool:
@@ -316,7 +309,7 @@ def compiled(node: Node, wanted: bool) -> Filter:
     found = _compiled.get((node, wanted))
     if found is None:
         found = compile_term(node if wanted else Not(node))
-        _compiled.keep((node, wanted), found, FILTER_PARTS + sum(1 for _ in walk(node)))
+        _compiled.keep((node, wanted), found, FILTER_PARTS + node.contents.parts)
     return found
 
 

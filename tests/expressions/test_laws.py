@@ -11,6 +11,7 @@ from sow.expressions import (
     compile_term,
     equalities_of,
     parse,
+    parser,
     sort_key,
 )
 from sow.expressions.nodes import Literal
@@ -96,3 +97,22 @@ def test_any_text_at_all_compiles_or_is_refused_with_a_reported_error(text):
     except ClientError as error:
         position = getattr(error, "position", 0)
     assert 0 <= position <= len(text)
+
+
+@examples(90)
+@given(expressions, st.randoms(use_true_random=False))
+def test_the_loop_reads_what_lark_reads_and_nothing_else(expression, draw):
+    text = str(expression)
+    at = draw.randrange(len(text) + 1)
+    broken = text[:at] + draw.choice(["", "(", ")", ",", "'", " AND ", " 1 "]) + text[at + 1 :]
+    for one in (text, broken):
+        limits = parser._Limits("filter", parser.BYTES_MAX, parser.EXPRESSION_DEPTH_MAX)
+        try:
+            by_lark = repr(parser._explained(one, "start", limits))
+        except ClientError:
+            by_lark = None
+        try:
+            read = parser._tables().read(one, "start", limits)
+        except ClientError:
+            read = None
+        assert (None if read is None else repr(read)) == by_lark
