@@ -5,10 +5,10 @@ loop), or one record with all three outcomes, and shows a planner its terms. It 
 records: the caller supplies the columns.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from sow.core.cache import kept
 from sow.core.paths import Path, Scalar, Value
@@ -37,6 +37,7 @@ from sow.expressions.patterns import search_cost
 from sow.expressions.values import Outcome
 
 LiteralValue = str | int | float
+Made = TypeVar("Made")
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
 SHARED_CHARS_MAX = 4096
@@ -124,6 +125,18 @@ class Filter:
         """The conditions that must all be true, left to right."""
         return conjuncts(self.expression)
 
+    def planned(self, make: Callable[["Filter"], Made]) -> Made:
+        """What `make` makes of it: made once, and kept as long as the filter. It must not refer to
+        the filter."""
+        if make not in self._plans:
+            self._plans[make] = make(self)
+        plan: Made = self._plans[make]
+        return plan
+
+    @cached_property
+    def _plans(self) -> dict[Callable[..., Any], Any]:
+        return {}
+
     @property
     def deterministic(self) -> bool:
         """Whether the outcome depends on the message alone, and not on the time of evaluation."""
@@ -190,25 +203,13 @@ def _patterns_in(expression: Node) -> Iterator[str]:
                         yield str(literal.value)
 
 
-def equalities_of(terms: Iterable[Node]) -> Mapping[Path, tuple[LiteralValue, ...]]:
-    """For each path that one of the terms, which must all hold, pins to literals, those literals.
+def pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
+    """The path that a term pins to literals, and those literals, if it does.
 
     A matching record equals, by the rules of ``=``, at least one of them (an array: with at
     least one element). Booleans are given as 1 and 0. No literal left (the term compares
-    with NULL) means that nothing matches. A path pinned twice keeps the shorter list.
+    with NULL) means that nothing matches.
     """
-    found: dict[Path, tuple[LiteralValue, ...]] = {}
-    for term in terms:
-        if equality := pinned(term):
-            path, values = equality
-            if path not in found or len(values) < len(found[path]):
-                found[path] = values
-    return found
-
-
-def pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
-    """The path that one term pins to literals, and those literals, if it does; see
-    `equalities_of`."""
     match term:
         case Compare("=", Identifier(path), Literal() as literal):
             return path, _distinct([literal])

@@ -35,7 +35,7 @@ class Node:
 
     @cached_property
     def contents(self) -> "Contents":
-        """What it consists of; kept in the node that is asked, and not in its parts."""
+        """What it consists of; kept in this node, and not in its parts."""
         return _contents_of(self)
 
 
