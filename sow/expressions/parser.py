@@ -309,7 +309,7 @@ class _Tables:
         """What finds the next word in a state, behind blanks; made when it is first needed."""
         self._steps: dict[int, dict[str, Any]] = {
             state: {
-                name: to if action is Shift else _reduction(to, callbacks[to])
+                str(name): to if action is Shift else _reduction(to, callbacks[to])
                 for name, (action, to) in row.items()
             }
             for state, row in table.states.items()
@@ -347,8 +347,8 @@ class _Tables:
                     if make is None:
                         states[-1] = steps[states[-2]][name]
                     else:
-                        parts = values[len(values) - size :]
-                        del states[len(states) - size :], values[len(values) - size :]
+                        parts = values[-size:]
+                        del states[-size:], values[-size:]
                         values.append(make(parts))
                         states.append(steps[states[-1]][name])
                     if states[-1] == end and kind == "$END":
@@ -363,8 +363,9 @@ class _Tables:
 
 def _reduction(rule: Any, make: Any) -> tuple[int, str, Any]:
     size = len(rule.expansion)
+    assert size, f"{rule} is of no words, which the loop does not read"
     is_its_part = size == 1 and isinstance(make, ExpandSingleChild)
-    return size, rule.origin.name, None if is_its_part else make
+    return size, str(rule.origin.name), None if is_its_part else make
 
 
 @cache

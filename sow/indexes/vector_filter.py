@@ -246,9 +246,13 @@ def is_columnar(node: Node) -> bool:
 def is_plain(test: Node) -> bool:
     """Whether a test is of one field as it is: what is calculated of a field may have a value where
     the field has none."""
-    if isinstance(test, IsNan) or len(paths_in(test)) > 1 or _may_hold_of_none(test):
+    if isinstance(test, IsNan) or len(test.contents.paths) > 1 or _may_hold_of_none(test):
         return False
-    return all(isinstance(part, Identifier | Literal) for part in test.children)
+    return _PLAIN.issuperset([part.__class__ for part in test.children])
+
+
+_PLAIN = frozenset({Identifier, Literal})
+"""Parts of a plain test."""
 
 
 ROW_COST = 64
@@ -257,11 +261,12 @@ PART_COST = 16
 """The same for each part of the test."""
 
 
-def is_quick(node: Node) -> bool:
-    """Whether a condition takes some milliseconds for a million records: it has few tests, and
-    these are plain."""
-    requested = list(tests(node))
-    return len(requested) <= QUICK_TESTS_MAX and all(map(is_plain, requested))
+def effort_of(node: Node) -> tuple[bool, int]:
+    """Whether a condition takes some milliseconds for a million records, since it has few tests and
+    these are plain; and how many of its tests are evaluated again for each few records."""
+    plain = [is_plain(test) for test in tests(node)]
+    dear_tests = plain.count(False)
+    return not dear_tests and len(plain) <= QUICK_TESTS_MAX, dear_tests
 
 
 QUICK_TESTS_MAX = 8
@@ -271,11 +276,6 @@ QUICK_TESTS_MAX = 8
 def cost_of_masks(node: Node, columns: Columns) -> int:
     """The cost to test a record, in operations of numpy on one of very many."""
     return sum(_cost(test, [columns[path] for path in paths_in(test)]) for test in tests(node))
-
-
-def dear_tests(node: Node) -> int:
-    """How many tests of a condition are evaluated again for each few records."""
-    return sum(not is_plain(test) for test in tests(node))
 
 
 def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:

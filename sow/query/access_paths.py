@@ -19,7 +19,7 @@ from sow.core.paths import Path, Scalar
 from sow.expressions import Filter, Node, pinned, sow_keys_in
 from sow.indexes import HashIndex, MemoColumn, SortedNumbers
 from sow.indexes.sorting import Interval
-from sow.indexes.vector_filter import dear_tests, interval_of, is_columnar, is_quick
+from sow.indexes.vector_filter import effort_of, interval_of, is_columnar
 from sow.query.index_build import IndexBuild
 from sow.store.columns import Mask, Slots
 from sow.store.memory import Table
@@ -91,8 +91,8 @@ class Term:
         self.literals: Sequence[Scalar] = ()
         if equality := pinned(node):
             self.pinned, self.literals = equality
-        self.is_columnar, self.is_quick = is_columnar(node), is_quick(node)
-        self.dear_tests = dear_tests(node)
+        self.is_columnar = is_columnar(node)
+        self.is_quick, self.dear_tests = effort_of(node)
 
     @cached_property
     def interval(self) -> tuple[Path, Interval] | None:
