@@ -24,7 +24,7 @@ from aiohttp import hdrs, web
 from sow.core.cache import kept
 from sow.core.media_types import EVENT_STREAM
 from sow.errors import clipped
-from sow.server.http.negotiation import KEPT_MAX, QUALITY, NotAcceptable
+from sow.server.http.negotiation import HEADERS_KEPT_MAX, QUALITY, NotAcceptable
 
 ZSTD = "zstd"
 GZIP = "gzip"
@@ -49,7 +49,7 @@ def coding_of(request: web.Request) -> str:
     return _preferred(", ".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
 
 
-@kept(KEPT_MAX)
+@kept(HEADERS_KEPT_MAX)
 def _preferred(text: str) -> str:
     """The same for the text of the header."""
     named = _named(text)

@@ -16,7 +16,7 @@ from sow.core.media_types import ARROW, CSV, JSON, NDJSON, PREFER_COLUMNS
 from sow.errors import BadMessage, ClientError, clipped
 
 PREFER = "Prefer"
-KEPT_MAX = 64
+HEADERS_KEPT_MAX = 64
 """Headers whose meaning is kept: a client sends the same ones with each request, and a header has
 at most 8 KB."""
 QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
@@ -66,7 +66,7 @@ def accepted(request: web.Request, formats: Sequence[str]) -> str:
     return _preferred(text, tuple(formats))
 
 
-@kept(KEPT_MAX)
+@kept(HEADERS_KEPT_MAX)
 def _preferred(text: str, formats: tuple[str, ...]) -> str:
     """The same for the text of the header."""
     ranges = _ranges(text)
