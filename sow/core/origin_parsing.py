@@ -11,6 +11,11 @@ import re
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
+from sow.core.cache import kept
+
+KEPT_MAX = 256
+"""Hosts and addresses whose spelling is kept: the same few come with every request, and parsing one
+takes some 10 us. A header has at most 8 KB."""
 AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>\d{0,5}))?", re.ASCII)
 LOOPBACK = "127.0.0.1"
 """This machine alone."""
@@ -62,6 +67,7 @@ def parse_host(text: str) -> str | None:
     return name if NAME.fullmatch(name) and not NUMERIC_HOST.fullmatch(name) else None
 
 
+@kept(KEPT_MAX)
 def parse_address(text: str) -> str | None:
     """An IP address in its one spelling, one of version 4 within version 6 as what it is; None if
     it is none. A zone is dropped: it names an interface of this machine, not a peer."""
@@ -75,6 +81,7 @@ def parse_address(text: str) -> str | None:
     return str(address)
 
 
+@kept(KEPT_MAX)
 def parse_authority(text: str) -> Authority | None:
     """``host``, ``host:port`` or ``[address]:port``; None if it is none of them."""
     found = AUTHORITY.fullmatch(text)
@@ -113,6 +120,7 @@ def is_address(host: str) -> bool:
     return parse_address(host) is not None
 
 
+@kept(KEPT_MAX)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach what listens there: 127.0.0.0/8, ::1, localhost."""
     address = parse_address(host)

@@ -306,11 +306,13 @@ class Catalog:
         none has."""
         if topic.stopped:
             return topic.stopped
-        names: tuple[str, ...] = ()
-        if isinstance(topic, CopyTopic):
-            names = (topic.underlying,)
-        elif isinstance(topic, ViewTopic):
-            names = topic.underlyings
+        match topic:
+            case CopyTopic():
+                names: tuple[str, ...] = (topic.underlying,)
+            case ViewTopic():
+                names = topic.underlyings
+            case _:
+                return ""
         below = [self.topics[name] for name in names if name in self.topics]
         return next(filter(None, map(self.why_stopped, below)), "")
 

@@ -118,7 +118,8 @@ class SourceText:
 
     def condition(self, node: Node, wanted: bool) -> str:
         """Source that is True when `node` is `wanted`, and False otherwise, unknown included."""
-        self._write_values(node)
+        if not (node.contents.is_flat and node.contents.parts < _LEVELS_PER_FUNCTION):
+            self._write_values(node)
         return self._condition(node, wanted)
 
     def value(self, node: Node) -> str:

@@ -5,10 +5,10 @@ loop), or one record with all three outcomes, and shows a planner its terms. It 
 records: the caller supplies the columns.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from sow.core.cache import kept
 from sow.core.paths import Path, Scalar, Value
@@ -36,9 +36,8 @@ from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.patterns import search_cost
 from sow.expressions.values import Outcome
 
-_TESTS = Identifier | MessageTrait | Arithmetic | Call
-"""Nodes that make the generated text longer."""
 LiteralValue = str | int | float
+Made = TypeVar("Made")
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
 SHARED_CHARS_MAX = 4096
@@ -83,7 +82,7 @@ class Filter:
         self.paths: tuple[Path, ...] = paths_in(expression)
         self.traits: tuple[Trait, ...] = traits_in(expression)
         self.sources: tuple[Source, ...] = (*self.paths, *self.traits)
-        self._tests = sum(isinstance(part, _TESTS) for part in walk(expression))
+        self._tests = expression.contents.tests
         self._matches = _compile_matches(expression, self._source())
 
     def _source(self) -> SourceText:
@@ -125,6 +124,18 @@ class Filter:
     def conjuncts(self) -> tuple[Node, ...]:
         """The conditions that must all be true, left to right."""
         return conjuncts(self.expression)
+
+    def planned(self, make: Callable[["Filter"], Made]) -> Made:
+        """What `make` makes of it: made once, and kept as long as the filter. It must not refer to
+        the filter."""
+        if make not in self._plans:
+            self._plans[make] = make(self)
+        plan: Made = self._plans[make]
+        return plan
+
+    @cached_property
+    def _plans(self) -> dict[Callable[..., Any], Any]:
+        return {}
 
     @property
     def deterministic(self) -> bool:
@@ -192,25 +203,13 @@ def _patterns_in(expression: Node) -> Iterator[str]:
                         yield str(literal.value)
 
 
-def equalities_of(terms: Iterable[Node]) -> Mapping[Path, tuple[LiteralValue, ...]]:
-    """For each path that one of the terms, which must all hold, pins to literals, those literals.
+def pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
+    """The path that a term pins to literals, and those literals, if it does.
 
     A matching record equals, by the rules of ``=``, at least one of them (an array: with at
     least one element). Booleans are given as 1 and 0. No literal left (the term compares
-    with NULL) means that nothing matches. A path pinned twice keeps the shorter list.
+    with NULL) means that nothing matches.
     """
-    found: dict[Path, tuple[LiteralValue, ...]] = {}
-    for term in terms:
-        if equality := pinned(term):
-            path, values = equality
-            if path not in found or len(values) < len(found[path]):
-                found[path] = values
-    return found
-
-
-def pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
-    """The path that one term pins to literals, and those literals, if it does; see
-    `equalities_of`."""
     match term:
         case Compare("=", Identifier(path), Literal() as literal):
             return path, _distinct([literal])
@@ -249,21 +248,18 @@ def _distinct(literals: Sequence[Literal]) -> tuple[LiteralValue, ...]:
 def paths_in(node: Node, of_previous: bool = False) -> tuple[Path, ...]:
     """The distinct paths that an expression reads, in the order of the text: of the record, or of
     what there was before it."""
-    read = [part for part in walk(node) if isinstance(part, Identifier)]
-    return tuple(dict.fromkeys(p.path for p in read if (p.of == "PREVIOUS") is of_previous))
+    return node.contents.before if of_previous else node.contents.paths
 
 
 def traits_in(node: Node) -> tuple[Trait, ...]:
     """The distinct traits of the message that a condition reads, in the order of the text."""
-    return tuple(dict.fromkeys(part.trait for part in walk(node) if isinstance(part, MessageTrait)))
+    return node.contents.traits
 
 
 def with_known(node: Node, known: Mapping[Trait, Scalar]) -> Node:
     """The node with traits that are known put in as literals, and what is calculated of literals
     alone calculated: so it may be found by an index."""
-    if not any(trait in known for trait in traits_in(node)):
-        return node
-    return _with_known(node, known)
+    return node if known.keys().isdisjoint(traits_in(node)) else _with_known(node, known)
 
 
 def bound(node: Node, values: Mapping[Source, Scalar]) -> Node:

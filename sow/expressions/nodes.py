@@ -10,9 +10,10 @@ it. `str(node)` is text that parses to the same node again.
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from sow.core.paths import Path, Scalar, TopicPath
 from sow.expressions.message_attributes import Trait
@@ -31,6 +32,29 @@ class Node:
     def children(self) -> tuple["Node", ...]:
         """The parts this one is made of, in the order of the text."""
         return ()
+
+    @cached_property
+    def contents(self) -> "Contents":
+        """What it consists of; kept in this node, and not in its parts."""
+        return _contents_of(self)
+
+
+class Contents(NamedTuple):
+    """What a node and everything in it read and are, found in one walk. Distinct paths and traits
+    are in the order of the text. None of it refers to a node."""
+
+    paths: tuple[Path, ...]
+    before: tuple[Path, ...]
+    """Paths of the state that there was before the message."""
+    traits: tuple[Trait, ...]
+    parts: int
+    """How many nodes there are."""
+    tests: int
+    """Nodes that make the generated text longer."""
+    is_flat: bool
+    """Nothing is calculated: conditions test fields, traits and literals as they are."""
+    is_everywhere: bool
+    """It may stand in any expression: nothing depends on what an expression is about."""
 
 
 @dataclass(frozen=True)
@@ -363,13 +387,49 @@ def _joined(operands: tuple[Node, ...], word: str) -> str:
     return word.join(parts)
 
 
-def walk(node: Node) -> Iterator[Node]:
+_JUNCTIONS = frozenset({And, Or, Not})
+_LEAVES = frozenset({Identifier, Literal, MessageTrait, Slot, Parameter})
+
+
+def walk(node: Node) -> list[Node]:
     """The node and everything in it, in the order of the text; not recursive."""
+    found: list[Node] = []
     waiting = [node]
     while waiting:
         current = waiting.pop()
-        yield current
-        waiting.extend(reversed(current.children))
+        found.append(current)
+        if current.__class__ not in _LEAVES:
+            waiting += current.children[::-1]
+    return found
+
+
+def _contents_of(node: Node) -> Contents:
+    paths: dict[Path, None] = {}
+    before: dict[Path, None] = {}
+    traits: dict[Trait, None] = {}
+    tests, is_flat, is_everywhere = 0, True, True
+    parts = walk(node)
+    for part in parts:
+        match part:
+            case Literal():
+                continue
+            case Identifier(path, of):
+                tests += 1
+                (before if of == "PREVIOUS" else paths)[path] = None
+                is_everywhere = is_everywhere and not of and not part.topic
+            case MessageTrait(trait):
+                tests += 1
+                traits[trait] = None
+            case Arithmetic():
+                tests, is_flat = tests + 1, False
+            case Call():
+                tests, is_flat, is_everywhere = tests + 1, False, False
+            case Parameter():
+                is_everywhere = False
+            case _ if part.__class__ not in _JUNCTIONS and is_flat:
+                is_flat = _LEAVES.issuperset([one.__class__ for one in part.children])
+    found = tuple(paths), tuple(before), tuple(traits)
+    return Contents(*found, len(parts), tests, is_flat, is_everywhere)
 
 
 def with_parts(node: Node, change: Callable[..., Node], *given: object) -> Node:

@@ -1,17 +1,20 @@
 """Parses text into nodes.
 
-Lark parses by the grammar beside this file (LALR: linear time, and a stack of its own, so nesting
-cannot exhaust Python's) and calls the Builder for each rule. Sizes are checked first; errors are
-explained after. Does not evaluate anything.
+Lark makes tables of the grammar beside this file (LALR: linear time, and a stack of its own, so
+nesting cannot exhaust Python's). A short loop reads a text by them and calls the Builder for each
+rule; what it cannot read, Lark reads again to say where it stops. Sizes are checked first; errors
+are explained after. Does not evaluate anything.
 """
 
 import re
 from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from lark import Lark, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, UnexpectedInput, UnexpectedToken
+from lark.parse_tree_builder import ExpandSingleChild
+from lark.parsers.lalr_analysis import Shift
 
 from sow.errors import BadFilter, TooLarge, clipped
 from sow.expressions.aggregates import AGGREGATES
@@ -126,6 +129,12 @@ def parse_order(text: str) -> tuple[Term, ...]:
 
 def _read(text: str, start: str, limits: "_Limits") -> object:
     limits.check_text(text)
+    found = _tables().read(text, start, limits)
+    return _explained(text, start, limits) if found is None else found
+
+
+def _explained(text: str, start: str, limits: "_Limits") -> object:
+    """The same by Lark, which knows where it stops and what could have followed."""
     parsing = _parser().parse_interactive(text, start=start)
     try:
         for terms, token in enumerate(parsing.iter_parse()):
@@ -166,8 +175,12 @@ class _Limits(NamedTuple):
     def check(self, node: Node, states: Collection[str] = (), of_groups: bool = False) -> None:
         """Refuse expressions that nest too deeply, read too much, or read a state beyond `states`;
         and aggregates unless `of_groups`."""
-        if (deepest := below(node, self.depth_max)) is not None:
+        contents = node.contents
+        deepest = below(node, self.depth_max) if contents.parts > self.depth_max else None
+        if deepest is not None:
             raise self._too_deep(deepest.position)
+        if contents.is_everywhere and len(contents.paths) <= FIELDS_MAX:
+            return
         _check_fields(node, self.what, states)
         _check_parameters(node, self.what, self.parameters)
         if not of_groups:
@@ -262,7 +275,7 @@ def position_of(error: UnexpectedInput, text: str) -> int:
 def make_parser() -> None:
     """Build the parser from the grammar, which takes some 60 ms: for callers with time before the
     first expression."""
-    _parser()
+    _tables()
 
 
 @cache
@@ -272,3 +285,89 @@ def _parser() -> Lark:
     return Lark(
         grammar, parser="lalr", start=starts, maybe_placeholders=True, transformer=Builder()
     )
+
+
+_END = "end"
+"""The name of what is found where the text ends."""
+
+
+class _Tables:
+    """Lark's tables in a form that a loop reads fast: Lark's own looks up each rule by value, and
+    calls a dozen functions a word.
+
+    For each state of the parser and each kind of word `_steps` has the next state, or the rule that
+    ends here: its length, its name, and what makes its value; None: its one part is its value.
+    """
+
+    def __init__(self, lark: Lark) -> None:
+        frontend: Any = lark.parser
+        lalr = frontend.parser.parser
+        table, callbacks = lalr.parse_table, lalr.callbacks
+        self._starts, self._ends = table.start_states, table.end_states
+        self._lexers = frontend.lexer.lexers
+        self._words: dict[int, re.Pattern[str]] = {}
+        """What finds the next word in a state, behind blanks; made when it is first needed."""
+        self._steps: dict[int, dict[str, Any]] = {
+            state: {
+                str(name): to if action is Shift else _reduction(to, callbacks[to])
+                for name, (action, to) in row.items()
+            }
+            for state, row in table.states.items()
+        }
+
+    def _words_in(self, state: int) -> re.Pattern[str]:
+        terminals = self._lexers[state].terminals
+        words = [f"(?P<{one.name}>{one.pattern.to_regexp()})" for one in terminals]
+        words.append(rf"(?P<{_END}>\Z)")
+        self._words[state] = made = re.compile(rf"\s*+(?:{'|'.join(words)})")
+        return made
+
+    def read(self, text: str, start: str, limits: _Limits) -> object:
+        """What a text makes; None where it cannot be read."""
+        steps, known, end = self._steps, self._words, self._ends[start]
+        states: list[int] = [self._starts[start]]
+        values: list[object] = []
+        at = terms = 0
+        while True:
+            state = states[-1]
+            words = known[state] if state in known else self._words_in(state)
+            found = words.match(text, at)
+            if found is None:
+                return None
+            kind = str(found.lastgroup)
+            begin, at = found.span(kind)
+            if kind == _END:
+                kind = "$END"
+            elif terms == limits.terms_max:
+                raise limits.too_many_terms(begin)
+            terms += 1
+            try:
+                while (step := steps[states[-1]][kind]).__class__ is tuple:
+                    size, name, make = step
+                    if make is None:
+                        states[-1] = steps[states[-2]][name]
+                    else:
+                        parts = values[-size:]
+                        del states[-size:], values[-size:]
+                        values.append(make(parts))
+                        states.append(steps[states[-1]][name])
+                    if states[-1] == end and kind == "$END":
+                        return values[-1]
+            except KeyError:
+                return None
+            word = str.__new__(Token, found[kind])  # without lines and columns
+            word.type, word.start_pos = kind, begin
+            states.append(step)
+            values.append(word)
+
+
+def _reduction(rule: Any, make: Any) -> tuple[int, str, Any]:
+    size = len(rule.expansion)
+    assert size, f"{rule} is of no words, which the loop does not read"
+    is_its_part = size == 1 and isinstance(make, ExpandSingleChild)
+    return size, str(rule.origin.name), None if is_its_part else make
+
+
+@cache
+def _tables() -> _Tables:
+    return _Tables(_parser())

@@ -30,14 +30,12 @@ from sow.expressions import (
     IsNull,
     Like,
     Literal,
-    MessageTrait,
     Node,
     Not,
     Or,
     as_number,
     compile_term,
     paths_in,
-    walk,
 )
 from sow.expressions.values import COMPARISONS
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, Judge, MemoColumn
@@ -242,20 +240,19 @@ def tests(node: Node) -> Iterator[Node]:
 
 def is_columnar(node: Node) -> bool:
     """Whether masks can be made of a condition: it reads fields, and depends on nothing else."""
-    return all(map(_is_of_fields, walk(node))) and bool(paths_in(node))
-
-
-def _is_of_fields(node: Node) -> bool:
-    """Whether a part is the same for records whose fields are."""
-    return not isinstance(node, MessageTrait)
+    return bool(node.contents.paths) and not node.contents.traits
 
 
 def is_plain(test: Node) -> bool:
     """Whether a test is of one field as it is: what is calculated of a field may have a value where
     the field has none."""
-    if isinstance(test, IsNan) or len(paths_in(test)) > 1 or _may_hold_of_none(test):
+    if isinstance(test, IsNan) or len(test.contents.paths) > 1 or _may_hold_of_none(test):
         return False
-    return all(isinstance(part, Identifier | Literal) for part in test.children)
+    return _PLAIN.issuperset([part.__class__ for part in test.children])
+
+
+_PLAIN = frozenset({Identifier, Literal})
+"""Parts of a plain test."""
 
 
 ROW_COST = 64
@@ -264,11 +261,12 @@ PART_COST = 16
 """The same for each part of the test."""
 
 
-def is_quick(node: Node) -> bool:
-    """Whether a condition takes some milliseconds for a million records: it has few tests, and
-    these are plain."""
-    requested = list(tests(node))
-    return len(requested) <= QUICK_TESTS_MAX and all(map(is_plain, requested))
+def effort_of(node: Node) -> tuple[bool, int]:
+    """Whether a condition takes some milliseconds for a million records, since it has few tests and
+    these are plain; and how many of its tests are evaluated again for each few records."""
+    plain = [is_plain(test) for test in tests(node)]
+    dear_tests = plain.count(False)
+    return not dear_tests and len(plain) <= QUICK_TESTS_MAX, dear_tests
 
 
 QUICK_TESTS_MAX = 8
@@ -280,11 +278,6 @@ def cost_of_masks(node: Node, columns: Columns) -> int:
     return sum(_cost(test, [columns[path] for path in paths_in(test)]) for test in tests(node))
 
 
-def dear_tests(node: Node) -> int:
-    """How many tests of a condition are evaluated again for each few records."""
-    return sum(not is_plain(test) for test in tests(node))
-
-
 def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:
     if not columns:
         return 1  # of no field: one answer for all records
@@ -292,7 +285,7 @@ def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:
         return 2
     if can_calculate(test) and all(column.is_numeric for column in columns):
         return cost_of(test)
-    return ROW_COST + PART_COST * sum(1 for _ in walk(test))
+    return ROW_COST + PART_COST * test.contents.parts
 
 
 def _may_hold_of_none(test: Node) -> bool:
@@ -316,7 +309,7 @@ def compiled(node: Node, wanted: bool) -> Filter:
     found = _compiled.get((node, wanted))
     if found is None:
         found = compile_term(node if wanted else Not(node))
-        _compiled.keep((node, wanted), found, FILTER_PARTS + sum(1 for _ in walk(node)))
+        _compiled.keep((node, wanted), found, FILTER_PARTS + node.contents.parts)
     return found
 
 

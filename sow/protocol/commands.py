@@ -11,6 +11,7 @@ header. The format of lines is not known here.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from sow.core.security_definitions import User
@@ -137,6 +138,7 @@ def acks_of(requested: Collection[str], has_cid: bool) -> tuple[str, ...]:
     return tuple(kind for kind in ACKS if kind in wanted)
 
 
+@cache
 def options_of(request: Request) -> tuple[str, ...]:
     """The names of the options that an HTTP request takes as parameters."""
     return tuple(name for name, option in OPTIONS.items() if request in option.requests)

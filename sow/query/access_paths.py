@@ -9,18 +9,17 @@ are a list of their slots, and later tests look at these only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import and_
 from typing import Protocol
 
 import numpy as np
 
 from sow.core.paths import Path, Scalar
-from sow.expressions import Node, equalities_of
+from sow.expressions import Filter, Node, pinned, sow_keys_in
 from sow.indexes import HashIndex, MemoColumn, SortedNumbers
 from sow.indexes.sorting import Interval
-from sow.indexes.vector_filter import interval_of
+from sow.indexes.vector_filter import effort_of, interval_of, is_columnar
 from sow.query.index_build import IndexBuild
 from sow.store.columns import Mask, Slots
 from sow.store.memory import Table
@@ -77,21 +76,45 @@ SORTED_ROWS_MIN = 10_000
 """A smaller topic's numbers are scanned in some microseconds, without an order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A term that pins a field to literals."""
+class Term:
+    """A condition that must hold, and what a search reads from it: known with the filter, however
+    many queries have it."""
 
-    term: Node
-    literals: Sequence[Scalar]
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.paths = node.contents.paths
+        self.is_constant = not self.paths and not node.contents.traits
+        """It holds for all records or for none."""
+        self.sow_keys = sow_keys_in(node)
+        self.pinned: Path | None = None
+        """The field that it pins to literals."""
+        self.literals: Sequence[Scalar] = ()
+        if equality := pinned(node):
+            self.pinned, self.literals = equality
+        self.is_columnar = is_columnar(node)
+        self.is_quick, self.dear_tests = effort_of(node)
+
+    @cached_property
+    def interval(self) -> tuple[Path, Interval] | None:
+        """The field that it restricts to an interval."""
+        return interval_of(self.node)
+
+    def __str__(self) -> str:
+        return str(self.node)
 
 
-def pins_of(terms: Sequence[Node]) -> dict[Path, Pin]:
+def terms_of(condition: Filter) -> tuple[Term, ...]:
+    """The terms of a filter that must all hold, each once."""
+    return tuple(map(Term, dict.fromkeys(condition.conjuncts)))
+
+
+def pins_of(terms: Sequence[Term]) -> dict[Path, Term]:
     """For each field that a term pins to literals, the term that has the fewest."""
-    pins: dict[Path, Pin] = {}
+    pins: dict[Path, Term] = {}
     for term in terms:
-        for path, literals in equalities_of([term]).items():
-            if path not in pins or len(literals) < len(pins[path].literals):
-                pins[path] = Pin(term, literals)
+        path = term.pinned
+        if path is not None and (path not in pins or len(term.literals) < len(pins[path].literals)):
+            pins[path] = term
     return pins
 
 
@@ -101,7 +124,7 @@ class AccessPath(Protocol):
     kind: str
 
     @property
-    def terms(self) -> tuple[Node, ...]:
+    def terms(self) -> tuple[Term, ...]:
         """The terms that need no further look."""
         ...
 
@@ -132,7 +155,7 @@ class HashAccessPath:
 
     kind = "hash"
 
-    def __init__(self, terms: tuple[Node, ...], index: HashIndex, codes: list[int]) -> None:
+    def __init__(self, terms: tuple[Term, ...], index: HashIndex, codes: list[int]) -> None:
         self.terms = terms
         self.paths = index.paths
         self._index = index
@@ -162,7 +185,7 @@ class IntervalAccessPath:
 
     def __init__(
         self,
-        terms: tuple[Node, ...],
+        terms: tuple[Term, ...],
         column: MemoColumn,
         order: SortedNumbers,
         interval: Interval,
@@ -192,25 +215,25 @@ class IntervalAccessPath:
 
 
 def hash_access_paths(
-    indexes: Sequence[HashIndex], pins: Mapping[Path, Pin]
+    indexes: Sequence[HashIndex], pins: Mapping[Path, Term]
 ) -> Iterator[HashAccessPath]:
     """One for each index whose fields are all pinned."""
     for index in indexes:
         if all(path in pins for path in index.paths):
             codes = index.look_up([pins[path].literals for path in index.paths])
             if codes is not None:
-                yield HashAccessPath(tuple(pins[path].term for path in index.paths), index, codes)
+                yield HashAccessPath(tuple([pins[path] for path in index.paths]), index, codes)
 
 
-def interval_access_paths(ready: IndexBuild, terms: Sequence[Node]) -> Iterator[IntervalAccessPath]:
+def interval_access_paths(ready: IndexBuild, terms: Sequence[Term]) -> Iterator[IntervalAccessPath]:
     """One for each numeric field that terms restrict to an interval; raises Unready.
 
     A topic of few records has none.
     """
     size = len(ready.indexes.table.bodies)
-    restricting: dict[Path, list[tuple[Node, Interval]]] = {}
+    restricting: dict[Path, list[tuple[Term, Interval]]] = {}
     for term in terms if size >= SORTED_ROWS_MIN else ():
-        if (found := interval_of(term)) is not None:
+        if (found := term.interval) is not None:
             restricting.setdefault(found[0], []).append((term, found[1]))
     for path, column in ready.columns(list(restricting)).items():
         if column.is_numeric:

@@ -60,7 +60,7 @@ def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots
     else:
         names = SCAN
         found = _by_values(indexes, query.order_by, indexes.table.ordered(found))
-    return found[page], PlanStep(f"ORDER BY {_text(query.order_by)}", names, matches)
+    return found[page], PlanStep((f"ORDER BY {_text(query.order_by)}",), names, matches)
 
 
 def _by_rankings(

@@ -1,6 +1,6 @@
 """Queries and their answers; plain data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,11 +46,16 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """A part of the query, what served it, and how many records were left after it."""
+    """Terms of the query, what served them, and how many records were left after them."""
 
-    expression: str
+    terms: Sequence[object]
     index: str
     rows: int
+
+    @property
+    def expression(self) -> str:
+        """The terms as text; empty for none."""
+        return " AND ".join(map(str, self.terms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class QueryAnswer:
     def kind(self) -> str:
         """The kind of the query's first index, `scan`, or `all` without conditions."""
         first = self.steps[0]
-        return first.index.partition("(")[0] if first.expression else "all"
+        return first.index.partition("(")[0] if first.terms else "all"
 
     @property
     def explain(self) -> dict[str, object]:

@@ -9,27 +9,26 @@ it is built.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 
 from sow.core.paths import Path
-from sow.expressions import Node, paths_in, sow_keys_in, traits_in
 from sow.indexes import MEMO_COLUMNS_MAX
 from sow.indexes.column_cache import OTHER
 from sow.indexes.vector_filter import (
     Columns,
     VectorFilter,
     compiled,
-    dear_tests,
-    is_columnar,
-    is_quick,
 )
 from sow.query.access_paths import (
     AccessPath,
     Candidates,
+    Term,
     hash_access_paths,
     interval_access_paths,
     pins_of,
+    terms_of,
 )
 from sow.query.index_build import IndexBuild
 from sow.query.query import SCAN, PlanStep, Query
@@ -47,6 +46,7 @@ ADVISE_ROWS = 1_000
 """A smaller topic takes about a millisecond on any access path."""
 
 NOTHING: Slots = np.zeros(0, np.int64)
+_IS_QUICK = attrgetter("is_quick")
 
 
 class Search:
@@ -59,7 +59,7 @@ class Search:
         self._left = Candidates(self._indexes.table)
         self._doubtful = NOTHING
         """Records that a column could not decide."""
-        self._terms = list(dict.fromkeys(query.filter.conjuncts)) if query.filter else []
+        self._terms = [] if query.filter is None else [*query.filter.planned(terms_of)]
         self.read = NOTHING
         """Records whose bodies were read."""
         self.steps: list[PlanStep] = []
@@ -77,17 +77,17 @@ class Search:
             self._by_columns()
         self._by_bodies()
         if not self.steps:
-            self._step("", SCAN)
+            self._step((), SCAN)
         return None if self._left.are_all else self._left.slots()
 
-    def _step(self, expression: str, index: str) -> None:
+    def _step(self, terms: Sequence[object], index: str) -> None:
         rows = len(self._left) + len(self._doubtful)
-        self.steps.append(PlanStep(expression, index, rows))
+        self.steps.append(PlanStep(terms, index, rows))
 
-    def _served(self, terms: Sequence[Node], index: str) -> None:
-        served = set(map(id, terms))
-        self._terms = [term for term in self._terms if id(term) not in served]
-        self._step(" AND ".join(map(str, terms)), index)
+    def _served(self, terms: Sequence[Term], index: str) -> None:
+        served = set(terms)
+        self._terms = [term for term in self._terms if term not in served]
+        self._step(terms, index)
 
     # Access paths.
 
@@ -95,7 +95,7 @@ class Search:
         """By the SowKeys of the query and those of its terms."""
         requested = [] if self._query.keys is None else [self._query.keys]
         for term in list(self._terms):
-            named = sow_keys_in(term)
+            named = term.sow_keys
             if named is not None:
                 requested.append(named)
                 self._terms.remove(term)
@@ -105,12 +105,12 @@ class Search:
         self._ready.need(self._indexes.sow_keys)
         found = map(self._indexes.table.find, keys)
         self._left.become(np.array([*{slot for slot in found if slot is not None}], np.int64))
-        self._step(f"{len(keys)} SowKeys", "key")
+        self._step((f"{len(keys)} SowKeys",), "key")
 
     def _by_constants(self) -> None:
         """Terms without fields hold for all records or for none."""
-        for term in [one for one in self._terms if not paths_in(one) and not traits_in(one)]:
-            if not compiled(term, True).matches([], 1)[0]:
+        for term in [one for one in self._terms if one.is_constant]:
+            if not compiled(term.node, True).matches([], 1)[0]:
                 self._left.become(NOTHING)
             self._served([term], SCAN)
 
@@ -125,9 +125,9 @@ class Search:
         if slots is None:
             return False
         self._left.become(np.array(slots, np.int64))
-        pinning = [pins[path].term for path in key.paths]
+        pinning = [pins[path] for path in key.paths]
         # A key lookup may find too much: the terms stay, and are checked by the bodies.
-        self._step(" AND ".join(map(str, pinning)), _name("hash", key.paths))
+        self._step(pinning, _name("hash", key.paths))
         return True
 
     def _by_access_paths(self) -> None:
@@ -136,8 +136,8 @@ class Search:
         if not paths:
             self._advise()
         if all(path.estimate() > FEW_ROWS for path in paths):
-            served = {id(term) for path in paths for term in path.terms}
-            terms = [term for term in self._terms if id(term) not in served]
+            served = {term for path in paths for term in path.terms}
+            terms = [term for term in self._terms if term not in served]
             paths += interval_access_paths(self._ready, terms)
         for path in sorted(paths, key=lambda path: path.estimate()):
             if self._left.are_all and path.is_selective():
@@ -160,41 +160,41 @@ class Search:
     def _by_columns(self) -> None:
         # The first ones leave few records, which are checked by their bodies.
         dear = 0
-        for term in sorted(self._terms, key=is_quick, reverse=True)[:TERMS_BY_COLUMNS_MAX]:
-            if dear + dear_tests(term) > DEAR_TESTS_MAX:
+        for term in sorted(self._terms, key=_IS_QUICK, reverse=True)[:TERMS_BY_COLUMNS_MAX]:
+            if dear + term.dear_tests > DEAR_TESTS_MAX:
                 continue
-            if is_columnar(term) and self._columns_pay(term):
-                dear += dear_tests(term)
+            if term.is_columnar and self._columns_pay(term):
+                dear += term.dear_tests
                 self._by_column(term)
 
-    def _columns_pay(self, term: Node) -> bool:
+    def _columns_pay(self, term: Term) -> bool:
         """Whether to use the columns of a term, rather than read the remaining bodies."""
-        paths = paths_in(term)
+        paths = term.paths
         if self._left.listed is None or len(self._left) > FEW_ROWS:
             return len(paths) <= MEMO_COLUMNS_MAX
         return all(self._indexes.has_memo(path, len(self._left)) for path in paths)
 
-    def _by_column(self, term: Node) -> None:
-        paths = paths_in(term)
+    def _by_column(self, term: Term) -> None:
+        paths = term.paths
         columns = self._ready.columns(paths)
         self._advise_on_made(paths)
-        true, unsure = (self._at_once if is_quick(term) else self._in_steps)(term, columns)
+        true, unsure = (self._at_once if term.is_quick else self._in_steps)(term, columns)
         if unsure is not None:
             doubtful = self._left.picked(unsure & ~true)
             self._doubtful = np.concatenate([self._doubtful, doubtful])
         self._left.keep(true)
         self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
 
-    def _at_once(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:
+    def _at_once(self, term: Term, columns: Columns) -> tuple[Mask, Mask | None]:
         """Where a term holds among the candidates, and where it is unsure."""
         size = len(self._indexes.table.bodies)
         judge = VectorFilter(columns, self._left.listed, size, self._ready.judged)
-        return judge.where(term), judge.unsure
+        return judge.where(term.node), judge.unsure
 
-    def _in_steps(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:
+    def _in_steps(self, term: Term, columns: Columns) -> tuple[Mask, Mask | None]:
         """The same for a term that is evaluated for some records in each step; raises Unready."""
         slots = self._left.slots()
-        holds = self._ready.holding(term, columns, slots)
+        holds = self._ready.holding(term.node, columns, slots)
         unsure: Mask = np.zeros(len(slots), np.bool_)
         for column in columns.values():
             if column.counts[OTHER]:

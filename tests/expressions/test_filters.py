@@ -9,7 +9,7 @@ from sow.expressions import (
     check_fields_alone,
     compile_filter,
     compile_term,
-    equalities_of,
+    pinned,
 )
 from tests.cases import all_cases
 
@@ -70,12 +70,25 @@ def test_a_conjunct_can_be_compiled_on_its_own():
     ],
 )
 def test_equalities_are_what_conjuncts_pin_paths_to(text, equalities):
-    assert dict(equalities_of(compile_filter(text).conjuncts)) == equalities
+    assert dict(filter(None, map(pinned, compile_filter(text).conjuncts))) == equalities
 
 
 def test_zero_and_booleans_are_pinned_as_plain_numbers():
-    pinned = equalities_of(compile_filter("/a = -0.0 AND /b = TRUE_VALUE()").conjuncts)
-    assert [repr(values) for values in pinned.values()] == ["(0.0,)", "(1,)"]
+    terms = compile_filter("/a = -0.0 AND /b = TRUE_VALUE()").conjuncts
+    assert [repr(pinned(term)[1]) for term in terms] == ["(0.0,)", "(1,)"]
+
+
+def test_what_is_planned_of_a_filter_is_made_once_and_goes_with_it():
+    made = []
+
+    def plan(condition):
+        made.append(condition.text)
+        return [condition.paths]
+
+    condition = compile_filter("/a = 1")
+    assert condition.planned(plan) is condition.planned(plan)
+    assert made == ["/a = 1"]
+    assert compile_filter("/a = 1").planned(plan) is not condition.planned(plan)
 
 
 def test_client_text_never_becomes_code():

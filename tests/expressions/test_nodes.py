@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.paths import Path
+from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import (
     And,
     Between,
@@ -20,6 +21,7 @@ from sow.expressions.nodes import (
     conjuncts,
     walk,
 )
+from sow.expressions.parser import parse
 from tests.cases import all_cases
 
 A, B = Identifier(Path(("a",))), Identifier(Path(("b",)))
@@ -89,3 +91,27 @@ def test_literals_are_equal_if_they_are_written_alike():
     assert len(set(literals)) == len(values)
     assert literals == [Literal(value, position=7) for value in values]
     assert Literal(float("nan")) == Literal(float("nan"))
+
+
+@all_cases(
+    ("text", "is_flat", "is_everywhere"),
+    [
+        ("/a = 1 AND (/b IN (1, 2) OR NOT SOW_KEY() LIKE 'x')", True, True),
+        ("/a + 1 = 2", False, True),
+        ("LENGTH(/a) = 2", False, False),
+        ("(/a = 1) = (/b = 1)", False, True),
+    ],
+)
+def test_what_a_node_consists_of_is_found_once(text, is_flat, is_everywhere):
+    found = parse(text)
+    contents = found.contents
+    assert (contents.is_flat, contents.is_everywhere) == (is_flat, is_everywhere)
+    assert contents.parts == len(walk(found))
+    assert found.contents is contents
+
+
+def test_contents_stand_in_the_order_of_the_text_and_refer_to_no_node():
+    found = parse("/b = 1 AND SOW_KEY() = /a AND /b > 2")
+    assert [str(path) for path in found.contents.paths] == ["/b", "/a"]
+    assert found.contents.traits == (Trait.SOW_KEY,)
+    assert not [part for part in walk(found)[1:] if "contents" in vars(part)]

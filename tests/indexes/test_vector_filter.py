@@ -15,8 +15,8 @@ from sow.indexes.vector_filter import (
     ReadyTests,
     VectorFilter,
     cost_of_masks,
+    effort_of,
     is_columnar,
-    is_quick,
 )
 from sow.messages import message_type
 from tests.cases import all_cases
@@ -108,9 +108,9 @@ def test_a_test_of_no_field_beside_others_holds_for_all() -> None:
     ],
 )
 def test_few_plain_tests_are_quick(text: str, is_so: bool) -> None:
-    assert is_quick(compile_filter(text).expression) is is_so
+    assert effort_of(compile_filter(text).expression)[0] is is_so
     many = " OR ".join([text] * (QUICK_TESTS_MAX + 1))
-    assert not is_quick(compile_filter(many).expression)
+    assert not effort_of(compile_filter(many).expression)[0]
 
 
 def test_what_is_requested_by_values_costs_more() -> None:

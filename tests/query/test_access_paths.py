@@ -13,6 +13,7 @@ from sow.query.access_paths import (
     hash_access_paths,
     interval_access_paths,
     pins_of,
+    terms_of,
 )
 from sow.query.index_build import IndexBuild
 from sow.store.memory import Table
@@ -102,7 +103,7 @@ def topic_of(count: int = 100) -> Topic:
 
 
 def terms(text: str) -> tuple:
-    return compile_filter(text).conjuncts
+    return terms_of(compile_filter(text))
 
 
 def intervals(topic: Topic, text: str) -> list:

@@ -8,7 +8,7 @@ from sow.query import PlanStep, Query, QueryAnswer
 
 
 def answer(*indexes, read=(), slots=()):
-    steps = tuple(PlanStep(f"/{n} = 1", index, 5) for n, index in enumerate(indexes))
+    steps = tuple(PlanStep((f"/{n} = 1",), index, 5) for n, index in enumerate(indexes))
     return QueryAnswer(np.array(slots, np.int64), 9, steps, np.array(read, np.int64), "none")
 
 
@@ -48,7 +48,7 @@ def test_the_plan_is_sent_in_sentences_too():
     ]
     (scanned, *_) = answer("scan").explain["why"]
     assert scanned == "/0 = 1: no index served it: all records were read; 5 records left"
-    everything = QueryAnswer(found.slots, 9, (PlanStep("", "scan", 9),), found.read, "")
+    everything = QueryAnswer(found.slots, 9, (PlanStep((), "scan", 9),), found.read, "")
     assert everything.explain["why"] == [
         "all records match: 9 records",
         "read to decide or to answer: 2 records",

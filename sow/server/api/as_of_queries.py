@@ -148,9 +148,9 @@ def _answer(
 
 def _explained(rows: int, matches: int, query: Query, bookmark: int) -> QueryAnswer:
     """The plan of the query; a past state has no slots."""
-    steps = [PlanStep(f"as_of={bookmark}", FROM_LOG, rows)]
+    steps = [PlanStep((f"as_of={bookmark}",), FROM_LOG, rows)]
     if query.filter is not None:
-        steps.append(PlanStep(query.filter.text, SCAN, matches))
+        steps.append(PlanStep((query.filter.text,), SCAN, matches))
     advice = "" if rows == matches else "no index covers the past: all its records were scanned"
     looked_at = np.arange(rows)
     return QueryAnswer(looked_at[:0], matches, tuple(steps), looked_at, advice)

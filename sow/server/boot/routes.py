@@ -193,13 +193,15 @@ def routes(gate: ReadinessGate, status: HealthHandler) -> list[Route]:
         async def handle(request: web.Request) -> web.StreamResponse:
             handlers = await gate.handlers()
             text, filters = parameters_of(request).get("filter"), handlers.filters
-            await compile_beside(filters, long_among(filters, [text]))
+            if text is not None:
+                await compile_beside(filters, long_among(filters, [text]))
             topic = request.match_info.get("topic")
             if topic is not None:
                 guard = guarded_by(
                     permissions_of(request), DEMANDED.get(request.method, "read"), topic
                 )
-                await compile_beside(filters, (), long_guarded(filters, [(guard, text)]))
+                if guard is not None:
+                    await compile_beside(filters, (), long_guarded(filters, [(guard, text)]))
             return await method(handlers[resource], request)
 
         return handle

@@ -21,9 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 from aiohttp import hdrs, web
 
+from sow.core.cache import kept
 from sow.core.media_types import EVENT_STREAM
 from sow.errors import clipped
-from sow.server.http.negotiation import QUALITY, NotAcceptable
+from sow.server.http.negotiation import HEADERS_KEPT_MAX, QUALITY, NotAcceptable
 
 ZSTD = "zstd"
 GZIP = "gzip"
@@ -45,7 +46,12 @@ ELEMENT = re.compile(r"([!#$%&'*+.^_`|~\w-]+)(?:[ \t]*;[ \t]*[qQ]=([^ \t;]*))?",
 def coding_of(request: web.Request) -> str:
     """The coding that the client prefers, `identity` for no compression: a named coding goes before
     one that only a wildcard allows. Raises NotAcceptable if none is acceptable."""
-    text = ", ".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ()))
+    return _preferred(", ".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
+
+
+@kept(HEADERS_KEPT_MAX)
+def _preferred(text: str) -> str:
+    """The same for the text of the header."""
     named = _named(text)
     wildcard = named.get("*")
     found = [(named[one], -place, one) for place, one in enumerate(CODINGS) if one in named]

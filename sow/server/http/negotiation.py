@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import hdrs, web
 
+from sow.core.cache import kept
 from sow.core.media_types import ARROW, CSV, JSON, NDJSON, PREFER_COLUMNS
 from sow.errors import BadMessage, ClientError, clipped
 
 PREFER = "Prefer"
+HEADERS_KEPT_MAX = 64
+"""Headers whose meaning is kept: a client sends the same ones with each request, and a header has
+at most 8 KB."""
 QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 FORMAT_NAMES = {"json": JSON, "ndjson": NDJSON, "csv": CSV, "arrow": ARROW}
@@ -59,6 +63,12 @@ def accepted(request: web.Request, formats: Sequence[str]) -> str:
     """
     _choose_by(request, hdrs.ACCEPT)
     text = ", ".join(request.headers.getall("Accept", ())) or "*/*"
+    return _preferred(text, tuple(formats))
+
+
+@kept(HEADERS_KEPT_MAX)
+def _preferred(text: str, formats: tuple[str, ...]) -> str:
+    """The same for the text of the header."""
     ranges = _ranges(text)
     liked = [(*_preference(kind, ranges), -place, kind) for place, kind in enumerate(formats)]
     best = max(liked)

@@ -122,6 +122,7 @@ class ServerRuntime:
 
     def _run_flush(self) -> None:
         self._flush_is_scheduled = False
+        self.turns.renew()
         with self.watched("storing and telling"):
             self._flush()
         for name, work in self.flush_work.items():

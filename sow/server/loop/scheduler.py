@@ -4,7 +4,8 @@
              work with more to do goes to the end of the queue
 
 So sockets are read and written between two slices, and a request delays others by a slice, not by
-its total cost. Work is a client's commands (`sow.server.net.command_pump`) or the steps of one
+its total cost. Where nobody else is ready, a request takes the slice of this iteration as it
+arrives (`renew`). Work is a client's commands (`sow.server.net.command_pump`) or the steps of one
 request (`FairScheduler.run`, `sow.core.cooperative`). The duration of each part is reported to the
 `LoopLatency`.
 """
@@ -45,6 +46,11 @@ class FairScheduler:
         self._loop = asyncio.get_running_loop()
         self._queue: OrderedDict[Work, None] = OrderedDict()
         self._next: asyncio.Handle | None = None
+        self._is_fresh = False
+
+    def renew(self) -> None:
+        """Another iteration of the loop has begun, and nothing of its slice is taken yet."""
+        self._is_fresh = True
 
     def add(self, work: Work) -> None:
         """`work` is ready; where it is queued already it keeps its place."""
@@ -61,7 +67,12 @@ class FairScheduler:
         The task is closed if the caller is cancelled.
         """
         work = _Request(name, steps)
-        self.add(work)
+        if self._is_fresh and self._next is None:
+            # Nobody else is ready: the first slice is taken here, and not an iteration later.
+            self._queue[work] = None
+            self._run_slice()
+        else:
+            self.add(work)
         try:
             return await work.result
         finally:
@@ -73,7 +84,7 @@ class FairScheduler:
             self._next = self._loop.call_soon(self._run_slice)
 
     def _run_slice(self) -> None:
-        self._next = None
+        self._next, self._is_fresh = None, False
         began = self._loop.time()
         until = began + SLICE_S
         try:

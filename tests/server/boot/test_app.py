@@ -46,10 +46,10 @@ def test_a_port_that_is_taken_is_said_and_the_directory_given_back(served, tmp_p
 
 
 def test_no_client_waits_for_the_first_expression_to_make_the_parser(served):
-    parser._parser.cache_clear()
+    parser._tables.cache_clear()
 
     async def made(_server):
-        return parser._parser.cache_info().currsize
+        return parser._tables.cache_info().currsize
 
     assert served(made) == 1
 

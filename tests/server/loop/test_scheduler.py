@@ -51,6 +51,18 @@ async def test_short_work_of_many_shares_a_slice(monkeypatch):
 
 
 @stepped
+async def test_of_each_iteration_one_request_takes_the_slice_as_it_arrives(monkeypatch):
+    line = Line(monkeypatch, slice_s=60.0)
+    line.turns.renew()
+    one, two = line.take("one", 2, "result"), line.take("two", 1)
+    await turns(1)
+    assert line.done == [("one", 0), ("one", 1)]
+    assert await one == "result"
+    await two
+    assert line.slices == 2
+
+
+@stepped
 async def test_what_fails_fails_alone(monkeypatch):
     line = Line(monkeypatch)
 
