@@ -1,12 +1,12 @@
 """Which event loop runs: the one that was asked for, uvloop where it is there, or asyncio's own."""
 
-import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from sow.errors import ClientError
-from sow.server.loop.event_loop import loop_factory, loop_name
+from sow.server.loop.event_loop import asyncio_loop, loop_factory, loop_name
 
 
 def there(name):
@@ -26,11 +26,11 @@ def test_uvloop_is_used_where_it_is_installed(name):
 
 
 def test_without_it_the_loop_is_that_of_python():
-    assert loop_factory(None, missing) is asyncio.new_event_loop
+    assert loop_factory(None, missing) is asyncio_loop
 
 
 def test_asyncio_may_be_requested_for_where_uvloop_is_installed():
-    assert loop_factory("asyncio", there) is asyncio.new_event_loop
+    assert loop_factory("asyncio", there) is asyncio_loop
 
 
 def test_who_asks_for_uvloop_is_sent_how_to_have_it():
@@ -41,4 +41,5 @@ def test_who_asks_for_uvloop_is_sent_how_to_have_it():
 def test_a_loop_is_known_by_the_library_that_made_it():
     loop = loop_factory("asyncio")()
     assert loop_name(loop) == "asyncio"
+    assert loop.time is time.monotonic, "read without a call of Python's"
     loop.close()
