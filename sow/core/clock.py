@@ -61,53 +61,51 @@ def monotonic_us() -> int:
 
 
 class SystemClock:
-    """The machine's clock, made monotonic. Both sources are in microseconds."""
+    """The machine's clock, made monotonic: `wall` in microseconds, `monotonic` in nanoseconds, as
+    it is, since this is read some ten times for each frame."""
 
     def __init__(
-        self, wall: Callable[[], int] = wall_us, monotonic: Callable[[], int] = monotonic_us
+        self, wall: Callable[[], int] = wall_us, monotonic: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self._wall = wall
-        self._monotonic = monotonic
+        self._monotonic_ns = monotonic
         self.stepped_us = 0
-        self._since_us = monotonic()
+        self._since_us = monotonic() // 1000
         self._from_us = wall()
         self._error_us = 0
         """How far the wall clock was ahead of this one at `_since_us`; below 0: behind."""
         self._rate_ppm = 0
+        """How fast the error is made up for; so long after `_since_us` that is done."""
+        self._made_up_after_us = 0
 
     def now_us(self) -> int:
         """Wall-clock time that never steps back."""
-        elapsed_us = self._monotonic() - self._since_us
-        if elapsed_us >= CORRECTED_EVERY_US:
-            self._correct(elapsed_us)
-            return self._from_us
-        # Read for each frame and session: where there is nothing to make up, no call more.
-        return self._after(elapsed_us) if self._error_us else self._from_us + elapsed_us
+        elapsed_us = self._monotonic_ns() // 1000 - self._since_us
+        made_up_us = self._error_us
+        if elapsed_us < self._made_up_after_us:
+            made_up_us = elapsed_us * self._rate_ppm // SECOND_US
+            if self._error_us < 0:
+                made_up_us = -made_up_us
+        now_us = self._from_us + elapsed_us + made_up_us
+        if elapsed_us < CORRECTED_EVERY_US:
+            return now_us
+        self._go_on(now_us, self._since_us + elapsed_us)
+        return self._from_us
 
-    def _after(self, elapsed_us: int) -> int:
-        """The time so long after the last correction. Never less than shortly before."""
-        if not self._error_us:
-            return self._from_us + elapsed_us
-        made_up_us = min(abs(self._error_us), elapsed_us * self._rate_ppm // SECOND_US)
-        return self._from_us + elapsed_us + (made_up_us if self._error_us > 0 else -made_up_us)
-
-    def _correct(self, elapsed_us: int) -> None:
+    def _go_on(self, now_us: int, since_us: int) -> None:
         """Continue from here, at the rate that follows the wall clock."""
-        self._from_us = self._after(elapsed_us)
-        self._since_us += elapsed_us
-        error_us = self._wall() - self._from_us
+        error_us = self._wall() - now_us
         if error_us > STEP_US:
-            self._from_us += error_us
+            now_us += error_us
             self.stepped_us += error_us
             error_us = 0
-        self._error_us = error_us
+        self._from_us, self._since_us, self._error_us = now_us, since_us, error_us
         self._rate_ppm = SET_BACK_PPM if error_us < -STEP_US else DRIFT_PPM
+        self._made_up_after_us = -(-abs(error_us) * SECOND_US // self._rate_ppm)
 
     def go_on_from(self, us: int) -> None:
         """Return no time before `us`."""
-        self._from_us = max(self.now_us(), us)
-        self._since_us = self._monotonic()
-        self._correct(0)
+        self._go_on(max(self.now_us(), us), self._monotonic_ns() // 1000)
 
     def ahead_us(self) -> int:
         """How far the wall clock is behind."""

@@ -194,5 +194,6 @@ class PendingOutput:
         self.waiting.clear()
         group, now_us = self._sequencer.open, self._sequencer.now_us
         for session in group.sessions:
-            session.seal(group.number, now_us)
+            if session.lines:  # not looked for by a call: most have none
+                session.seal(group.number, now_us)
         return self._sequencer.close()

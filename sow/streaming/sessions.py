@@ -12,7 +12,8 @@ its socket can take more, and `apply_back_pressure` after it has.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from itertools import chain
+from typing import Protocol
 from weakref import ref
 
 from sow.core.definitions import SessionSettings
@@ -23,7 +24,7 @@ from sow.protocol.replies import Reply
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.outbox.entries import Delivery
-from sow.streaming.outbox.outbox import NotYet, Outbox
+from sow.streaming.outbox.outbox import GIVEN_UP_MAX, NOT_YET, GivenUp, NotYet, Outbox, Pulled
 from sow.streaming.recovery_buffer import RecoveryBuffer
 
 PATIENCE_US = 1_000_000
@@ -44,21 +45,6 @@ GONE = "the client has gone"
 FAILED = "the server failed on what waits for this session; its log says why"
 
 
-GIVEN_UP_MAX = 10
-"""So many times that subscriptions were given up are remembered, and so many topics of each: the
-last ones explain a gap."""
-
-
-class GivenUp(NamedTuple):
-    """Subscriptions that were given up at `at_us` because the session did not keep up: the first of
-    their topics, their number, and how many lines were dropped with them."""
-
-    at_us: int
-    topics: tuple[str, ...]
-    subscriptions: int
-    lines: int
-
-
 class Owner(Protocol):
     """The writer of a session's frames: a socket."""
 
@@ -72,8 +58,8 @@ class Owner(Protocol):
         ...
 
 
-def no_owner() -> None:
-    """The owner of a session without a socket."""
+def no_owner(_now_us: int = 0) -> None:
+    """The owner of a session without a socket, and its writing."""
 
 
 class Session:
@@ -85,7 +71,8 @@ class Session:
     does not keep up with a topic whose policy allows that, and returns its topic; `on_end` is
     called when the server closes the session, while what waits is still there. `connected` is False
     without a socket. `successor` is the session that a logon has resumed in this one's place.
-    `rights` are what its user may do. `conflation_budget` is shared by all sessions.
+    `rights` are what its user may do. `conflation_budget` is shared by all sessions. `write` is
+    called with the time when something is there to be sent.
     """
 
     def __init__(
@@ -131,7 +118,9 @@ class Session:
         self._give_up = give_up
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
-        self._lines: list[bytes] = []
+        self.write: Callable[[int], object] = no_owner  # to the socket, or judges what waits
+        self.is_paced = False  # of its subscriptions some go on when all has been taken
+        self.lines: list[bytes] = []  # for the next frame
         self._has_record_lines = False
         """Some of these lines have records of answers."""
         self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
@@ -161,6 +150,14 @@ class Session:
     def belong_to(self, owner: Owner) -> None:
         """From now on `owner` writes its frames, as long as that socket exists."""
         self._owner = ref(owner)
+
+    def attach(self, write: Callable[[int], object]) -> None:
+        """Have `write` called from now on: a session is on one socket at a time."""
+        self.write = write
+
+    def detach(self) -> None:
+        """The socket is closed."""
+        self.write = no_owner
 
     def belongs_to(self, owner: Owner) -> bool:
         """Whether `owner` still owns it."""
@@ -194,12 +191,12 @@ class Session:
     def send(self, reply: Reply) -> None:
         """Add a line; it leaves with the lines sent before and after it."""
         if self.ended is None:
-            self._lines.append(self.encoding.reply(reply))
+            self.lines.append(self.encoding.reply(reply))
 
     def send_lines(self, lines: list[bytes]) -> None:
         """Add lines in the session's encoding."""
         if self.ended is None:
-            self._lines.extend(lines)
+            self.lines.extend(lines)
 
     def send_records(self, lines: list[bytes]) -> None:
         """Add lines of records, which its permissions have to allow until they leave."""
@@ -240,8 +237,8 @@ class Session:
 
     def seal(self, group: int, now_us: int) -> None:
         """Put the pending lines into the outbox as one frame."""
-        if self._lines:
-            lines, self._lines = self._lines, []
+        if self.lines:
+            lines, self.lines = self.lines, []
             answers, self._has_record_lines = self._has_record_lines, False
             if self.ended is None:
                 self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us, answers)
@@ -283,27 +280,28 @@ class Session:
     def let_out(self, now_us: int) -> None:
         """All its subscriptions apply its permissions: send what was kept and not removed."""
         held, self._held_back = self._held_back or {}, None
-        for deliveries in held.values():
-            for delivery, group in deliveries:
-                self._push(delivery, group, now_us)
+        # Lines that were added since come after it.
+        lines, self.lines = self.lines, []
+        for delivery, group in chain.from_iterable(held.values()):
+            self.deliver(delivery, group, now_us)
+        if self.ended is None:
+            self.lines = lines
 
     # Channels.
 
     def deliver(self, delivery: Delivery, group: int, now_us: int) -> None:
         """Queue a channel's delivery."""
-        if self._lines:
+        if self.lines:
             self.seal(group, now_us)
-        if self._held_back is not None and self.ended is None:
-            self._hold(delivery, group, now_us)
-        else:
-            self._push(delivery, group, now_us)
-
-    def _push(self, delivery: Delivery, group: int, now_us: int) -> None:
-        if self.ended is None:
-            try:
+        if self.ended is not None:
+            return
+        try:
+            if self._held_back is not None:
+                self._hold(delivery, group, now_us)
+            else:
                 self.outbox.push_delivery(delivery, group, now_us, self.conflates)
-            except Exception as error:
-                self.fail(error, now_us)
+        except Exception as error:
+            self.fail(error, now_us)
 
     def take_back_all(self, name: str) -> None:
         """Drop what waits under this name, and resend nothing that was sent before."""
@@ -333,7 +331,7 @@ class Session:
         if self.ended is None:
             self.ended = reason
             self._on_end(self)
-            self._lines.clear()
+            self.lines.clear()
             self.outbox.clear()
             self._held_back = None
             line = self.encoding.reply(replies.close(reason))
@@ -351,7 +349,7 @@ class Session:
         if self.ended is None:
             self.ended = why
             self._on_end(self)
-            self._lines.clear()
+            self.lines.clear()
             self.outbox.clear()
             self._held_back = None
             self.recovery.restart()
@@ -368,15 +366,17 @@ class Session:
         """No client reads any more: drop what waits, and send nothing."""
         if self.ended is None:
             self.ended = GONE
-            self._lines.clear()
+            self.lines.clear()
             # A session is part of cycles: what waits would stay until those are collected.
             self.outbox.clear()
+        if not self.connected:
+            self.detach()
 
     # Writing.
 
     def pull(self, released: int, now_us: int, makes: bool = True) -> bytes | NotYet | None:
         """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
-        if self.holds_back:
+        if self._held_back is not None:
             # It may not be allowed any more.
             return None
         try:
@@ -384,10 +384,10 @@ class Session:
         except Exception as error:
             self.fail(error, now_us)
             pulled = self.outbox.pull(released, makes)
-        if not pulled:
+        if pulled is None or pulled is NOT_YET:
             return pulled
         if self.named and pulled.message_count:
-            self.recovery.add(pulled, now_us)
+            self.recovery.add(Pulled(pulled.frame, pulled.message_count, pulled.since_us), now_us)
         return pulled.frame
 
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
@@ -412,7 +412,7 @@ class Session:
     @property
     def has_answers(self) -> bool:
         """Whether anything waits that is not from a channel: rows of an answer, perhaps."""
-        return bool(self._lines) or self.outbox.has_answers
+        return bool(self.lines) or self.outbox.has_answers
 
     @property
     def has_found_records(self) -> bool:
@@ -422,7 +422,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """Nothing waits to be written, or for its permissions."""
-        return not self.outbox and not self._lines and not self.holds_back
+        return not self.outbox and not self.lines and not self.holds_back
 
     @property
     def keeps_up(self) -> bool:

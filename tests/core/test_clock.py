@@ -16,7 +16,7 @@ class Machine:
     def __init__(self):
         self.wall_us = 1_800_000_000 * SECOND_US
         self.monotonic_us = 5 * SECOND_US
-        self.clock = SystemClock(lambda: self.wall_us, lambda: self.monotonic_us)
+        self.clock = SystemClock(lambda: self.wall_us, lambda: self.monotonic_us * 1000)
 
     def passes(self, by_us, wall_ppm=0):
         """Time passes; the wall clock runs a little fast or slow."""

@@ -26,7 +26,7 @@ class MachineClock(SystemClock):
 
     def __init__(self, time):
         self.time = time
-        super().__init__(lambda: time.wall_us, lambda: time.monotonic_us)
+        super().__init__(lambda: time.wall_us, lambda: 1000 * time.monotonic_us)
 
     def advance(self, by_us):
         self.time.pass_(max(0, by_us))

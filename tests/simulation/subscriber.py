@@ -88,9 +88,9 @@ class Subscriber:
         self.answers[number] = on_answer
         frame = read_frame(json.dumps({**command, "cid": number}).encode())
         session = self.client.session
-        said = len(session._lines)
+        said = len(session.lines)
         for _ in self.world.executor.carry_out(session, frame, lambda: self.world.now):
-            if len(session._lines) == said:
+            if len(session.lines) == said:
                 self.between()  # until it is answered
         on_done()
         self.world.settle()

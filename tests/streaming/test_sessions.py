@@ -1,11 +1,16 @@
 """A session: what it says in which frames, how it goes on without a socket, and how it ends."""
 
+from weakref import ref
+
 import pytest
 
-from sow.protocol.encodings import skip_lines
+from sow.protocol.encodings import LINES, skip_lines
+from sow.streaming.outbox.entries import Delivery
 from sow.streaming.outbox.outbox import FOLDED_AT_ONCE
 from sow.streaming.sessions import BURST_FACTOR, PATIENCE_US, SLOW
-from tests.streaming.making import Ended, pulled, session
+from sow.topic.updates import Update
+from tests.streaming.making import Ended, pulled, session, wording
+from tests.topic.making import body
 
 
 def filled(count, ended=None, group=0, **settings):
@@ -302,3 +307,39 @@ def test_a_queue_has_room_up_to_its_bounds_and_always_where_nothing_waits():
     assert one.has_room(2, 60)
     assert not one.has_room(3, 0)
     assert not one.has_room(0, 61)
+
+
+def test_lines_said_while_permissions_change_come_after_what_was_kept():
+    one, lines = session(), wording()
+    update = Update("1", False, body(id=1), 1, 0, 1, 0)
+    one.hold_back()
+    one.deliver(Delivery("sub", LINES, [lines.line(update)], [(lines, update)]), 1, 0)
+    one.send({"c": "later"})
+    one.let_out(0)
+    one.seal(2, 0)
+    assert [line["c"] for (line,) in pulled(one, released=2)] == ["p", "later"]
+
+
+def test_a_session_is_written_by_its_last_socket_until_that_is_closed():
+    one, written = session(), []
+    one.write(1)
+    one.attach(lambda now_us: written.append(("first", now_us)))
+    one.attach(lambda now_us: written.append(("second", now_us)))
+    one.write(2)
+    one.detach()
+    one.write(3)
+    assert written == [("second", 2)]
+
+
+def test_a_session_that_nobody_came_back_to_refers_to_no_writer():
+    class Writer:
+        def write(self, now_us):
+            """Called while the session is waited for."""
+
+    one, writer = session(), Writer()
+    one.disconnect()
+    one.attach(writer.write)
+    one.abandon()
+    gone = ref(writer)
+    del writer
+    assert gone() is None, "it would refer to the session, and both would stay"

@@ -25,7 +25,8 @@ from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming import sessions
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.entries import ConflationStats
-from sow.streaming.sessions import SLOW, GivenUp, Session
+from sow.streaming.outbox.outbox import GivenUp
+from sow.streaming.sessions import SLOW, Session
 
 EXPLAIN = "Explain a session: what it does not receive, since when, why, and what to do"
 SENT_SUBSCRIPTIONS = 20

@@ -9,6 +9,7 @@ between.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from sow.core.cache import sweep
 from sow.core.cooperative import Task
@@ -107,46 +108,57 @@ WRITTEN_BETWEEN_LOOKS = 10
 
 
 class FanoutWriter:
-    """Calls `write` for each session with pending messages, as work of the scheduler `turns`: for a
-    hundred at once, for the others in slices. A session that waits here while more messages arrive
-    gets all of them in one write."""
+    """Writes to each session with pending messages, as work of the scheduler `turns`: to a hundred
+    at once, to the others in slices. A session that waits here while more messages arrive gets all
+    of them in one write. `now_us` returns the time."""
 
     name = "writing"
 
-    def __init__(self, turns: FairScheduler, write: Callable[[Session], None]) -> None:
+    def __init__(self, turns: FairScheduler, now_us: Callable[[], int]) -> None:
         self._turns = turns
-        self._write = write
+        self._now_us = now_us
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Session, float | None] = {}
         """Sessions still to be written to, with the loop time of their first pending message; None
-        where it is not known."""
-        self._in_line = False
+        where it is not known. While there are any this is queued in `turns`."""
         self.times = Histogram()
         """Latency from the flush that produced a message until it was handed to the session's
         socket."""
 
     def begin(self, sessions: Iterable[Session], begun_s: float | None) -> None:
         """These sessions have pending messages, since `begun_s` of the loop's time."""
-        for session in sessions:
-            self._waiting.setdefault(session, begun_s)
-        if self._in_line:
-            return
+        left = iter(sessions)
         try:
-            self._write_some(WRITTEN_AT_ONCE)
+            if not self._waiting:
+                self._write_now(islice(left, WRITTEN_AT_ONCE), begun_s)
         finally:
-            if self._waiting:
-                self._in_line = True
-                self._turns.add(self)
+            # Those behind them, and behind one that has failed.
+            for session in left:
+                self._waiting.setdefault(session, begun_s)
+            self._queue_up()
+
+    def _write_now(self, sessions: Iterable[Session], begun_s: float | None) -> None:
+        now_us, count = self._now_us(), 0
+        for session in sessions:
+            session.write(now_us)
+            count += 1
+        if begun_s is not None and count:
+            self.times.note(self._loop.time() - begun_s, count)
+
+    def _queue_up(self) -> None:
+        if self._waiting:
+            self._turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
         """Write until `until_s` (loop time); returns whether there is more."""
-        self._in_line = False
-        while self._waiting:
-            self._write_some(WRITTEN_BETWEEN_LOOKS)
-            if self._loop.time() >= until_s:
-                break
-        self._in_line = bool(self._waiting)
-        return self._in_line
+        try:
+            while self._waiting:
+                self._write_some(WRITTEN_BETWEEN_LOOKS)
+                if self._loop.time() >= until_s:
+                    break
+        finally:
+            self._queue_up()  # also after one has failed
+        return bool(self._waiting)
 
     def finish(self) -> None:
         """Write to all waiting sessions."""
@@ -154,11 +166,12 @@ class FanoutWriter:
 
     def _write_some(self, count: int) -> None:
         noted: dict[float, int] = {}
+        now_us = self._now_us()
         while self._waiting and count:
             count -= 1
             session = next(iter(self._waiting))
             begun_s = self._waiting.pop(session)
-            self._write(session)
+            session.write(now_us)
             if begun_s is not None:
                 noted[begun_s] = noted.get(begun_s, 0) + 1
         for begun_s, session_count in noted.items():

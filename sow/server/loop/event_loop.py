@@ -14,6 +14,7 @@ operator why.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -44,7 +45,15 @@ def loop_factory(
                 ) from None
         else:
             return make
-    return asyncio.new_event_loop
+    return asyncio_loop
+
+
+def asyncio_loop() -> Loop:
+    """asyncio's own loop. Its time is read some fifty times for each frame, so without the method
+    of Python's around the clock."""
+    loop = asyncio.new_event_loop()
+    vars(loop)["time"] = time.monotonic
+    return loop
 
 
 def loop_name(loop: Loop) -> str:

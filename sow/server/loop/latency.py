@@ -53,7 +53,7 @@ class LoopLatency:
     def note(self, name: str, took_s: float) -> None:
         """A step of `name` has blocked the loop for `took_s` seconds."""
         self.times.note(took_s)
-        if took_s >= self.longest_s.get(name, 0.0):
+        if name not in self.longest_s or took_s > self.longest_s[name]:
             self.longest_s[name] = took_s
         if took_s > LONG_S:
             self._note_long(name, took_s)

@@ -27,7 +27,6 @@ from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
 from sow.store.protocols import Journal
-from sow.streaming.sessions import Session
 
 IDLE_WORK_S = 0.05
 """Delay of idle work after the last flush: a burst is over by then."""
@@ -59,6 +58,8 @@ class ServerRuntime:
     ) -> None:
         self.engine = engine
         self.clock = clock
+        self.now_us = clock.now_us
+        """Returns the current time, in microseconds since 1970 UTC."""
         self.journal = journal
         self.idle_work: dict[str, Callable[[int], bool]] = {}
         self.flush_work: dict[str, Callable[[int], object]] = {}
@@ -74,8 +75,7 @@ class ServerRuntime:
         self.commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._writers: dict[Session, Callable[[], None]] = {}
-        self.fanout = FanoutWriter(self.turns, self._write_to)
+        self.fanout = FanoutWriter(self.turns, self.now_us)
         """Hands messages to the sockets of sessions."""
         self._flush_is_scheduled = False
         self._due_timers = DueTimers(engine, self.turns, self.now_us)
@@ -88,19 +88,6 @@ class ServerRuntime:
             lambda publication: self._go_on(engine.publications.finish(publication))
         )
         engine.atomic.on_left(self._go_on)
-
-    # Sessions.
-
-    def attach(self, session: Session, write: Callable[[], None]) -> None:
-        """`write` is called whenever the session has messages to send.
-
-        A session is on one socket at a time: this replaces the writer of an earlier one.
-        """
-        self._writers[session] = write
-
-    def detach(self, session: Session) -> None:
-        """The session's socket is closed."""
-        self._writers.pop(session, None)
 
     # Flushing.
 
@@ -123,15 +110,20 @@ class ServerRuntime:
     def _run_flush(self) -> None:
         self._flush_is_scheduled = False
         self.turns.renew()
-        with self.watched("storing and telling"):
-            self._flush()
+        began_s, now_us = self._loop.time(), self.now_us()
+        try:
+            self._flush(now_us)
+        finally:
+            ended_s = self._loop.time()
+            self.watch.note("storing and telling", ended_s - began_s)
         for name, work in self.flush_work.items():
-            began = self._loop.time()
-            work(self.now_us())
-            self.watch.note(name, self._loop.time() - began)
+            began_s = ended_s
+            work(now_us)
+            ended_s = self._loop.time()
+            self.watch.note(name, ended_s - began_s)
 
-    def _flush(self) -> None:
-        self.engine.sequencer.moment(self.now_us())
+    def _flush(self, now_us: int) -> None:
+        self.engine.sequencer.moment(now_us)
         group = self.engine.flush()
         if group.entries or group.sessions:
             self._begun_s[group.number] = self._woken_s
@@ -164,25 +156,22 @@ class ServerRuntime:
         )
 
     def _release(self, group: Group) -> None:
-        with self.watched("writing"):
-            self._write(group)
+        began_s = self._loop.time()
+        try:
+            self._write(group, began_s)
+        finally:
+            self.watch.note("writing", self._loop.time() - began_s)
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: Group, now_s: float) -> None:
         self.engine.sequencer.release(group)
         begun_s = self._begun_s.pop(group.number, None)
         if begun_s is not None and group.entries and self.failure is None:
-            took_s = self._loop.time() - begun_s
-            self.durable_times.note(took_s, sum(map(len, group.entries)))
+            self.durable_times.note(now_s - begun_s, sum(map(len, group.entries)))
         self.fanout.begin(group.sessions, begun_s)
         while self._waiters and self._waiters[0][0] <= group.number:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
-
-    def _write_to(self, session: Session) -> None:
-        write = self._writers.get(session)
-        if write is not None:
-            write()
 
     # The disk.
 
@@ -271,10 +260,6 @@ class ServerRuntime:
         """The event loop."""
         return self._loop
 
-    def now_us(self) -> int:
-        """The current time, in microseconds since 1970 UTC."""
-        return self.clock.now_us()
-
     def clock_ahead_s(self) -> float:
         """Seconds by which the server's time is ahead of the machine's; see `ClockJumps`."""
         return self._clock_jumps.ahead_s()
@@ -293,7 +278,7 @@ class ServerRuntime:
 
 
 class WatchedStep:
-    """Measures a step under `name`; not a generator, since each flush has two."""
+    """Measures a step under `name`."""
 
     __slots__ = ("_began_s", "_loop", "_name", "_watch")
 

@@ -57,8 +57,8 @@ class SessionWriter:
     def begin(self) -> None:
         """The handshake is complete: frames may be written."""
         self._transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
-        self._runtime.attach(self.session, self.write)
-        self.write()
+        self.session.attach(self.write)
+        self._resume()
 
     def _claim(self) -> None:
         self.session.belong_to(self)
@@ -66,10 +66,10 @@ class SessionWriter:
     def follow(self) -> None:
         """Continue with the session that a logon has switched to."""
         if self.session.successor is not None:
-            self._runtime.detach(self.session)
+            self.session.detach()
             self.session = self.session.successor
             self._claim()
-            self._runtime.attach(self.session, self.write)
+            self.session.attach(self.write)
 
     @property
     def is_stuck(self) -> bool:
@@ -79,7 +79,7 @@ class SessionWriter:
 
     def lose(self) -> None:
         """Another socket has taken over the session."""
-        self._runtime.detach(self.session)
+        self.session.detach()
         self._transport.abort()
         self._check_room()
 
@@ -88,65 +88,60 @@ class SessionWriter:
         """Whether the session is still this socket's."""
         return self.session.belongs_to(self)
 
-    def write(self) -> None:
-        """Write what is encoded, released and accepted by the socket; queue or wait with the
-        rest."""
-        if self._write(self._write_ready):
-            self._runtime.turns.add(self)
+    def _resume(self) -> None:
+        """The socket accepts more."""
+        self.write(self._runtime.now_us())
 
     def go_on(self, until_s: float) -> bool:
         """Continue to encode and write until `until_s`; returns whether there is more."""
-        return self._write(lambda now_us: self._write_all(now_us, until_s))
+        return self.write(self._runtime.now_us(), until_s)
 
-    def _write(self, fill_socket: Callable[[int], bool]) -> bool:
-        """Fill the socket; returns whether it accepts more than there was time for."""
+    def write(self, now_us: int, until_s: float | None = None) -> bool:
+        """Fill the socket with what is released: with frames that are encoded already, and the rest
+        in slices; or, with `until_s`, with all until then. Returns whether the socket accepts more
+        than there was time for."""
         if self._transport.is_closing():
             self._check_room()
             return False
-        session, now_us = self.session, self._runtime.now_us()
-        more = fill_socket(now_us)
-        if session.outbox or session.ended is not None:
+        more = self._fill_socket(now_us, until_s)
+        session = self.session
+        queue = session.outbox.queue
+        if queue.entries or queue.unfolded or session.ended is not None:
             self._executor.sessions.apply_back_pressure(session, now_us)
             # A socket that had no time for all of it comes again.
-            more = more or fill_socket(now_us)
+            more = more or self._fill_socket(now_us, until_s)
         if session.ended is not None and self._aborting is None:
             self._give_up()
         if self._on_room is not None:
             self._check_room()
+        if more:
+            self._runtime.turns.add(self)
         return more
 
-    def _write_ready(self, now_us: int) -> bool:
-        """Write frames that are encoded already, up to `WRITE_BYTES`."""
+    def _fill_socket(self, now_us: int, until_s: float | None) -> bool:
+        """Write frames that are encoded already, up to `WRITE_BYTES`; or, with `until_s`, all until
+        then, one at least. Called for each frame and session: most have one frame, and then nothing
+        that anybody waits for."""
         session, room = self.session, WRITE_BYTES
-        released = self._runtime.engine.sequencer.released
-        while room > 0:
-            if self._flow.paused:
-                self._flow.wait(self.write)
-                return False
-            # Mostly there was one frame: an empty outbox need not be queried for another.
-            frame = session.pull(released, now_us, makes=False) if session.outbox else None
-            if frame is None:
-                self._check_drained()
-                return False
-            if frame is NOT_YET:
-                return True
-            self._transport.write(frame)
-            room -= len(frame)
-        return True
-
-    def _write_all(self, now_us: int, until_s: float) -> bool:
-        """Write everything until `until_s`, one frame at least."""
-        loop, released = asyncio.get_running_loop(), self._runtime.engine.sequencer.released
+        queue, released = session.outbox.queue, self._runtime.engine.sequencer.released
         while not self._flow.paused:
-            frame = self.session.pull(released, now_us)
+            frame = None
+            if queue.entries or queue.unfolded:
+                frame = session.pull(released, now_us, until_s is not None)
             if frame is None:
-                self._check_drained()
+                if session.is_paced or session.ended is not None or self._drained is not None:
+                    self._check_drained()
                 return False
             if frame is not NOT_YET:
                 self._transport.write(frame)
-            if loop.time() >= until_s:
+                if not (queue.entries or queue.unfolded):
+                    continue
+                room -= len(frame)
+            elif until_s is None:
                 return True
-        self._flow.wait(self.write)
+            if room <= 0 if until_s is None else self._runtime.loop.time() >= until_s:
+                return True
+        self._flow.wait(self._resume)
         return False
 
     def wait_for_room(self, resumed: Callable[[], None]) -> None:
@@ -179,7 +174,7 @@ class SessionWriter:
             self._drained.set_result(None)
         if self.session.ended is not None:
             self._on_end()
-        else:
+        elif self.session.is_paced:
             self._executor.subscriptions.drained(self.session)
 
     def _give_up(self) -> None:
@@ -189,8 +184,8 @@ class SessionWriter:
     def close(self) -> None:
         """The socket is closed."""
         if self.owns:
-            self._runtime.detach(self.session)
-        self._flow.forget(self.write)
+            self.session.detach()
+        self._flow.forget(self._resume)
         self._runtime.turns.remove(self)
         if self._aborting is not None:
             self._aborting.cancel()

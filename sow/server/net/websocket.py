@@ -337,7 +337,7 @@ class WebSocketClient:
         """The session may outlive its socket, and its outbox has to stay within its bounds."""
         runtime, sessions = self._runtime, self._executor.sessions
         if sessions.drop(session, runtime.now_us()):
-            runtime.attach(session, lambda: sessions.apply_back_pressure(session, runtime.now_us()))
+            session.attach(lambda now_us: sessions.apply_back_pressure(session, now_us))
 
     async def stop(self) -> None:
         """The server stops: close the connection."""

@@ -252,6 +252,7 @@ class Register:
         followed.search_cost += subscription.search_cost
         if subscription.follows_pace:
             followed.at_own_pace[subscription] = None
+            subscription.session.is_paced = True
         followed.patterns += subscription.pattern is not None
         followed.windows += subscription.key.window is not None
 
@@ -268,6 +269,7 @@ class Register:
             followed.filter_chars -= subscription.filter_chars
             followed.search_cost -= subscription.search_cost
             followed.at_own_pace.pop(subscription, None)
+            subscription.session.is_paced = bool(followed.at_own_pace)
             followed.patterns -= subscription.pattern is not None
             followed.windows -= subscription.key.window is not None
             if not followed.by_name:
@@ -297,6 +299,7 @@ class Register:
             assert followed.search_cost == sum(one.search_cost for one in own)
             assert followed.patterns == sum(one.pattern is not None for one in own)
             assert [*followed.at_own_pace] == [one for one in own if one.follows_pace]
+            assert session.is_paced == bool(followed.at_own_pace)
             assert followed.windows == sum(one.key.window is not None for one in own)
         alike = {one for some in self._alike.values() for one in some}
         assert alike == {one for one in everybody if one.pattern is not None and not one.replay}

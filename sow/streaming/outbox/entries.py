@@ -36,19 +36,19 @@ class Delivery:
     """What a channel sends at one time: a frame, and the updates it was encoded from.
 
     Shared by the outboxes of all members. Its topics have one `policy` towards folding; the
-    argument `policy` is that of lines without updates. Each of its forms is made once, on demand.
+    argument `policy` is that of lines without updates. Its other forms are made once, on demand.
     """
 
     __slots__ = (
         "_encoding",
         "_folded",
-        "_frame",
         "_keyed",
         "_parts",
-        "_rendered",
+        "frame",
         "message_count",
         "name",
         "policy",
+        "size",
         "steps",
     )
 
@@ -65,20 +65,13 @@ class Delivery:
         self.policy: Policy = parts[0][0].queue_policy.policy if parts else policy
         self.steps: Sequence[PageStep] = ()
         """Of a live window: from the page before it to the one after it."""
+        self.frame = encoding.frame(rendered) if rendered else b""
+        """The lines as one frame."""
+        self.size = len(self.frame)
         self._encoding = encoding
-        self._rendered = rendered
         self._parts = parts
-        self._frame: bytes | None = None
         self._folded: Delivery | None = None
         self._keyed: list[tuple[UpdateEncoder, FoldPlace, Update]] | None = None
-
-    @property
-    def frame(self) -> bytes:
-        """The lines as one frame."""
-        if self._frame is None:
-            self._frame = self._encoding.frame(self._rendered)
-            self._rendered = []
-        return self._frame
 
     def folded(
         self, fold: "Callable[[Delivery], list[tuple[UpdateEncoder, Update]]]"

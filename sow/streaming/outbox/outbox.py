@@ -63,11 +63,26 @@ NOT_YET = NotYet.NOT_YET
 
 
 class Pulled(NamedTuple):
-    """A frame that leaves, its number of lines, and since when it has waited."""
+    """A frame that has left, its number of lines, and since when it had waited."""
 
     frame: bytes
     message_count: int
     since_us: int
+
+
+GIVEN_UP_MAX = 10
+"""So many times that subscriptions were given up are remembered, and so many topics of each: the
+last ones explain a gap."""
+
+
+class GivenUp(NamedTuple):
+    """Subscriptions that were given up at `at_us` because the session did not keep up: the first of
+    their topics, their number, and how many lines were dropped with them."""
+
+    at_us: int
+    topics: tuple[str, ...]
+    subscriptions: int
+    lines: int
 
 
 class Outbox:
@@ -197,9 +212,17 @@ class Outbox:
                 if not more:
                     return
             membership.add(delivery)
-        self.queue.append(QueuedDelivery(membership, delivery, group, since_us))
-        if self.queue.unfolded:
+        entry, queue = QueuedDelivery(membership, delivery, group, since_us), self.queue
+        if queue.unfolded:
+            queue.append(entry)
             self._fold_allowed(delivery, group)
+        elif queue.entries:
+            queue.append(entry)
+        else:
+            # Of clients that keep up nothing waits: without another call.
+            queue.entries.append(entry)
+            queue.message_count += delivery.message_count
+            queue.bytes += delivery.size
 
     def _folds_at_once(self, membership: ChannelEntries, delivery: Delivery, group: int) -> bool:
         """Whether the updates of a delivery are folded into what waits now. Not while a passage
@@ -244,20 +267,28 @@ class Outbox:
 
     # Out.
 
-    def pull(self, released: int, makes: bool = True) -> Pulled | NotYet | None:
+    def pull(self, released: int, makes: bool = True) -> Queued | NotYet | None:
         """The next frame of a group up to `released`; None when none may leave.
 
         NOT_YET where the next frame has to be made and the caller, not `makes`, has no time for it,
         or takes more steps to make.
         """
         queue = self.queue
-        while (head := self._head()) is not None and head.group <= released:
-            if isinstance(head, QueuedDelivery):
-                # First, since nearly every entry is one while clients keep up.
-                queue.pop()
+        while queue.entries or queue.unfolded:
+            if not queue.entries:
+                queue.pass_first(self._passage)
+                continue
+            head = queue.entries[0]
+            if head.group > released:
+                break
+            if type(head) is QueuedDelivery:
+                # First, and without another call: nearly every entry is one while clients keep up.
+                queue.entries.popleft()
+                queue.message_count -= head.message_count
+                queue.bytes -= head.delivery.size
                 if head.membership.eager:
                     head.membership.remove(head.delivery)
-                return Pulled(head.frame, head.message_count, head.since_us)
+                return head
             if isinstance(head, QueuedUpdate):
                 pulled = self._gather(released)
                 if pulled is not None:
@@ -267,23 +298,15 @@ class Outbox:
                     return NOT_YET
                 made = next(head.frames, None)
                 if made is not None:
-                    return Pulled(*made, head.since_us) if made[0] else NOT_YET
+                    return Queued(0, head.since_us, *made) if made[0] else NOT_YET
                 queue.pop()
             else:
-                queue.pop()
                 if head is self._notice:
                     self._notice = None
-                return Pulled(head.frame, head.message_count, head.since_us)
+                return queue.pop()
         return None
 
-    def _head(self) -> Queued | None:
-        """The next entry to leave."""
-        queue = self.queue
-        while not queue.entries and queue.unfolded:
-            queue.pass_first(self._passage)
-        return queue.entries[0] if queue.entries else None
-
-    def _gather(self, released: int) -> Pulled | None:
+    def _gather(self, released: int) -> Queued | None:
         """One frame of the single updates at the head; None if all of them were folded away."""
         queue = self.queue
         gathered: list[QueuedUpdate] = []
@@ -304,7 +327,7 @@ class Outbox:
         if not gathered:
             return None
         frame = gathered[0].lines.encoding.frame([entry.frame for entry in gathered])
-        return Pulled(frame, len(gathered), gathered[0].since_us)
+        return Queued(0, gathered[0].since_us, frame, len(gathered))
 
     def clear(self) -> None:
         """Drop everything that waits."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -82,10 +83,7 @@ class Crowd:
         self.sessions = [executor.sessions.open(LINES, now_us()) for _ in range(count)]
         for session in self.sessions:
             executor.execute(session, Command("subscribe", topic="orders"), now_us())
-            runtime.attach(session, lambda one=session: self._judge(one))
-
-    def _judge(self, session):
-        self.world.executor.sessions.apply_back_pressure(session, self.world.clock.now_us())
+            session.attach(partial(executor.sessions.apply_back_pressure, session))
 
     def publish(self):
         self.world.publish(*(b'{"id":%d,"v":%d}' % (at % 7, at) for at in range(100)))
@@ -146,17 +144,36 @@ async def test_what_is_not_requested_for_is_gone_after_a_minute():
 class Written:
     """Who was written to, with a loop that gives one step in each turn."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self, monkeypatch, failing=()):
         monkeypatch.setattr("sow.server.loop.scheduler.SLICE_S", 0.0)
         self.names = []
-        self.writing = FanoutWriter(FairScheduler(LoopLatency(), lambda: None), self.names.append)
+        self.writing = FanoutWriter(FairScheduler(LoopLatency(), lambda: None), lambda: 7)
+        self._failing = failing
+        self._sessions = {}
+
+    def begin(self, names, begun_s=0.0):
+        sessions = [self._sessions.setdefault(name, Reader(self, name)) for name in names]
+        self.writing.begin(sessions, begun_s)
+
+    def write(self, name, now_us):
+        assert now_us == 7
+        if name in self._failing:
+            raise RuntimeError(name)
+        self.names.append(name)
+
+
+class Reader:
+    """A session that a crowd of them is written to."""
+
+    def __init__(self, written, name):
+        self.write = partial(written.write, name)
 
 
 @stepped
 async def test_a_hundred_are_written_to_at_once_and_the_others_in_turns(monkeypatch):
     written = Written(monkeypatch)
     everybody = [f"s{number}" for number in range(WRITTEN_AT_ONCE + 50)]
-    written.writing.begin(everybody, 0.0)
+    written.begin(everybody)
     assert written.names == everybody[:WRITTEN_AT_ONCE]
     lengths = []
     while len(written.names) < len(everybody):
@@ -171,11 +188,11 @@ async def test_a_hundred_are_written_to_at_once_and_the_others_in_turns(monkeypa
 async def test_who_waits_and_is_sent_more_is_written_to_once(monkeypatch):
     written = Written(monkeypatch)
     everybody = [f"s{number}" for number in range(WRITTEN_AT_ONCE + 2)]
-    written.writing.begin(everybody, 0.0)
-    written.writing.begin([everybody[-1], "new", everybody[0]], 0.0)
+    written.begin(everybody)
+    written.begin([everybody[-1], "new", everybody[0]])
     await turns(10)
     assert written.names == [*everybody, "new", everybody[0]]
-    written.writing.begin(["again"], None)
+    written.begin(["again"], None)
     assert written.names[-1] == "again"
 
 
@@ -183,7 +200,7 @@ async def test_who_waits_and_is_sent_more_is_written_to_once(monkeypatch):
 async def test_at_the_end_nobody_is_left_out(monkeypatch):
     written = Written(monkeypatch)
     everybody = [f"s{number}" for number in range(WRITTEN_AT_ONCE + 50)]
-    written.writing.begin(everybody, 0.0)
+    written.begin(everybody)
     written.writing.finish()
     await turns(3)
     assert written.names == everybody
@@ -191,21 +208,14 @@ async def test_at_the_end_nobody_is_left_out(monkeypatch):
 
 @stepped
 async def test_a_session_that_fails_keeps_nobody_else_waiting(monkeypatch):
-    written = Written(monkeypatch)
     everybody = [f"s{number}" for number in range(WRITTEN_AT_ONCE + 3)]
-
-    def write(name):
-        if name in (everybody[1], everybody[-2]):
-            raise RuntimeError(name)
-        written.names.append(name)
-
-    writing = FanoutWriter(FairScheduler(LoopLatency(), lambda: None), write)
+    written = Written(monkeypatch, failing=(everybody[1], everybody[-2]))
     with pytest.raises(RuntimeError):
-        writing.begin(everybody, 0.0)
+        written.begin(everybody)
     failed = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failed.append(context))
     await turns(30)
-    writing.begin(["later"], 0.0)
+    written.begin(["later"])
     await turns(10)
     assert written.names == [everybody[0], *everybody[2:-2], everybody[-1], "later"]
     assert len(failed) == 1

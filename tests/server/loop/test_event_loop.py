@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from sow.server.loop.event_loop import (
     TIMER_S_MAX,
     ClockJumps,
     DeadlineTimer,
+    asyncio_loop,
     loop_factory,
     loop_name,
 )
@@ -35,11 +37,11 @@ def test_uvloop_is_used_where_it_is_installed(name):
 
 
 def test_without_it_the_loop_is_that_of_python():
-    assert loop_factory(None, missing) is asyncio.new_event_loop
+    assert loop_factory(None, missing) is asyncio_loop
 
 
 def test_asyncio_may_be_requested_for_where_uvloop_is_installed():
-    assert loop_factory("asyncio", there) is asyncio.new_event_loop
+    assert loop_factory("asyncio", there) is asyncio_loop
 
 
 def test_who_asks_for_uvloop_is_sent_how_to_have_it():
@@ -50,6 +52,7 @@ def test_who_asks_for_uvloop_is_sent_how_to_have_it():
 def test_a_loop_is_known_by_the_library_that_made_it():
     loop = loop_factory("asyncio")()
     assert loop_name(loop) == "asyncio"
+    assert loop.time is time.monotonic, "read without a call of Python's"
     loop.close()
 
 

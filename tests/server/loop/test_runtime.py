@@ -18,11 +18,11 @@ def session_of(world, frames):
     """A session whose frames are kept as they leave."""
     session = world.executor.sessions.open(LINES, world.clock.now_us())
 
-    def write():
-        while frame := session.pull(world.engine.sequencer.released, world.clock.now_us()):
+    def write(now_us):
+        while frame := session.pull(world.engine.sequencer.released, now_us):
             frames.append(frame)
 
-    world.runtime.attach(session, write)
+    session.attach(write)
     return session
 
 
@@ -56,7 +56,7 @@ async def test_what_stores_nothing_leaves_without_the_disk():
 async def test_a_session_whose_socket_has_gone_is_written_to_no_more():
     world, frames = World(), []
     session = session_of(world, frames)
-    world.runtime.detach(session)
+    session.detach()
     say(world, session, b'{"c":"heartbeat","cid":"1"}')
     await asyncio.sleep(1)
     assert frames == []

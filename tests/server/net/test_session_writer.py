@@ -85,6 +85,24 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
 
 
 @stepped
+async def test_what_waits_for_the_client_goes_on_when_the_socket_has_taken_all(monkeypatch):
+    world = World()
+    client, drained = begun(world), []
+    monkeypatch.setattr(world.executor.subscriptions, "drained", drained.append)
+    client.say(b'{"c":"subscribe","t":"orders","cid":"1","opts":"conflation=auto"}')
+    await turns()
+    assert drained == [client.session]
+    client.below.flow.pause()
+    client.say(b'{"c":"heartbeat","cid":"2"}')
+    await turns()
+    assert drained == [client.session], "a full socket has taken what it was given and no more"
+    client.below.flow.resume()
+    assert drained == 2 * [client.session]
+    client.connection.close()
+    await world.runtime.close()
+
+
+@stepped
 async def test_a_turn_writes_one_frame_and_no_second_one_when_its_time_is_over(monkeypatch):
     for module in ("sow.history.snapshot", "sow.sessions.queries.query_results"):
         monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 1)

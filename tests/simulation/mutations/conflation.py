@@ -42,8 +42,8 @@ CONFLATION = (
     Mutation(
         "a corrected clock steps back",
         "sow/core/clock.py",
-        "made_up_us = min(abs(self._error_us), elapsed_us * self._rate_ppm // SECOND_US)",
-        "made_up_us = abs(self._error_us)",
+        "        if elapsed_us < self._made_up_after_us:\n",
+        "        if False:\n",
     ),
     Mutation(
         "of copies that are alike one takes all with it that waits",
