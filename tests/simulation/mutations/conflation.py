@@ -24,8 +24,14 @@ CONFLATION = (
     Mutation(
         "a removal of what the copy never held is released",
         "conflated_topics/topic.py",
-        "            elif self._holds(key):\n",
-        "            else:\n",
+        "for key, why in leaving.items() if self._holds(key)]",
+        "for key, why in leaving.items()]",
+    ),
+    Mutation(
+        "a copy takes a removal for an update after its first release",
+        "conflated_topics/topic.py",
+        "            self._may_leave = not self._conflator.is_idle\n",
+        "            self._may_leave = False\n",
     ),
     Mutation(
         "a delete of a pending record is lost",
@@ -42,8 +48,8 @@ CONFLATION = (
     Mutation(
         "a corrected clock steps back",
         "sow/core/clock.py",
-        "made_up_us = min(abs(self._error_us), elapsed_us * self._rate_ppm // SECOND_US)",
-        "made_up_us = abs(self._error_us)",
+        "made_up_us, error_us = elapsed_us * self._rate_ppm // SECOND_US, self._error_us",
+        "made_up_us, error_us = abs(self._error_us), self._error_us",
     ),
     Mutation(
         "of copies that are alike one takes all with it that waits",
