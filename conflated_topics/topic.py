@@ -107,7 +107,15 @@ class FocusedConflator(Generic[K, V]):
     never merged. All times are microseconds and never go back.
     """
 
-    __slots__ = ("_conflator", "_holds", "_merge", "releases", "updates_in", "updates_out")
+    __slots__ = (
+        "_conflator",
+        "_holds",
+        "_may_leave",
+        "_merge",
+        "releases",
+        "updates_in",
+        "updates_out",
+    )
 
     def __init__(
         self,
@@ -119,6 +127,8 @@ class FocusedConflator(Generic[K, V]):
         self._conflator: Conflator[K, Any] = Conflator(schedule, self._fold if merge else None)
         self._holds = holds
         self._merge = merge
+        self._may_leave = False
+        """Something pending may be a removal; without a filter and deletes nothing is."""
         self.updates_in = 0
         self.updates_out = 0
         self.releases = 0
@@ -141,7 +151,7 @@ class FocusedConflator(Generic[K, V]):
         )
         other._conflator.begin_like(self._conflator)
         other.updates_in, other.updates_out = self.updates_in, self.updates_out
-        other.releases = self.releases
+        other.releases, other._may_leave = self.releases, self._may_leave
         return other
 
     @property
@@ -202,6 +212,7 @@ class FocusedConflator(Generic[K, V]):
         keys: Sequence[K] = offered.keys
         values: Sequence[Any] = offered.values
         if offered.passes is not None:
+            self._may_leave = True
             wanted, values = self._are_wanted(offered, now_us), offered.entries
             if not all(wanted):
                 keys, values = list(compress(keys, wanted)), list(compress(values, wanted))
@@ -255,13 +266,14 @@ class FocusedConflator(Generic[K, V]):
         are in the order in which their windows began; a key is in one of the two. A removal of a
         record that the copy does not hold is left out: it came and went within one window.
         """
-        updates: list[tuple[K, V]] = []
+        taken = self._conflator.take(now_us, count_max)
         removals: list[Removal[K, V]] = []
-        for key, value in self._conflator.take(now_us, count_max).items():
-            if not _leaves(value):
-                updates.append((key, value))
-            elif self._holds(key):
-                removals.append(Removal(key, value[1], value[2]))
+        if self._may_leave:
+            leaving = {key: value for key, value in taken.items() if _leaves(value)}
+            taken = {key: value for key, value in taken.items() if key not in leaving}
+            removals = [Removal(key, *why[1:]) for key, why in leaving.items() if self._holds(key)]
+            self._may_leave = not self._conflator.is_idle
+        updates: list[tuple[K, V]] = list(taken.items())
         self.count_out(len(updates) + len(removals))
         return updates, removals
 

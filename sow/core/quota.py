@@ -33,7 +33,8 @@ class QuotaHolder:
 
     def set(self, amount: int) -> None:
         """Hold so much and no more."""
-        self.add(amount - self.held)
+        self._budget.count(self.client, amount - self.held)
+        self.held = amount
 
     def release(self) -> None:
         """Hold nothing any more."""

@@ -245,6 +245,7 @@ def _is_plain(bodies: Sequence[bytes]) -> bool:
         and not _may_overflow(block)
         and (
             len(block) <= NESTED_BYTES_MIN
+            or max(map(len, bodies)) <= NESTED_BYTES_MIN
             or not any(map(_nests_deeply, [one for one in bodies if len(one) > NESTED_BYTES_MIN]))
         )
     )

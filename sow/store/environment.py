@@ -66,15 +66,17 @@ class Environment:
     ) -> None:
         self.path = path
         self._subdir = subdir
+        self._data = path / "data.mdb" if subdir else path
         self._map_bytes = map_bytes
         self._statvfs = statvfs
         self._map_lock = threading.Lock()
         self._closed = False
-        _fill_up(path / "data.mdb" if subdir else path)
+        _fill_up(self._data)
         self._env: lmdb.Environment | None = self._open()
 
     def _open(self) -> lmdb.Environment:
-        data, lock = self._files()
+        data = self._data
+        lock = data.with_name("lock.mdb" if self._subdir else f"{data.name}-lock")
         is_new = not data.exists() or not data.stat().st_size
         try:
             _allot(lock)
@@ -91,12 +93,6 @@ class Environment:
             close_to_others(path)
         self._identity = _identity(data)
         return env
-
-    def _files(self) -> tuple[Path, Path]:
-        """The data, and LMDB's lock."""
-        if self._subdir:
-            return self.path / "data.mdb", self.path / "lock.mdb"
-        return self.path, self.path.with_name(f"{self.path.name}-lock")
 
     def _opened(self) -> lmdb.Environment:
         if self._closed:
@@ -172,17 +168,16 @@ class Environment:
     def lost(self) -> StoreFailing | None:
         """The error if the file is not at its path any more: the next start would not find what is
         written to it. Costs one system call."""
-        data, _ = self._files()
         try:
-            if _identity(data) == self._identity:
+            if _identity(self._data) == self._identity:
                 return None
             why = "another file is in its place"
         except OSError as error:
             why = (error.strerror or str(error)).lower()
         return StoreFailing(
-            f"the data directory has changed under the server: {data}: {why}; nothing was stored, "
-            "reads are still served, so that sow dump can write down what is held; then start "
-            "again on the directory, or on a backup"
+            f"the data directory has changed under the server: {self._data}: {why}; nothing was "
+            "stored, reads are still served, so that sow dump can write down what is held; then "
+            "start again on the directory, or on a backup"
         )
 
     def _reusable_bytes(self) -> int:

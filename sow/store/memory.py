@@ -10,6 +10,7 @@ The table knows nothing of fields, indexes, filters or the disk.
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,22 +122,23 @@ class Table(Columns):
         `expires_us` is one for all of them, or one for each. `births` are the numbers of first
         publication of new ones, unique in the table; None: they are first published now.
         """
-        slots: list[int] = []
-        fresh: dict[str, int] = {}
-        olds: list[bytes | None] = []
-        found = get_all(self.slots, identities)
+        found: list[int | None] = [*get_all(self.slots, identities)]
         current = self.bodies
         self._bears |= births is not None
-        for identity, body, born, slot in zip(
-            identities, bodies, births or seqs, found, strict=True
-        ):
-            if slot is None and (slot := fresh.get(identity)) is None:
-                if self._arrivals is not None and not births:
-                    self._arrivals = born = self._arrivals + 1
-                slot = fresh[identity] = self._insert(identity, born)
-            slots.append(slot)
-            olds.append(current[slot])
+        fresh: dict[str, int] = {}
+        if None in found:
+            fresh = self._insert(self._born(identities, found, births or seqs, not births))
+            slots = [
+                fresh[name] if slot is None else slot
+                for name, slot in zip(identities, found, strict=True)
+            ]
+        else:
+            slots = cast("list[int]", found)
+        olds = list(map(current.__getitem__, slots))
+        for slot, body in zip(slots, bodies, strict=True):
             current[slot] = body
+        if len(slots) > 1 and len(set(slots)) < len(slots):
+            _see_repeated(slots, bodies, olds)
         grown = sum(map(len, bodies)) - sum(map(len, filter(None, olds)))
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(fresh)
@@ -148,6 +150,25 @@ class Table(Columns):
         if len(current) > LONG_COLUMNS:
             self._grow(slots)
         return slots, olds
+
+    def _born(
+        self,
+        identities: Sequence[str],
+        found: Sequence[int | None],
+        numbers: Sequence[int],
+        now: bool,
+    ) -> dict[str, int]:
+        """Records that were not `found`, and their numbers of first publication; `now`: none were
+        given, so where the order is that of arrival they are counted."""
+        born: dict[str, int] = {}
+        for name, number, slot in zip(identities, numbers, found, strict=True):
+            if slot is None and name not in born:
+                born[name] = number
+        if now and self._arrivals is not None:
+            first = self._arrivals + 1
+            self._arrivals += len(born)
+            return dict(zip(born, range(first, first + len(born)), strict=True))
+        return born
 
     def _take_in(self, fresh: dict[str, int]) -> None:
         """Count new records in these slots."""
@@ -187,19 +208,24 @@ class Table(Columns):
         if self.expires_us is not None:
             self.expires_us[where] = expires_us
 
-    def _insert(self, identity: str, born: int) -> int:
-        if self._free:
-            slot = self._free.pop()
-            self.identities[slot] = identity
+    def _insert(self, born: dict[str, int]) -> dict[str, int]:
+        """Make room for new records, by their numbers of first publication; returns their slots."""
+        slots: list[int] = []
+        while self._free and len(slots) < len(born):
+            slots.append(self._free.pop())
             self._in_order = False
+        names, reused, size = list(born), len(slots), len(self.bodies)
+        for slot, name in zip(slots, names, strict=False):
+            self.identities[slot] = name
+        self.identities += names[reused:]
+        self.bodies += [None] * (len(names) - reused)
+        slots += range(size, len(self.bodies))
+        self.reserve(len(self.bodies))
+        if len(slots) == 1:
+            self._numbers[BORN, slots[0]] = born[names[0]]
         else:
-            slot = len(self.bodies)
-            self.bodies.append(None)
-            self.identities.append(identity)
-            if slot == self._numbers.shape[1]:
-                self.reserve(slot + 1)
-        self._numbers[BORN, slot] = born
-        return slot
+            self._numbers[BORN, slots] = list(born.values())
+        return dict(zip(names, slots, strict=True))
 
     def arrange(
         self,
@@ -479,6 +505,15 @@ class Table(Columns):
         assert self.bytes == sum(len(self.bodies[slot] or b"") for slot in self.slots.values())
         step_min = 0 if self._places is not None else 1
         assert not self.slots or np.diff(self.order[self.live()]).min(initial=1) >= step_min
+
+
+def _see_repeated(slots: Sequence[int], bodies: Sequence[bytes], olds: list[bytes | None]) -> None:
+    """Have what a repeated slot held before, in a batch with these new bodies, among the `olds`."""
+    newest: dict[int, bytes] = {}
+    for at, (slot, body) in enumerate(zip(slots, bodies, strict=True)):
+        if slot in newest:
+            olds[at] = newest[slot]
+        newest[slot] = body
 
 
 def _any(expires_us: int | Sequence[int]) -> bool:

@@ -22,6 +22,8 @@ from tests.benchmarks.spark.budgets import BUDGETS as SPARK_BUDGETS
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 LONGEST = 5
 """So many of the longest waits are on the page: the others keep to the aim with room to spare."""
+BY_STAGE = ", by stage"
+"""How a path ends whose parts are all shown, with what each takes."""
 PARTS_SHOWN = 5
 """So many parts of a profile are on the page: the rest are a few percent each."""
 
@@ -157,6 +159,10 @@ def of_profiles(run: Run[Share]) -> str:
         if f"{path}, by subject" in paths:
             continue  # which says the same in words
         whole = f"{number(sum(part.value for part in parts))} {parts[0].unit}"
+        if path.endswith(BY_STAGE):
+            stages = "; ".join(f"{part.part} {number(part.value)}" for part in parts)
+            lines.append(markdown((path, whole, stages)))
+            continue
         largest = [f"{part.part} {part.share:.0%}" for part in parts if part.part != REST]
         lines.append(markdown((path, whole, "; ".join(largest[:PARTS_SHOWN]))))
     return "\n".join(lines)

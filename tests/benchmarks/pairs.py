@@ -13,22 +13,31 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from urllib.request import urlopen
 
 from tests.benchmarks.processes import ROOT, ServerProcess
 from tests.benchmarks.readers import Readers
-from tests.benchmarks.records import configuration, updates
+from tests.benchmarks.records import ACCOUNTS, HASH_INDEX, configuration, updates
 from tests.benchmarks.sockets import Client, publishes
 from tests.benchmarks.steady import Publisher
 
 PAIRS = 10
 WINDOW = 10
 """Frames on their way: the server always has work, and no queue is ever full."""
+SINGLES_WINDOW = 500
+"""The same of frames of one."""
 FRAME = 100
 FILTER = "/px > {} AND /side = 'buy' AND /qty < 20"
+RECORDS = "/v1/topics/{}/records?"
+INDEXED = f"""<Topic><Name>indexed</Name><MessageType>json</MessageType><Key>/order/id</Key>
+{HASH_INDEX}<HashIndex><Key>/acct</Key></HashIndex><Index>/px</Index></Topic></SOW>"""
+"""One hash index that nearly every update changes, one that none does, and a field in order."""
+XML = configuration(conflated=True).replace("</SOW>", INDEXED)
 
 
 class Size(NamedTuple):
@@ -58,9 +67,9 @@ class Runs:
 
     def query(self) -> None:
         """Ask for what no index knows."""
-        where = f"http://{self._server.host}:{self._server.port}/v1/topics/orders/records"
+        where = f"http://{self._server.host}:{self._server.port}{RECORDS.format('orders')}"
         for number in range(self._size.queries):
-            with urlopen(f"{where}?filter={quote(FILTER.format(number))}") as answer:
+            with urlopen(f"{where}filter={quote(FILTER.format(number))}") as answer:
                 answer.read()
 
     def fan_out(self) -> None:
@@ -78,6 +87,34 @@ class Runs:
         with self._readers("orders-C"), Publisher(client, frames, 20, 3_000):
             time.sleep(self._size.seconds)
 
+    def singles(self) -> None:
+        """Publish frames of one."""
+        bodies = updates(self._size.frames * 10, self._size.keys)
+        self._client.publish(publishes(bodies, 1), SINGLES_WINDOW)
+
+    def indexed(self) -> None:
+        """Publish frames of 100 to two hash indexes and a field in order."""
+        bodies = updates(self._size.frames * FRAME, self._size.keys)
+        self._client.publish(publishes(bodies, FRAME, "indexed"), WINDOW)
+
+    def exact(self) -> None:
+        """Ask for what a hash index knows."""
+        self._ask(lambda number: {"filter": f"/acct = 'acct-{number % ACCOUNTS}'"})
+
+    def top(self) -> None:
+        """Ask for the top 10."""
+        self._ask(lambda _: {"order_by": "/px DESC", "top_n": "10"})
+
+    def _ask(self, question: Callable[[int], dict[str, str]]) -> None:
+        """Over one connection, so that no question pays for opening it."""
+        with closing(HTTPConnection(self._server.host, self._server.port)) as connection:
+            for number in range(self._size.queries * 5):
+                connection.request("GET", RECORDS.format("indexed") + urlencode(question(number)))
+                answer = connection.getresponse()
+                answer.read()
+                if answer.status != HTTPStatus.OK:
+                    raise ConnectionError(f"the server answered {answer.status}")
+
     def _readers(self, topic: str) -> Readers:
         command = f'{{"c":"subscribe","t":"{topic}","cid":"1"}}'
         readers = Readers(self._server.host, self._server.port, self._size.followers, command)
@@ -89,11 +126,12 @@ def costs(tree: Path, size: Size) -> dict[str, float]:
     """Processor time of the server of a tree for each kind of work, in seconds."""
     found = {}
     with (
-        ServerProcess(configuration(conflated=True), tree=tree) as server,
+        ServerProcess(XML, tree=tree) as server,
         closing(Client(server.host, server.port)) as client,
     ):
         runs = Runs(server, client, size)
         kinds: list[Callable[[], None]] = [runs.ingest, runs.query, runs.fan_out, runs.release]
+        kinds += [runs.singles, runs.indexed, runs.exact, runs.top]
         for kind in kinds:
             before_s = server.cpu_s
             kind()

@@ -29,12 +29,12 @@ from tests.benchmarks import (
 from tests.benchmarks.command_line import allow_many_sockets, arguments, check_all, measured
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.machine import facts
-from tests.benchmarks.page import of_profiles, publish
+from tests.benchmarks.page import BY_STAGE, of_profiles, publish
 from tests.benchmarks.processes import ServerProcess
 from tests.benchmarks.readers import Readers
 from tests.benchmarks.records import configuration, every_order, framed, updates
 from tests.benchmarks.results import Run
-from tests.benchmarks.sampling import CALLS, ELSEWHERE, SampledServer, Samples, sampled
+from tests.benchmarks.sampling import CALLS, ELSEWHERE, THREADS, SampledServer, Samples, sampled
 from tests.benchmarks.share import REST, Share
 from tests.benchmarks.sizes import FULL, QUICK, TINY, Sizes
 from tests.benchmarks.sockets import Client, publishes
@@ -68,6 +68,34 @@ SUBJECTS = {
 }
 """What a function of a file is about, whoever has called it; of any other its caller says it."""
 
+STAGES = {
+    "sow/server/net/command_pump.py": "parse",
+    "sow/protocol/publish_batching.py": "parse",
+    "sow/server/net/session_writer.py": "write",
+    "sow/server/loop/background_work.py": "write",
+    "sow/server/loop/group_commit.py": "journal",
+    "sow/engine/wal.py": "journal",
+    "sow/store/journal.py": "journal",
+    "sow/store/environment.py": "journal",
+    "sow/server/": "read",
+    "sow/messages/": "validate",
+    "sow/core/keys.py": "validate",
+    "sow/sessions/": "validate",
+    "sow/engine/capacity.py": "validate",
+    "sow/indexes/": "index",
+    "sow/streaming/outbox/": "outbox",
+    "sow/streaming/sessions.py": "outbox",
+    "sow/protocol/encodings.py": "outbox",
+    "sow/streaming/": "change stream",
+    "sow/topic/records.py": "store",
+    "sow/topic/": "change stream",
+    "sow/store/": "store",
+    "sow/engine/": "store",
+    THREADS: "journal",
+    ELSEWHERE: "read",
+}
+"""What a message passes, by the files; what asyncio and aiohttp take counts as reading."""
+
 Profile = Callable[[Sizes], Iterator[Share]]
 Table = Callable[[str, Samples, float, str], Iterator[Share]]
 """What is made of the samples of a path."""
@@ -94,13 +122,37 @@ def _ranked(path: str, parts: Mapping[str, float], whole: float, unit: str) -> I
         yield Share(path, part, whole * cpu_s / total, unit, cpu_s / total)
 
 
-def subject(calls: str) -> str:
+def subject(calls: str, about: Mapping[str, str] = SUBJECTS) -> str:
     """What a row of calls is about: what the last one that is about anything is."""
     for call in reversed(calls.split(CALLS)):
-        for file, about in SUBJECTS.items():
+        for file, name in about.items():
             if call.startswith(file):
-                return about
+                return name
     return calls
+
+
+def passed(sizes: Sizes) -> Iterator[Share]:
+    """The stages of a message to ten followers, with a hash index, in frames of 100 and of 1."""
+    for size, count in ((100, sizes.messages), (1, sizes.singles)):
+        frames = publishes(updates(count, sizes.keys), size)
+        window = max(1, ingest.WINDOW_MESSAGES // 100 // size)
+        with ExitStack() as stack:
+            server = stack.enter_context(SampledServer(configuration(index=True)))
+            readers = Readers(
+                server.host, server.port, 10, '{"c":"subscribe","t":"orders","cid":"1"}'
+            )
+            stack.enter_context(readers).ready()
+            client = Client(server.host, server.port)
+            stack.callback(client.close)
+            client.publish(publishes(every_order(sizes.keys), 1000), 6)
+            client.publish(frames, window)
+            server.samples()
+            client.publish(frames, window)
+            samples = server.samples()
+            readers.check()
+        stages = samples.by(lambda calls: subject(calls, STAGES))
+        path = f"a message that ten follow, in frames of {size}{BY_STAGE}"
+        yield from _ranked(path, stages, samples.cpu_s * 1e6 / count, "µs/message")
 
 
 def restarting(sizes: Sizes) -> Iterator[Share]:
@@ -380,6 +432,7 @@ def vars_of(thing: object) -> list[object]:
 
 
 PROFILES: dict[str, Profile] = {
+    "message": passed,
     "restart": restarting,
     "restart-growth": grown,
     "memory": weighed,

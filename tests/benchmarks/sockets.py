@@ -39,12 +39,12 @@ def command(**fields: object) -> bytes:
     return frame(orjson.dumps(fields))
 
 
-def publishes(bodies: Sequence[bytes], size: int) -> list[bytes]:
-    """Frames that publish to `orders`, `size` bodies each, to be acknowledged once durable."""
+def publishes(bodies: Sequence[bytes], size: int, topic: str = "orders") -> list[bytes]:
+    """Frames that publish `size` bodies each, to be acknowledged once durable."""
     frames = []
     for start in range(0, len(bodies), size):
         part = bodies[start : start + size]
-        fields = {"c": "publish", "t": "orders", "n": len(part), "cid": "1", "a": "persisted"}
+        fields = {"c": "publish", "t": topic, "n": len(part), "cid": "1", "a": "persisted"}
         frames.append(frame(b"\n".join((orjson.dumps(fields), *part))))
     return frames
 

@@ -24,8 +24,14 @@ CONFLATION = (
     Mutation(
         "a removal of what the copy never held is released",
         "conflated_topics/topic.py",
-        "            elif self._holds(key):\n",
-        "            else:\n",
+        "for key, why in leaving.items() if self._holds(key)]",
+        "for key, why in leaving.items()]",
+    ),
+    Mutation(
+        "a copy takes a removal for an update after its first release",
+        "conflated_topics/topic.py",
+        "            self._may_leave = not self._conflator.is_idle\n",
+        "            self._may_leave = False\n",
     ),
     Mutation(
         "a delete of a pending record is lost",
