@@ -282,7 +282,7 @@ async def test_a_full_outbox_is_judged_again_when_patience_is_over_and_not_befor
         judged.append(now_us - began_us)
         return judge(now_us)
 
-    monkeypatch.setattr(client.world.clock, "now_us", lambda: began_us + round(loop.time() * 1e6))
+    monkeypatch.setattr(client.world.runtime, "now_us", lambda: began_us + round(loop.time() * 1e6))
     monkeypatch.setattr(client.session, "apply_back_pressure", noted)
     await client.incoming.done()
     assert client.session.ended == SLOW
