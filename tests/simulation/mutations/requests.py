@@ -10,6 +10,24 @@ REQUESTS = (
         "        if False:\n            self._changes.remove",
     ),
     Mutation(
+        "groups that are followed grow beyond the part of their client",
+        "sow/sessions/queries/aggregations.py",
+        "self.memory.is_over_share(client) and",
+        "self.memory.is_crowded and",
+    ),
+    Mutation(
+        "groups are looked at once their view is full",
+        "sow/sessions/queries/aggregations.py",
+        "                self._check_room(one, client)\n                yield",
+        "                yield",
+    ),
+    Mutation(
+        "groups that several clients follow count for the first",
+        "sow/core/quota.py",
+        "        for client in self.clients if more else ():",
+        "        for client in [*self.clients][:1]:",
+    ),
+    Mutation(
         "a feed is not flushed before somebody joins",
         "sow/sessions/subscriptions/subscribe.py",
         "            engine.output.flush_channel(channel)\n        if isinstance",
