@@ -28,6 +28,18 @@ REQUESTS = (
         "        for client in [*self.clients][:1]:",
     ),
     Mutation(
+        "a compiled filter is held by its own function",
+        "sow/expressions/filters.py",
+        "        names[name] = known.pop(name)",
+        "        names[name] = known[name]",
+    ),
+    Mutation(
+        "an address that guesses has one turn after the other",
+        "sow/security/authentication/session_cache.py",
+        "                self._waiting[address] = turns\n            if not",
+        "                self._waiting = {address: turns} | self._waiting\n            if not",
+    ),
+    Mutation(
         "a feed is not flushed before somebody joins",
         "sow/sessions/subscriptions/subscribe.py",
         "            engine.output.flush_channel(channel)\n        if isinstance",
