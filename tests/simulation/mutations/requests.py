@@ -6,7 +6,7 @@ REQUESTS = (
     Mutation(
         "a view of groups stays when nobody follows them any more",
         "sow/sessions/queries/aggregations.py",
-        "        if shared.topic is not None:\n            self._changes.remove",
+        "        if one.topic is not None:\n            self._changes.remove",
         "        if False:\n            self._changes.remove",
     ),
     Mutation(
