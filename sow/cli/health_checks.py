@@ -122,6 +122,13 @@ def memory(used_bytes: float, limit_bytes: float | None) -> HealthCheck:
     return _judged("memory", found, has_room, "raise Limits/Memory, or delete records", level)
 
 
+def groups(used_bytes: float, limit_bytes: float) -> HealthCheck:
+    """How much of their memory limit groups use that clients ask for."""
+    found = f"clients' groups take {size(used_bytes)} of {size(limit_bytes)}"
+    instead = "raise Limits/GroupMemory, or configure a View, which all can follow"
+    return _judged("groups", found, used_bytes < NEAR * limit_bytes or not used_bytes, instead)
+
+
 def connections(used: float, most: float) -> HealthCheck:
     """How many of the allowed connections are in use."""
     instead = "raise Limits/Connections, or list them: sow sessions"

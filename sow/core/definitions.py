@@ -294,6 +294,7 @@ class Limits:
     pattern_topics_max: int = 100_000
     join_fan_out_max: int = 1_000_000
     view_groups_max: int = 5_000_000
+    group_memory_bytes_max: int = 256 * 1024**2
     batch_bytes_max: int = 1024**3
     snapshot_bytes_max: int = 128 * 1024**2
     request_bytes_max: int = 256 * 1024**2

@@ -6,7 +6,10 @@ of it. A quota only counts; the endpoint decides what follows when nothing is le
 wait).
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable
+
+from sow.core.origin_parsing import is_loopback
 
 SHARE = 4
 """One client may hold one part in so many."""
@@ -39,6 +42,58 @@ class QuotaHolder:
     def release(self) -> None:
         """Hold nothing any more."""
         self.set(0)
+
+
+class SharedHolder:
+    """What several clients hold together: once in all, and for each of them the whole, as of the
+    last `settle`. `grown` is called when more is held, from `watch` on."""
+
+    __slots__ = ("_budget", "_grown", "_settled", "clients", "held")
+
+    def __init__(self, budget: "Quota") -> None:
+        self.held = self._settled = 0
+        self.clients: Counter[Hashable] = Counter()
+        """How often each holds it."""
+        self._budget = budget
+        self._grown: Callable[[SharedHolder], None] | None = None
+
+    def watch(self, grown: "Callable[[SharedHolder], None]") -> None:
+        """Call `grown` from now on."""
+        self._grown = grown
+
+    def add(self, amount: int) -> None:
+        """Hold so much more; less if it is negative. Called at each change, so no client is counted
+        here: there may be a thousand."""
+        self.held += amount
+        if self.clients:
+            self._budget.used += amount
+            if amount > 0 and self._grown is not None:
+                self._grown(self)
+
+    def settle(self) -> None:
+        """Count for the clients what was added."""
+        more, self._settled = self.held - self._settled, self.held
+        for client in self.clients if more else ():
+            self._budget.count_for(client, more)
+
+    def join(self, client: Hashable) -> None:
+        """A client holds it, perhaps once more."""
+        self.settle()
+        if not self.clients:
+            self._budget.used += self.held
+        if client not in self.clients:
+            self._budget.count_for(client, self.held)
+        self.clients[client] += 1
+
+    def leave(self, client: Hashable) -> None:
+        """A client holds it once less. What nobody holds does not count."""
+        self.settle()
+        self.clients[client] -= 1
+        if not self.clients[client]:
+            del self.clients[client]
+            self._budget.count_for(client, -self.held)
+        if not self.clients:
+            self._budget.used -= self.held
 
 
 class Quota:
@@ -79,8 +134,18 @@ class Quota:
     def count(self, client: Hashable, amount: int) -> None:
         """Count what a holder reserves or releases."""
         self.used += amount
+        self.count_for(client, amount)
+
+    def count_for(self, client: Hashable, amount: int) -> None:
+        """Count it for a client alone: in all it is counted already."""
         held = self._by_client.get(client, 0) + amount
         if held:
             self._by_client[client] = held
         else:
             self._by_client.pop(client, None)
+
+
+def client_of(owner: tuple[str, ...], address: str, connection: Hashable) -> Hashable:
+    """The client that something counts for: its user, if it has one; else its address or, for a
+    program on this machine, its connection."""
+    return owner or (connection if not address or is_loopback(address) else address)

@@ -23,7 +23,7 @@ from sow.core.definitions import (
 )
 from sow.core.humanize import no_topic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
-from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
 from sow.engine.views import ViewMaker
 from sow.engine.wal import CommitSequencer
 from sow.errors import (
@@ -442,12 +442,14 @@ class Catalog:
     def check(self) -> None:
         """Assert the invariants of a catalog; takes time for every topic and record."""
         self.followers.check()
-        tables = [topic.records.table for topic in self if not topic.is_system]
+        counted = [topic for topic in self if not (topic.is_system or is_hidden(topic.name))]
+        tables = [topic.records.table for topic in counted]
         # Copies and views that are being filled are listeners, but no topics yet.
         listeners = [one for topic in self for one in topic.router.listeners]
         copies = [one.copy for one in listeners if isinstance(one, ConflatedCopy)]
         tables += [records.table for records in copies if records.name not in self.topics]
         views = {one for one in listeners if isinstance(one, MaterializedView)}
+        views = {view for view in views if not is_hidden(view.name)}
         tables += [view.rows.table for view in views if view.name not in self.topics]
         kept_bytes = sum(view.producer.kept_bytes for view in views) + self.view_maker.kept_bytes
         assert self.usage.bytes - kept_bytes == sum(

@@ -17,7 +17,7 @@ from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import ConflatedTopic, View
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
-from sow.topic.views.groups import RowGroups
+from sow.store.memory import Usage
 from sow.topic.views.row_deltas import RowProducer
 from sow.topic.views.view import MaterializedView
 
@@ -60,23 +60,17 @@ class TopicChanges:
         yield from self._introduce(topic)
 
     def add_private(
-        self,
-        definition: View,
-        check: Callable[[RowGroups], None],
-        producer: RowProducer | None = None,
+        self, definition: View, usage: Usage, producer: RowProducer | None = None
     ) -> Task[ViewTopic]:
-        """Add a hidden view, filled before it is returned: it stays subscribed to its underlying
-        topic, or has the rows of `producer`, once. `check` raises where there are too many
-        groups."""
-        topic, is_full = self._catalog.view_maker.make(definition, producer), False
+        """Add a hidden view that counts in `usage`, filled before it is returned: it stays
+        subscribed to its underlying topic, or has the rows of `producer`, once."""
+        topic, is_full = self._catalog.view_maker.make(definition, producer, usage), False
         filling = topic.view.fill(0)
         if producer is None:
             filling = topic.view.fill_beside(lambda: self._engine.seq)
             filling = self._filling(topic.view, definition, filling)
         try:
-            for _ in filling:
-                check(topic.view.groups)
-                yield
+            yield from filling
             is_full = True
         finally:
             filling.close()

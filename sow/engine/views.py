@@ -32,7 +32,7 @@ from sow.engine.running_topics import LiveTopic, ViewTopic, is_hidden
 from sow.engine.timers import Timers
 from sow.expressions import Filter, Projection, compile_projection
 from sow.messages import message_type
-from sow.store.memory import Usage, UsageOfSome
+from sow.store.memory import Usage
 from sow.streaming.router import PatternSubscriptions
 from sow.topic.batch import Batch
 from sow.topic.records import Records
@@ -45,7 +45,8 @@ from sow.topic.views.view import MaterializedView
 
 
 class ViewMaker:
-    """Makes views of `topics`, looked up when needed; their state is counted in `usage`.
+    """Makes views of `topics`, looked up when needed; their state is counted in `usage`, that of a
+    view for a client in its own.
     `configuration` returns the current one, `wake` is called with a view that has become dirty.
     `followers` are subscriptions to patterns of names."""
 
@@ -62,8 +63,6 @@ class ViewMaker:
         self._configuration = configuration
         self._compile_filter = compile_filter
         self._usage = usage
-        self.usage_of_clients = UsageOfSome(usage)
-        """State of the groups of hidden views."""
         self._wake = wake
         self._followers = followers
         self._numbers = itertools.count()
@@ -76,17 +75,20 @@ class ViewMaker:
         for definition in reversed(definitions):
             self._require_newest(definition, types)
 
-    def make(self, definition: View, producer: RowProducer | None = None) -> ViewTopic:
+    def make(
+        self, definition: View, producer: RowProducer | None = None, usage: Usage | None = None
+    ) -> ViewTopic:
         """An empty view of existing topics, not subscribed to them yet; with `producer` a view of
-        its rows, which is never subscribed."""
+        its rows, which is never subscribed. `usage` counts one that is made for a client."""
         projection, configuration = self.projection(definition), self._configuration()
         kinds = {options.name: options for options in configuration.message_types}
         kind = message_type(definition.message_type, kinds)
         records = Records(
-            definition, kind, tuple(map(str, projection.keys)), definition.domain, self._usage,
+            definition, kind, tuple(map(str, projection.keys)), definition.domain,
+            usage or self._usage,
             instance=configuration.name, makes_keys=True,
         )  # fmt: skip
-        view = self.materialized(definition, records, producer)
+        view = self.materialized(definition, records, producer, usage)
         underlyings = definition.underlyings if producer is None else ()
         # Patterns never match hidden names.
         followers = PatternSubscriptions() if is_hidden(definition.name) else self._followers
@@ -104,7 +106,11 @@ class ViewMaker:
         return {name: topics[name].definition.message_type for name in definition.underlyings}
 
     def materialized(
-        self, definition: View, records: Records, producer: RowProducer | None = None
+        self,
+        definition: View,
+        records: Records,
+        producer: RowProducer | None = None,
+        usage: Usage | None = None,
     ) -> MaterializedView:
         """What maintains `records` as the rows of a view, not subscribed yet."""
         projection = self.projection(definition)
@@ -115,8 +121,8 @@ class ViewMaker:
         view = MaterializedView(
             records, producer, projection, rank, sources, self._wake,
             definition.name in self._requested_newest,
-            self.usage_of_clients if is_hidden(definition.name) else self._usage,
-            None if is_hidden(definition.name) else self._check_groups,
+            usage or self._usage,
+            None if usage else self._check_groups,
         )  # fmt: skip
         self._groups.add(view.groups)
         return view
@@ -142,8 +148,8 @@ class ViewMaker:
 
     @property
     def kept_bytes(self) -> int:
-        """About how many bytes the groups of all views take."""
-        return sum(groups.kept_bytes for groups in self._groups)
+        """About how many bytes the groups of all views take that count with the records."""
+        return sum(one.kept_bytes for one in self._groups if one.usage is self._usage)
 
     def objects_max(self) -> int:
         """How many Python objects views may hold, their groups foremost; looks at all topics."""

@@ -9,7 +9,8 @@ The table knows nothing of fields, indexes, filters or the disk.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -52,19 +53,22 @@ class Usage:
         self.bytes += more_bytes
 
 
-class UsageOfSome(Usage):
-    """The share of some tables in the usage `of_all`."""
+class ReportedUsage(Usage):
+    """One that calls `report` with each difference."""
 
-    __slots__ = ("_of_all",)
+    __slots__ = ("_bytes", "_report")
 
-    def __init__(self, of_all: Usage) -> None:
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._bytes = 0
+        self._report = report
         super().__init__()
-        self._of_all = of_all
 
-    def count(self, more_bytes: int) -> None:
-        """What is kept of records takes so much more, here and in all."""
-        super().count(more_bytes)
-        self._of_all.count(more_bytes)
+    def _count_to(self, now: int) -> None:
+        more_bytes, self._bytes = now - self._bytes, now
+        if more_bytes:
+            self._report(more_bytes)
+
+    bytes = property(attrgetter("_bytes"), _count_to)
 
 
 class Table(Columns):

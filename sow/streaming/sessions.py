@@ -11,12 +11,13 @@ its socket can take more, and `apply_back_pressure` after it has.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 from weakref import ref
 
 from sow.core.definitions import SessionSettings
+from sow.core.quota import client_of
 from sow.errors import described
 from sow.protocol import replies
 from sow.protocol.encodings import Encoding, Frames
@@ -135,6 +136,11 @@ class Session:
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
         self._sent = (0, 0)
+
+    @property
+    def account(self) -> Hashable:
+        """The client that its memory counts for."""
+        return client_of(self.rights.owner, self.address, self.id)
 
     # Ownership.
 

@@ -50,6 +50,8 @@ def certificate(days):
         (health_checks.memory(GIB, 4 * GIB), "ok", "1.0 GiB of 4.0 GiB"),
         (health_checks.memory(3.9 * GIB, 4 * GIB), "warning", "raise Limits/Memory"),
         (health_checks.memory(4 * GIB, 4 * GIB), "error", "raise Limits/Memory"),
+        (health_checks.groups(0, GIB), "ok", "take 0 B of 1.0 GiB"),
+        (health_checks.groups(0.95 * GIB, GIB), "warning", "raise Limits/GroupMemory"),
         (health_checks.connections(10, 100), "ok", "10 of 100"),
         (health_checks.connections(95, 100), "warning", "raise Limits/Connections"),
         (health_checks.sessions([]), "ok", "0, and all keep up"),

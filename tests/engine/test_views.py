@@ -203,7 +203,7 @@ def test_a_view_that_waits_for_a_commit_gets_nothing_until_it_begins(world):
             yield
 
     books = replace(BOOKS, grouping=("/desk",))
-    adding = TopicChanges(engine).add_private(books, lambda _groups: None)
+    adding = TopicChanges(engine).add_private(books, engine.catalog.usage)
     is_requested = False
     for _ in engine.atomic.carry_out(lambda: topic, work):
         if engine.atomic.concerns(["t"]):
@@ -426,9 +426,9 @@ def test_those_of_a_view_that_was_changed_or_removed(nine):
 
 
 def test_those_of_a_view_that_became_too_large_or_that_nobody_waits_for(nine, monkeypatch):
-    monkeypatch.setattr(aggregations, "GROUPS_MAX", 8)
+    monkeypatch.setattr(aggregations, "VIEW_BYTES", Limits().group_memory_bytes_max // 4)
     (ack,) = nine.client().say(c="sow_and_subscribe", t="orders", opts=EACH, cid="1")
-    assert "more than 8 groups" in ack["detail"]
+    assert ack["reason"] == "group memory"
     assert sum(steps(nine)) > 0
 
 

@@ -282,6 +282,14 @@ LIMITS = Element(
             "is lost. Not for views that Spark runs, which store rows as a topic does.",
         ),
         _limit(
+            "GroupMemory",
+            value_types.size(),
+            "256MB",
+            "group_memory_bytes_max",
+            "What groups take that clients' queries and subscriptions ask for, a quarter for one "
+            "client. Those of a View do not count.",
+        ),
+        _limit(
             "RequestMemory",
             value_types.size(),
             "256MB",

@@ -342,6 +342,18 @@ SERVER_METRICS = (
     ServerMetric(Gauge, "sow_memory_limit_bytes", "Bytes that they may take.", _limit_bytes),
     ServerMetric(
         Gauge,
+        "sow_group_memory_bytes",
+        "Bytes that groups take which clients ask for.",
+        lambda scrape: scrape.executor.subscriptions.aggregations.memory.used,
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_group_memory_limit_bytes",
+        "Bytes that these may take.",
+        lambda scrape: scrape.executor.engine.configuration.limits.group_memory_bytes_max,
+    ),
+    ServerMetric(
+        Gauge,
         "sow_request_bytes",
         "Bytes held by requests that are being read.",
         lambda scrape: scrape.reading.used,

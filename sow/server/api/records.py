@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
 from sow.core.media_types import ARROW, COLUMNS_HEADER, CSV, FRAMES, JSON, NDJSON
+from sow.core.quota import client_of
 from sow.core.select_list import parse_select
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, clipped
@@ -42,6 +43,7 @@ from sow.server.http.request_bodies import (
     read_messages,
     take_messages,
 )
+from sow.server.http.request_origin import client_address
 from sow.server.http.responses import json_response
 from sow.server.http.route import (
     operation,
@@ -123,15 +125,18 @@ class RecordsHandler:
             rights=permissions_of(request),
         )
         aggregations, turns = self._executor.subscriptions.aggregations, self._runtime.turns
+        owner = permissions_of(request).owner
+        client = client_of(owner, client_address(request), request.protocol)
         with self._unread.answer(client_key(request)) as unread:
             question = aggregations.question(command)
             moment, bookmark = requested.pop("as_of", None), None
             if moment is None:
-                steps = aggregations.computed(question, unread.admit)
+                steps = aggregations.computed(question, client, unread.admit)
             else:
                 query = Query(filter=question.condition).at(self._engine.now_us)
                 found = await self._query_as_of(question.topic, moment, query, unread.admit)
-                steps, bookmark = aggregations.computed_of(question, found.rows), found.bookmark
+                steps = aggregations.computed_of(question, client, found.rows)
+                bookmark = found.bookmark
             share = await turns.run("an aggregated query over HTTP", steps)
         try:
             return await self._query(request, share.topic, requested, options, None, seen, bookmark)

@@ -9,9 +9,14 @@ The filter applies to the records that are grouped.
 A query is answered from the records as of one moment, by a view that receives no updates. A
 subscription has one that is updated; equal subscriptions share it, and it ends with the last of
 them.
+
+What these views take is bounded (`Limits/GroupMemory`), for each client and for all of them. A
+command that needs too much is refused while its view is filled. Where groups that are followed
+become too many, the subscriptions end that have most of them: the client's, or of all. A view that
+several clients follow counts once in all, and for each of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +25,7 @@ from numpy.typing import NDArray
 from sow.core.cooperative import Task
 from sow.core.definitions import View
 from sow.core.paths import Path
+from sow.core.quota import Quota, SharedHolder
 from sow.engine.engine import Engine
 from sow.engine.running_topics import HiddenTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
@@ -31,9 +37,9 @@ from sow.messages.base import MessageType
 from sow.protocol.commands import Command
 from sow.query import Query
 from sow.sessions.queries.access_control import row_policy_of
+from sow.store.memory import RECORD_BYTES, ReportedUsage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.groups import RowGroups
 from sow.topic.views.row_deltas import Forgettable, RowDeltas, Take
 
 STEP_ROWS = 250
@@ -119,20 +125,19 @@ PARTS_MAX = 1_000
 FOLLOWED_MAX = 32
 """Aggregated subscriptions of a session: each may be a view of its own, which costs every publish
 to its topic three to twelve microseconds a record and holds memory for every group."""
-GROUPS_MAX = 1_000_000
-"""Groups of one that is made for a client: some kilobyte each. A view of the configuration may have
-more (`Limits/ViewGroups`)."""
-MEMORY_SHARE = 4
-"""The groups of all clients take at most this part of `Limits/Memory`, so that queries cannot stop
-publishing."""
+VIEW_BYTES = 20_000
+"""What a view takes without a group, measured: its compiled projection foremost."""
+GROUP_MEMORY = "group memory"
+"""The reason of a refusal, and the detail of what ends."""
 Admit = Callable[[int], None]
 
 
 class Share:
-    """A reference to a view that was created for a client, until it is released."""
+    """A reference to a view that was created for `client`, until it is released."""
 
-    def __init__(self, topic: ViewTopic, let_go: Callable[[], None]) -> None:
+    def __init__(self, topic: ViewTopic, client: Hashable, let_go: Callable[[], None]) -> None:
         self.topic = topic
+        self.client = client
         self._let_go: Callable[[], None] | None = let_go
 
     def let_go(self) -> None:
@@ -144,10 +149,10 @@ class Share:
 
 @dataclass(eq=False)
 class Aggregation:
-    """A view that follows its topic, or will once the steps of its `filling` are done."""
+    """A view for clients, once the steps of its `filling` are done; `held` is what it takes."""
 
     filling: Task[ViewTopic]
-    members: int = 0
+    held: SharedHolder
     topic: ViewTopic | None = None
     error: Exception | None = None
 
@@ -197,16 +202,22 @@ def about_rows(command: Command, share: Share) -> Command:
     return replace(command, topic=share.topic.name, filter=None, options=options)
 
 
-class Aggregations:
-    """The views created for clients' aggregations, of one engine. `end` is called for each that has
-    stopped, with the reason: it has no rows any more."""
+End = Callable[[ViewTopic, str, Hashable | None], None]
 
-    def __init__(self, engine: Engine, end: Callable[[ViewTopic, str], None]) -> None:
+
+class Aggregations:
+    """The views created for clients' aggregations, of one engine. `end` ends the subscriptions to
+    one, of all or of one client, with a reason."""
+
+    def __init__(self, engine: Engine, end: End) -> None:
         self._engine = engine
         self._end = end
-        self._usage = engine.catalog.view_maker.usage_of_clients
+        self.memory = Quota(lambda: engine.configuration.limits.group_memory_bytes_max)
+        """What they take, by client."""
         self._changes = TopicChanges(engine)
         self._shared: dict[tuple[object, ...], Aggregation] = {}
+        self._grown: dict[SharedHolder, None] = {}
+        """What has grown since its clients were looked at."""
         engine.on_stopped(lambda _why: self._end_stopped())
 
     def question(self, command: Command) -> AggregatedQuestion:
@@ -271,11 +282,11 @@ class Aggregations:
             )
         return topic
 
-    def computed(self, question: AggregatedQuestion, admit: Admit) -> Task[Share]:
+    def computed(self, question: AggregatedQuestion, client: Hashable, admit: Admit) -> Task[Share]:
         """The rows as of one moment, for a query."""
         shared = self._shared.get(question.key)
         if shared is not None and _is_current(shared.topic):
-            return (yield from self.followed(question))
+            return (yield from self.followed(question, client))
         engine, topic = self._engine, question.topic
         query = Query(filter=question.condition).at(engine.now_us)
         answer = yield from engine.queries.answering(topic.name, query)
@@ -286,11 +297,12 @@ class Aggregations:
         order = table.order[answer.slots]
         yield
         yield from rows.settle()
-        return (yield from self.computed_of(question, rows, newest, order))
+        return (yield from self.computed_of(question, client, rows, newest, order))
 
     def computed_of(
         self,
         question: AggregatedQuestion,
+        client: Hashable,
         rows: Snapshot,
         newest: NDArray[np.int64] | None = None,
         order: NDArray[np.int64] | None = None,
@@ -300,64 +312,92 @@ class Aggregations:
         `order` the position of each, where several may share one."""
         self._still(question.topic)
         paths = [source.path for source in question.projection.inputs]
-        producer = ViewInputSnapshot(rows, paths, newest, order)
-        view = yield from self._changes.add_private(question.view, self._check_new, producer)
-        return Share(view, lambda: self._changes.remove_private(view))
+        made = self._begun(question, ViewInputSnapshot(rows, paths, newest, order))
+        return (yield from self._joined(question, made, client))
 
-    def followed(self, question: AggregatedQuestion) -> Task[Share]:
+    def followed(self, question: AggregatedQuestion, client: Hashable) -> Task[Share]:
         """The rows, which follow the topic; shared by equal subscriptions."""
-        key = question.key
-        shared = self._shared.get(key)
+        shared = self._shared.get(question.key)
         if shared is None or not self._is_there(shared):
-            filling = self._changes.add_private(question.view, self._check_new)
-            shared = self._shared[key] = Aggregation(filling)
-        shared.members += 1
+            shared = self._shared[question.key] = self._begun(question)
+        share = yield from self._joined(question, shared, client)
+        shared.held.watch(self._note_grown)
+        return share
+
+    def _begun(
+        self, question: AggregatedQuestion, producer: ViewInputSnapshot | None = None
+    ) -> Aggregation:
+        held = SharedHolder(self.memory)
+        held.add(VIEW_BYTES)
+        filling = self._changes.add_private(question.view, ReportedUsage(held.add), producer)
+        return Aggregation(filling, held)
+
+    def _joined(
+        self, question: AggregatedQuestion, one: Aggregation, client: Hashable
+    ) -> Task[Share]:
+        """A client's share, once the view is filled. Each that waits is bounded by itself."""
+        one.held.join(client)
         is_filled = False
         try:
-            topic = yield from shared.fill()
-            topic.view.bound(self._check_grown)
+            for _ in one.fill():
+                self._check_room(one, client)
+                yield
+            self._check_room(one, client)
             self._still(question.topic)
             is_filled = True
         finally:
             if not is_filled:
-                self._leave(key, shared)
-        return Share(topic, lambda: self._leave(key, shared))
+                self._leave(question.key, one, client)
+        assert one.topic is not None
+        return Share(one.topic, client, lambda: self._leave(question.key, one, client))
 
-    def _check_new(self, groups: RowGroups) -> None:
-        """Raise TooLarge or Full for more groups than a client may have, or all of them."""
-        self._check_groups(groups, self._usage.bytes)
+    # Memory.
 
-    def _check_grown(self, groups: RowGroups) -> None:
-        """The same while they are followed: where all have too many, those that take most go."""
-        limit = self._engine.capacity.limit_bytes
-        # Called for each view at every publish: mostly this is all.
-        if limit is None or self._usage.bytes <= limit // MEMORY_SHARE:
-            self._check_groups(groups, 0)
-            return
-        topics = [one.topic for one in self._shared.values() if one.topic is not None]
-        used_bytes = sum(topic.view.groups.kept_bytes for topic in topics)
-        is_large = groups.kept_bytes * len(topics) >= used_bytes
-        self._check_groups(groups, used_bytes if is_large else 0)
-
-    def _check_groups(self, groups: RowGroups, used_bytes: int) -> None:
-        if len(groups) > GROUPS_MAX:
-            raise TooLarge(
-                f"there are more than {GROUPS_MAX} groups, the most of an aggregation; "
-                "group by fields with fewer values, or filter the records"
-            )
-        limit = self._engine.capacity.limit_bytes
-        if limit is not None and used_bytes > limit // MEMORY_SHARE:
+    def _check_room(self, one: Aggregation, client: Hashable) -> None:
+        """Raise Full where a client, or all of them, have too many groups."""
+        one.held.settle()
+        if (lack := self.memory.lack(client, 0)) is not None:
             raise Full(
-                f"the groups of clients' queries take {used_bytes} bytes, and a quarter of "
-                f"{limit} bytes (Limits/Memory) is theirs; group by fields with fewer values, "
-                "filter the records, or have a View configured that all can follow"
+                f"{lack}, for groups that queries ask for (Limits/GroupMemory): group by fields "
+                "with fewer values, filter the records, or have a View configured, which all can "
+                "follow",
+                reason=GROUP_MEMORY,
             )
+
+    def _note_grown(self, held: SharedHolder) -> None:
+        """Look at the clients of a view soon: others are taking in the same change."""
+        if not self._grown and self._engine.timers.go_on(self._relieve()):
+            self._engine.notify_work()
+        self._grown[held] = None
+
+    def _relieve(self) -> Task[None]:
+        """End the largest subscriptions of clients whose groups have become too many."""
+        yield
+        grown, self._grown = self._grown, {}
+        for held in grown:
+            held.settle()
+            for client in [*held.clients]:
+                while self.memory.is_over_share(client) and self._end_largest(client):
+                    yield
+        while self.memory.room < 0 and self._end_largest(None):
+            yield
+
+    def _end_largest(self, client: Hashable | None) -> bool:
+        """End the subscriptions of a client, or of all, to the view that takes most; False: there
+        is none, or what there is goes on."""
+        views = [one for one in self._shared.values() if client in (None, *one.held.clients)]
+        largest = max(views, key=lambda one: one.held.held, default=None)
+        if largest is None or largest.topic is None:
+            return False
+        self._end(largest.topic, GROUP_MEMORY, client)
+        left = largest.held.clients
+        return client not in left if client is not None else not left
 
     def _end_stopped(self) -> None:
         topics = [one.topic for one in self._shared.values()]
         for topic in topics:
             if topic is not None and topic.stopped:
-                self._end(topic, topic.stopped)
+                self._end(topic, topic.stopped, None)
 
     def _is_there(self, shared: Aggregation) -> bool:
         topic = shared.topic
@@ -365,15 +405,15 @@ class Aggregations:
             topic is None or self._engine.topics.get(topic.name) is topic
         )
 
-    def _leave(self, key: tuple[object, ...], shared: Aggregation) -> None:
-        shared.members -= 1
-        if shared.members:
+    def _leave(self, key: tuple[object, ...], one: Aggregation, client: Hashable) -> None:
+        one.held.leave(client)
+        if one.held.clients:
             return
-        if self._shared.get(key) is shared:
+        if self._shared.get(key) is one:
             del self._shared[key]
-        shared.filling.close()
-        if shared.topic is not None:
-            self._changes.remove_private(shared.topic)
+        one.filling.close()
+        if one.topic is not None:
+            self._changes.remove_private(one.topic)
 
     def _still(self, topic: LiveTopic) -> LiveTopic:
         """The topic, if it has not gone meanwhile."""
@@ -384,7 +424,14 @@ class Aggregations:
     def check(self) -> None:
         """Assert what is always true between two steps."""
         for shared in self._shared.values():
-            assert shared.members > 0, "a view without followers"
+            assert shared.held.clients, "a view without followers"
+            if shared.topic is not None:
+                view = shared.topic.view
+                table = view.rows.table
+                rows_bytes = table.bytes + RECORD_BYTES * len(table)
+                assert shared.held.held == VIEW_BYTES + rows_bytes + view.groups.kept_bytes
+        held = sum(shared.held.held for shared in self._shared.values())
+        assert self.memory.used >= held, "queries that run come on top"
 
 
 def _is_current(topic: ViewTopic | None) -> bool:

@@ -182,7 +182,7 @@ class PermissionReapplier:
         requested, share = command, None
         if is_aggregated(command):
             question = self._aggregations.question(command)
-            share = yield from self._aggregations.followed(question)
+            share = yield from self._aggregations.followed(question, session.account)
             command = about_rows(command, share)
         try:
             if subscription.key.window is not None:

@@ -95,7 +95,9 @@ class Subscriptions:
             yield from self.planner.answer(session, command, name)
             return
         question = self.aggregations.question(command)
-        share = yield from self.aggregations.computed(question, self._admit(session))
+        share = yield from self.aggregations.computed(
+            question, session.account, self._admit(session)
+        )
         try:
             yield from self.planner.answer(session, about_rows(command, share), name)
         finally:
@@ -184,7 +186,7 @@ class Subscriptions:
                 f"the session has {count} aggregated subscriptions, as many as one may have; "
                 "configure a View, which all subscribe to as to any topic"
             )
-        share = yield from self.aggregations.followed(question)
+        share = yield from self.aggregations.followed(question, session.account)
         requested, command = command, about_rows(command, share)
         try:
             if command.options.replace:

@@ -4,7 +4,7 @@ A subscription ends by the client, by the server for a session that does not kee
 topic, or when its channel fails to encode a change. What was emitted before is still sent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 
 from sow.core.cooperative import Task
@@ -132,9 +132,9 @@ class Unsubscriber:
         """Report to the operator that an internal error has ended a subscription."""
         self._report(f"subscription {name} is ended: {FAILURE}: {described(error)}")
 
-    def _say_failed(self, subscription: Subscription) -> None:
+    def _say_failed(self, subscription: Subscription, why: str = FAILURE_DETAIL) -> None:
         session, engine = subscription.session, self._engine
-        session.send_unsubscribed(subscription.name, FAILURE, engine.now_us, FAILURE_DETAIL)
+        session.send_unsubscribed(subscription.name, FAILURE, engine.now_us, why)
         engine.output.touch(session)
 
     def end_topic(self, topic: LiveTopic) -> None:
@@ -142,11 +142,18 @@ class Unsubscriber:
         topic."""
         self._end_topic(topic, REMOVAL)
 
-    def fail_topic(self, topic: LiveTopic, why: str) -> None:
-        """End the subscriptions to a view that was created for them, with a reason."""
-        self._end_topic(topic, FAILURE, why)
+    def fail_topic(self, topic: LiveTopic, why: str, client: Hashable | None) -> None:
+        """End the subscriptions to a view that was created for them, of all or of one client, with
+        a reason."""
+        for feed in list(topic.router.feeds()):
+            for session in list(feed.members):
+                subscription = self._register.of(session)[feed.name]
+                share = subscription.share
+                if client is None or (share is not None and share.client == client):
+                    self.end(subscription)
+                    self._say_failed(subscription, why)
 
-    def _end_topic(self, topic: LiveTopic, reason: str, why: str | None = None) -> None:
+    def _end_topic(self, topic: LiveTopic, reason: str) -> None:
         name = topic.name
         for feed in list(topic.router.feeds()):
             self._engine.output.flush_channel(feed.channel)
@@ -154,15 +161,15 @@ class Unsubscriber:
             for session in list(feed.members):
                 subscription = self._register.of(session)[feed.name]
                 subscription.remove_feed(name)
-                self._end_if_named(subscription, reason, why)
+                self._end_if_named(subscription, reason)
         for subscription in list(self._register.replays):
             if subscription.remove_feed(name):
-                self._end_if_named(subscription, reason, why)
+                self._end_if_named(subscription, reason)
 
-    def _end_if_named(self, subscription: Subscription, reason: str, why: str | None) -> None:
+    def _end_if_named(self, subscription: Subscription, reason: str) -> None:
         """End a subscription whose topic was removed, unless it follows a pattern."""
         if subscription.pattern is None:
             session = subscription.session
             self.end(subscription)
-            session.send_unsubscribed(subscription.name, reason, self._engine.now_us, why)
+            session.send_unsubscribed(subscription.name, reason, self._engine.now_us)
             self._engine.output.touch(session)

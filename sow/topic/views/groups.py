@@ -199,7 +199,7 @@ class RowGroups:
         self.keeping = Keeping(projection, keeps_newest)
         self.kept_bytes = 0
         """Their memory, about, without that of the view's rows."""
-        self._usage = usage or Usage()
+        self.usage = usage or Usage()
         self._group_bytes = GROUP_BYTES + self.keeping.group_bytes
         self._row_bytes = ROW_BYTES + self.keeping.row_bytes
         self.taken_weight = 0
@@ -275,7 +275,7 @@ class RowGroups:
 
     def _count(self, by_bytes: int) -> None:
         self.kept_bytes += by_bytes
-        self._usage.count(by_bytes)
+        self.usage.count(by_bytes)
 
     def let_go(self, key: str, seq: int, ts_us: int) -> None:
         """A row with this key exists, made by other groups, and has no group here: it is removed,

@@ -14,7 +14,7 @@ from typing import Any
 
 from sow.core.cooperative import CatchUpPacer, Task
 from sow.core.paths import Path
-from sow.errors import BadMessage, Full, TooLarge, described
+from sow.errors import BadMessage, TooLarge, described
 from sow.expressions import Projection, nested
 from sow.messages import encoded
 from sow.messages.base import MessageType
@@ -44,8 +44,8 @@ class MaterializedView:
     those of them that are views. `wake` is called when it has something to release, and had
     nothing. `reports_newest`: a view over this one has an aggregate of the newest row, so each row
     has the age of the newest record of its group, even if it is otherwise unchanged. The state of
-    its groups is counted in `usage`; `check_groups` raises TooLarge or Full for more groups than
-    there may be, and then the view stops.
+    its groups is counted in `usage`; `check_groups` raises TooLarge for more groups than there may
+    be, and then the view stops; None: it was made for a client, whose memory bounds it.
     """
 
     def __init__(
@@ -86,7 +86,6 @@ class MaterializedView:
         """The birth of a joined row begins with that of its record of the first topic."""
         self._wake = wake
         self._check_groups = check_groups
-        self._is_of_client = False
         self._bodies = RowWriter(rows.message_type, projection, self.groups.keeping)
 
     @property
@@ -95,11 +94,6 @@ class MaterializedView:
         return self.rows.name
 
     # Batches.
-
-    def bound(self, check: Callable[[RowGroups], None]) -> None:
-        """The view was made for a client; `check` bounds its groups."""
-        self._check_groups = check
-        self._is_of_client = True
 
     def reconsider(self) -> None:
         """Other bounds apply from now on, which it may exceed."""
@@ -282,13 +276,13 @@ class MaterializedView:
     def _stop_for(self, error: Exception) -> None:
         """Continue without rows, since they would take too much, or the server fails on them. Rows
         that are no longer true would be worse; no record is lost, and nothing else notices."""
-        if isinstance(error, TooLarge | Full):
+        if isinstance(error, TooLarge):
             why = error.detail
         else:
             why = f"the server failed on its rows: {described(error)}"
         self.stopped = (
             f"what a client follows of the groups of {self.name} has stopped: {why}"
-            if self._is_of_client
+            if self._check_groups is None
             else f"the view {self.name} has stopped: {why}; a reload of the configuration makes it "
             "again"
         )

@@ -228,7 +228,7 @@ def test_who_waits_for_a_view_fills_it_whoever_gives_up():
     world, client = world_with(*[{"id": n, "desk": "a", "qty": 1} for n in range(900)])
     requested = world.executor.subscriptions.aggregations
     question = requested.question(one_command(QTY))
-    first, second = requested.followed(question), requested.followed(question)
+    first, second = (requested.followed(question, name) for name in "ab")
     next(first)
     next(second)
     first.close()
@@ -260,10 +260,10 @@ def drive(steps):
 def test_nobody_is_left_of_a_view_that_is_given_up_while_it_is_filled():
     world, _ = world_with(*DESKS)
     requested = world.executor.subscriptions.aggregations
-    steps = requested.followed(requested.question(one_command(QTY)))
+    steps = requested.followed(requested.question(one_command(QTY)), "a")
     next(steps)
     steps.close()
-    once = requested.computed(requested.question(one_command(QTY, "sow")), lambda rows: None)
+    once = requested.computed(requested.question(one_command(QTY, "sow")), "a", lambda rows: None)
     next(once)
     next(once)
     once.close()
@@ -366,48 +366,116 @@ def test_a_session_may_have_so_many(monkeypatch):
     assert private(world) == 2
 
 
-def test_groups_are_bounded(monkeypatch):
-    monkeypatch.setattr(aggregations, "GROUPS_MAX", 5)
-    world, client = world_with(*DESKS)
-    requested = "projection=[/id],grouping=[/id]"
-    for command in ("sow", "sow_and_subscribe"):
-        (ack,) = client.say(c=command, t="orders", opts=requested, cid="1")
-        assert "more than 5 groups" in ack["detail"]
-    assert private(world) == 0
+def limit_groups(world, size):
+    """From now on groups may take so much, a quarter for one client."""
+    limits = Limits(group_memory_bytes_max=size)
+    world.configuration = replace(world.configuration, limits=limits)
+    world.engine.adopt(world.configuration)
+
+
+def memory(world):
+    """What groups take, by client."""
+    return world.executor.subscriptions.aggregations.memory
+
+
+EACH = "projection=[/id],grouping=[/id]"
+
+
+def ended(client):
+    """What a client is told of subscriptions that have ended."""
+    lines = [line for line in client.lines() if line["c"] == "unsubscribed"]
+    return [(line["s"], line["reason"], line["detail"]) for line in lines]
+
+
+@pytest.mark.parametrize("command", ["sow", "sow_and_subscribe", "sow_and_delta_subscribe"])
+def test_groups_beyond_the_memory_are_refused(command):
+    world, client = world_with(*[{"id": n, "desk": "a"} for n in range(1_000)])
+    limit_groups(world, 4 * 300_000)
+    most = []
+    lines = client.say_in_steps(
+        lambda: most.append(memory(world).used), c=command, t="orders", opts=EACH, cid="1"
+    )
+    (ack,) = [line for line in lines if line["c"] == "ack"]
+    assert (ack["status"], ack["reason"]) == ("failure", "group memory")
+    assert "Limits/GroupMemory" in ack["detail"]
+    assert 100_000 < max(most) < 300_000, "it is refused while it is filled"
+    assert memory(world).used == private(world) == 0
+    assert client.say(c=command, t="orders", opts=QTY, cid="2")[0].get("status") != "failure"
     world.check()
 
 
-def test_groups_that_become_too_many_while_they_are_followed_end_the_subscription(monkeypatch):
-    monkeypatch.setattr(aggregations, "GROUPS_MAX", 10)
+def test_groups_that_become_too_many_while_they_are_followed_end_the_subscription():
     world, client = world_with(*DESKS)
-    client.say(c="sow_and_subscribe", t="orders", opts="projection=[/id],grouping=[/id]", cid="1")
-    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
-    world.publish("orders", *[{"id": at, "desk": "a", "qty": 0} for at in range(20, 22)])
+    other = world.client()
+    large = client.say(c="sow_and_subscribe", t="orders", opts=EACH, cid="1")[-1]["s"]
+    for one in (client, other):
+        one.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    limit_groups(world, 4 * memory(world).used)
+    world.publish("orders", *[{"id": at, "desk": "a", "qty": 0} for at in range(20, 99)])
     world.advance(SECOND)
-    (line,) = [line for line in client.lines() if line["c"] == "unsubscribed"]
-    assert line["reason"] == "FAILURE"
-    assert "the groups of orders has stopped: there are more than 10 groups" in line["detail"]
-    assert private(world) == 1
-    world.check()
-
-
-def test_groups_for_clients_take_no_more_than_a_part_of_the_memory(monkeypatch):
-    world, client = world_with(*DESKS)
-    client.say(c="sow_and_subscribe", t="orders", opts="projection=[/id],grouping=[/id]", cid="1")
-    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
-    used_bytes = world.engine.catalog.view_maker.usage_of_clients.bytes
-    limits = Limits(memory_bytes_max=4 * used_bytes)
-    world.engine.adopt(replace(world.configuration, limits=limits))
-    lines = world.client().say(c="sow", t="orders", opts="projection=[/qty],grouping=[/qty]")
-    assert lines[-1]["reason"] == "memory full"
-    assert "a quarter of" in lines[-1]["detail"]
-    world.publish("orders", {"id": 20, "desk": "a", "qty": 0})
-    world.advance(SECOND)
-    (line,) = [line for line in client.lines() if line["c"] == "unsubscribed"]
-    assert "a quarter of" in line["detail"]
+    assert ended(client) == [(large, "FAILURE", "group memory")]
+    assert ended(other) == []
     assert private(world) == 1, "the one that takes less goes on"
     world.publish("orders", {"id": 21, "desk": "new", "qty": 0})
-    assert client.data() == [("p", {"qty": 0, "desk": "new"})]
+    assert client.data() == other.data() == [("p", {"qty": 0, "desk": "new"})]
+    world.check()
+
+
+def test_who_has_too_many_groups_of_its_own_does_not_end_what_it_shares_with_others():
+    world, client = world_with(*DESKS)
+    other = world.client()
+    for one in (client, other):
+        one.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    shared = memory(world).used
+    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    assert memory(world).used < 2 * shared, "what is shared counts once"
+    limit_groups(world, 4 * memory(world).used)
+    world.publish("orders", {"id": 20, "desk": "a"})
+    world.advance(SECOND)
+    assert [reason for _, _, reason in ended(client)] == ["group memory"]
+    assert ended(other) == []
+    world.publish("orders", {"id": 21, "desk": "a"})
+    assert other.data() == [("p", {"id": 21})]
+    assert private(world) == 2
+    world.check()
+
+
+def test_who_has_a_quarter_leaves_room_for_others():
+    world, client = world_with(*DESKS)
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    limit_groups(world, 4 * memory(world).used)
+    others = [world.client() for _ in range(5)]
+    fields = ["/px", "/px", "/desk", "/book"]
+    found = [
+        other.say(c="sow", t="orders", opts=f"projection=[{field}],grouping=[{field}]", cid="1")
+        for other, field in zip([client, *others], fields, strict=False)
+    ]
+    assert [lines[-1].get("reason") for lines in found] == ["group memory", None, None, None]
+
+
+def test_the_largest_groups_of_all_end_where_all_have_too_many():
+    world, client = world_with(*DESKS)
+    others = [world.client() for _ in range(6)]
+    for at, other in enumerate(others):
+        other.say(c="sow_and_subscribe", t="orders", opts=QTY, filter=f"/qty > -{at + 1}")
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    limit_groups(world, memory(world).used)
+    world.publish("orders", *[{"id": 20 + at, "desk": f"d{at}", "qty": 0} for at in range(3)])
+    world.advance(SECOND)
+    assert [why for _, _, why in ended(client)] == ["group memory"]
+    assert [ended(other) for other in others] == [[]] * 6
+    assert memory(world).room >= 0
+    world.check()
+
+
+def test_groups_of_clients_are_no_records():
+    world, client = world_with(*DESKS)
+    used_bytes = world.engine.capacity.used_bytes
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    assert world.engine.capacity.used_bytes == used_bytes
+    assert memory(world).used > aggregations.VIEW_BYTES
+    client.say(c="unsubscribe", s="all")
+    assert memory(world).used == 0
     world.check()
 
 

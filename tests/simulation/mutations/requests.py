@@ -6,8 +6,38 @@ REQUESTS = (
     Mutation(
         "a view of groups stays when nobody follows them any more",
         "sow/sessions/queries/aggregations.py",
-        "        if shared.topic is not None:\n            self._changes.remove",
+        "        if one.topic is not None:\n            self._changes.remove",
         "        if False:\n            self._changes.remove",
+    ),
+    Mutation(
+        "groups that are followed grow beyond the part of their client",
+        "sow/sessions/queries/aggregations.py",
+        "self.memory.is_over_share(client) and",
+        "self.memory.is_crowded and",
+    ),
+    Mutation(
+        "groups are looked at once their view is full",
+        "sow/sessions/queries/aggregations.py",
+        "                self._check_room(one, client)\n                yield",
+        "                yield",
+    ),
+    Mutation(
+        "groups that several clients follow count for the first",
+        "sow/core/quota.py",
+        "        for client in self.clients if more else ():",
+        "        for client in [*self.clients][:1]:",
+    ),
+    Mutation(
+        "a compiled filter is held by its own function",
+        "sow/expressions/filters.py",
+        "        names[name] = known.pop(name)",
+        "        names[name] = known[name]",
+    ),
+    Mutation(
+        "an address that guesses has one turn after the other",
+        "sow/security/authentication/session_cache.py",
+        "                self._waiting[address] = turns\n            if not",
+        "                self._waiting = {address: turns} | self._waiting\n            if not",
     ),
     Mutation(
         "a feed is not flushed before somebody joins",

@@ -18,14 +18,16 @@ from tests.topic.making import held, put, records
 FIELDS = ("/desk", "SUM(/qty) AS /qty", "AVG(/qty) AS /avg")
 
 
-def made(topic, fields=FIELDS, kind="json", woken=None):
+def made(topic, fields=FIELDS, kind="json", woken=None, check=None):
     definition = View("desks", kind, ("orders",), fields, ("/desk",))
     projection = compile_projection(fields, ("/desk",), {"orders": "json"})
     keys = tuple(map(str, projection.keys))
     rows = Records(definition, message_type(kind), keys, "desks", makes_keys=True)
     producer = SingleSource(topic, [source.path for source in projection.inputs], None)
     wake = (lambda _view: None) if woken is None else woken.append
-    return MaterializedView(rows, producer, projection, (0, 0), frozenset({"orders"}), wake)
+    return MaterializedView(
+        rows, producer, projection, (0, 0), frozenset({"orders"}), wake, check_groups=check
+    )
 
 
 def said(batches):
@@ -142,13 +144,12 @@ def test_a_view_that_stops_while_it_is_filled_is_done_with_that(most):
     topic = records()
     count = 3 * RELEASED_AT_ONCE
     put(topic, *[{"id": at, "desk": str(at), "qty": 1} for at in range(count)])
-    view = made(topic)
 
     def check(groups):
         if len(groups) > most:
             raise TooLarge("too many")
 
-    view.bound(check)
+    view = made(topic, check=check)
     steps = view.fill_beside(lambda: 1000)
     for _ in islice(steps, 5):
         if len(view.rows.table):
