@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.inner_loops import INNER_LOOPS
 from sow.store.columns import (
     BORN,
     GROWTH_PART,
@@ -121,22 +122,14 @@ class Table(Columns):
         `expires_us` is one for all of them, or one for each. `births` are the numbers of first
         publication of new ones, unique in the table; None: they are first published now.
         """
-        slots: list[int] = []
-        fresh: dict[str, int] = {}
-        olds: list[bytes | None] = []
-        found = get_all(self.slots, identities)
+        found = [*get_all(self.slots, identities)]
         current = self.bodies
         self._bears |= births is not None
-        for identity, body, born, slot in zip(
-            identities, bodies, births or seqs, found, strict=True
-        ):
-            if slot is None and (slot := fresh.get(identity)) is None:
-                if self._arrivals is not None and not births:
-                    self._arrivals = born = self._arrivals + 1
-                slot = fresh[identity] = self._insert(identity, born)
-            slots.append(slot)
-            olds.append(current[slot])
-            current[slot] = body
+        fresh: dict[str, int] = {}
+        if None in found:
+            fresh = self._insert_new(identities, found, seqs, births)
+        slots: list[int] = found  # type: ignore[assignment]  # no None is left
+        olds: list[bytes | None] = INNER_LOOPS.swap(current, slots, bodies)
         grown = sum(map(len, bodies)) - sum(map(len, filter(None, olds)))
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(fresh)
@@ -148,6 +141,25 @@ class Table(Columns):
         if len(current) > LONG_COLUMNS:
             self._grow(slots)
         return slots, olds
+
+    def _insert_new(
+        self,
+        identities: Sequence[str],
+        found: list[int | None],
+        seqs: Sequence[int],
+        births: Sequence[int] | None,
+    ) -> dict[str, int]:
+        """Give those that were not `found` slots, which are written there; returns these."""
+        fresh: dict[str, int] = {}
+        for at, slot in enumerate(found):
+            if slot is None:
+                identity, born = identities[at], (births or seqs)[at]
+                if (slot := fresh.get(identity)) is None:
+                    if self._arrivals is not None and not births:
+                        self._arrivals = born = self._arrivals + 1
+                    slot = fresh[identity] = self._insert(identity, born)
+                found[at] = slot
+        return fresh
 
     def _take_in(self, fresh: dict[str, int]) -> None:
         """Count new records in these slots."""
