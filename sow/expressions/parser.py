@@ -5,13 +5,18 @@ cannot exhaust Python's) and calls the Builder for each rule. Sizes are checked 
 explained after. Does not evaluate anything.
 """
 
+import pickle
 import re
 from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from lark import Lark, UnexpectedInput, UnexpectedToken
+from lark import __version__ as lark_version
+from lark.grammar import Rule
+from lark.lexer import TerminalDef
 
 from sow.errors import BadFilter, TooLarge, clipped
 from sow.expressions.aggregates import AGGREGATES
@@ -27,6 +32,13 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.syntax_errors import syntax_error
 
+PARSER_OPTIONS: dict[str, Any] = {
+    "parser": "lalr",
+    "start": ["start", "field", "projected", "order"],
+    "maybe_placeholders": True,
+}
+TABLES = Path(__file__).with_name("grammar.tables")
+"""What Lark makes of the grammar, which takes some 50 ms: it is made once (`tables`)."""
 BYTES_MAX = 64 * 1024
 """Length of a filter, by default (Limits/FilterSize): thousands of keys in an IN. Parsing and
 compiling such a list takes some 0.5 ms a KiB; other filters are bounded by TERMS_MAX."""
@@ -260,15 +272,40 @@ def position_of(error: UnexpectedInput, text: str) -> int:
 
 
 def make_parser() -> None:
-    """Build the parser from the grammar, which takes some 60 ms: for callers with time before the
-    first expression."""
+    """Make the parser: for callers with time before the first expression."""
     _parser()
 
 
 @cache
 def _parser() -> Lark:
-    grammar = files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")
-    starts = ["start", "field", "projected", "order"]
-    return Lark(
-        grammar, parser="lalr", start=starts, maybe_placeholders=True, transformer=Builder()
-    )
+    saved = saved_tables()
+    if saved is None:
+        return Lark(_grammar(), transformer=Builder(), **PARSER_OPTIONS)
+    # As the parsers do that Lark writes for programs without it.
+    loaded = Lark._load_from_dict(saved["data"], saved["memo"], transformer=Builder())  # type: ignore[no-untyped-call]
+    return cast(Lark, loaded)
+
+
+def _grammar() -> str:
+    return files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")
+
+
+def _made_of() -> object:
+    """All that tables depend on."""
+    return _grammar(), lark_version, PARSER_OPTIONS
+
+
+def tables() -> bytes:
+    """The tables of the grammar, to be saved (`make docs`)."""
+    data, memo = Lark(_grammar(), **PARSER_OPTIONS).memo_serialize([TerminalDef, Rule])
+    return pickle.dumps({"made_of": _made_of(), "data": data, "memo": memo})
+
+
+def saved_tables() -> dict[str, Any] | None:
+    """The saved tables; None where they are of another grammar or Lark, or not to be read. They are
+    a file of this package, and trusted like its modules."""
+    try:
+        saved: dict[str, Any] = pickle.loads(TABLES.read_bytes())
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return None
+    return saved if saved["made_of"] == _made_of() else None
