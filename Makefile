@@ -11,7 +11,7 @@ SERVER_HERE := $(VENV)/.server
 INSTALLED := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --config-settings editable_mode=compat --disable-pip-version-check
 
-.PHONY: demo test docs lint types unit laws slow uvloop bare coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(SERVER_HERE)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo $(DEMO)
@@ -40,6 +40,9 @@ slow: $(INSTALLED)  ## the tests that the default run leaves out; some minutes
 uvloop: $(INSTALLED)  ## what has to do with sockets and processes once more, on uvloop
 	$(INSTALL) --quiet --editable '.[uvloop]'
 	SOW_LOOP=uvloop $(BIN)/python -m pytest $(ON_ALL_CORES) -m 'edge and not slow' tests
+
+pure: $(INSTALLED)  ## what runs the inner loops once more, in Python instead of C
+	SOW_PURE=1 $(BIN)/python -m pytest $(ON_ALL_CORES) tests/core tests/store tests/indexes tests/topic tests/query tests/engine tests/simulation
 
 bare:  ## README's two commands in a clone, on a PATH of Python, git, make and base tools alone
 	$(PYTHON) -m tests.bare
@@ -119,9 +122,10 @@ $(PYTHON_HERE):
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(SERVER_HERE): $(PYTHON_HERE) pyproject.toml constraints.txt
+$(SERVER_HERE): $(PYTHON_HERE) pyproject.toml setup.py constraints.txt sow/core/_inner_loops.c
 	@echo "Installing the server into $(VENV); only the first time, a minute or so"
 	@$(INSTALL) --editable '.[server]'
+	@$(BIN)/python -c "from sow.core.inner_loops import in_c; in_c() or print('warning: without a C compiler the inner loops run in Python, which is slower')"
 	@touch $@
 
 $(INSTALLED): $(SERVER_HERE)
@@ -131,7 +135,7 @@ $(INSTALLED): $(SERVER_HERE)
 	@touch $@
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) .coverage build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sow/core/*.so .coverage build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/'

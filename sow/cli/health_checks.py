@@ -88,6 +88,12 @@ def fsync(spread: Percentiles) -> HealthCheck:
     return HealthCheck("fsync", "ok", found)
 
 
+def inner_loops(language: str) -> HealthCheck:
+    """Whether the loops of every publish run in C."""
+    faster = "" if language == "C" else "with a C compiler, install SOW again: publishes cost less"
+    return HealthCheck("loops", "ok", f"inner loops in {language}", faster)
+
+
 def files(hard: int | None, connections_max: int) -> HealthCheck:
     """Whether the process may open files for all connections; `hard` None: unlimited."""
     wanted = connections_max + FILES_KEPT_MAX

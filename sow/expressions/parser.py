@@ -6,13 +6,18 @@ rule; what it cannot read, Lark reads again to say where it stops. Sizes are che
 are explained after. Does not evaluate anything.
 """
 
+import pickle
 import re
 from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from lark import Lark, Token, UnexpectedInput, UnexpectedToken
+from lark import __version__ as lark_version
+from lark.grammar import Rule
+from lark.lexer import TerminalDef
 from lark.parse_tree_builder import ExpandSingleChild
 from lark.parsers.lalr_analysis import Shift
 
@@ -30,6 +35,13 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.syntax_errors import syntax_error
 
+PARSER_OPTIONS: dict[str, Any] = {
+    "parser": "lalr",
+    "start": ["start", "field", "projected", "order"],
+    "maybe_placeholders": True,
+}
+TABLES = Path(__file__).with_name("grammar.tables")
+"""What Lark makes of the grammar, which takes some 50 ms: it is made once (`tables`)."""
 BYTES_MAX = 64 * 1024
 """Length of a filter, by default (Limits/FilterSize): thousands of keys in an IN. Parsing and
 compiling such a list takes some 0.5 ms a KiB; other filters are bounded by TERMS_MAX."""
@@ -273,18 +285,18 @@ def position_of(error: UnexpectedInput, text: str) -> int:
 
 
 def make_parser() -> None:
-    """Build the parser from the grammar, which takes some 60 ms: for callers with time before the
-    first expression."""
+    """Make the parser: for callers with time before the first expression."""
     _tables()
 
 
 @cache
 def _parser() -> Lark:
-    grammar = files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")
-    starts = ["start", "field", "projected", "order"]
-    return Lark(
-        grammar, parser="lalr", start=starts, maybe_placeholders=True, transformer=Builder()
-    )
+    saved = saved_tables()
+    if saved is None:
+        return Lark(_grammar(), transformer=Builder(), **PARSER_OPTIONS)
+    # As the parsers do that Lark writes for programs without it.
+    loaded = Lark._load_from_dict(saved["data"], saved["memo"], transformer=Builder())  # type: ignore[no-untyped-call]
+    return cast(Lark, loaded)
 
 
 _END = "end"
@@ -371,3 +383,28 @@ def _reduction(rule: Any, make: Any) -> tuple[int, str, Any]:
 @cache
 def _tables() -> _Tables:
     return _Tables(_parser())
+
+
+def _grammar() -> str:
+    return files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")
+
+
+def _made_of() -> object:
+    """All that tables depend on."""
+    return _grammar(), lark_version, PARSER_OPTIONS
+
+
+def tables() -> bytes:
+    """The tables of the grammar, to be saved (`make docs`)."""
+    data, memo = Lark(_grammar(), **PARSER_OPTIONS).memo_serialize([TerminalDef, Rule])
+    return pickle.dumps({"made_of": _made_of(), "data": data, "memo": memo})
+
+
+def saved_tables() -> dict[str, Any] | None:
+    """The saved tables; None where they are of another grammar or Lark, or not to be read. They are
+    a file of this package, and trusted like its modules."""
+    try:
+        saved: dict[str, Any] = pickle.loads(TABLES.read_bytes())
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return None
+    return saved if saved["made_of"] == _made_of() else None

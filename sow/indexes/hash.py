@@ -24,6 +24,7 @@ import numpy as np
 import numpy.ma
 from numpy.typing import NDArray
 
+from sow.core.inner_loops import INNER_LOOPS
 from sow.core.paths import Path, Scalar, Value
 from sow.expressions.values import is_null
 from sow.indexes.equal_values import Single, Spellings
@@ -98,16 +99,8 @@ class HashIndex:
         if len(slots) >= MANY:
             self._put_many(slots, columns)
             return
-        codes, standing, moved = self._codes, self._standing, self._moved
         values: Iterable[Any] = columns[0] if self._single else zip(*columns, strict=True)
-        for slot, value in zip(slots, values, strict=True):
-            try:
-                code = codes[value]
-            except (KeyError, TypeError):
-                code = self._code_of(value)
-            if standing[slot] != code:
-                standing[slot] = code
-                moved.append(slot)
+        INNER_LOOPS.stand(self._codes, values, slots, self._standing, self._moved, self._code_of)
         self._bound(len(slots))
 
     def _put_many(self, slots: Sequence[int], columns: Sequence[Column]) -> None:
@@ -278,35 +271,11 @@ class HashIndex:
         if count:
             moved = self._moved[-count:]
             del self._moved[-count:]
-            self._relink(moved)
+            INNER_LOOPS.relink(
+                *(moved, self._standing, self._filed, self._heads, self._sizes),
+                *(self._next, self._previous),
+            )
         return count
-
-    def _relink(self, slots: Iterable[int]) -> None:
-        """Move records from the chains in which they are filed to those of the codes under which
-        they stand. Written out in one loop: it runs for every record that is published."""
-        standing, filed, heads, sizes = self._standing, self._filed, self._heads, self._sizes
-        following, previous = self._next, self._previous
-        for slot in slots:
-            old, new = filed[slot], standing[slot]
-            if old == new:
-                continue
-            if old != NONE:
-                before, after = previous[slot], following[slot]
-                if before == NONE:
-                    heads[old] = after
-                else:
-                    following[before] = after
-                if after != NONE:
-                    previous[after] = before
-                sizes[old] -= 1
-            if new != NONE:
-                head = heads[new]
-                previous[slot], following[slot] = NONE, head
-                if head != NONE:
-                    previous[head] = slot
-                heads[new] = slot
-                sizes[new] += 1
-            filed[slot] = new
 
     def _rebuild(self) -> None:
         """Make all chains afresh: what `refresh` does, for very many records at once."""

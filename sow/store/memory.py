@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.inner_loops import INNER_LOOPS
 from sow.store.columns import (
     BORN,
     GROWTH_PART,
@@ -138,11 +139,7 @@ class Table(Columns):
             ]
         else:
             slots = cast("list[int]", found)
-        olds = list(map(current.__getitem__, slots))
-        for slot, body in zip(slots, bodies, strict=True):
-            current[slot] = body
-        if len(slots) > 1 and len(set(slots)) < len(slots):
-            _see_repeated(slots, bodies, olds)
+        olds: list[bytes | None] = INNER_LOOPS.swap(current, slots, bodies)
         grown = sum(map(len, bodies)) - sum(map(len, filter(None, olds)))
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(fresh)
@@ -509,15 +506,6 @@ class Table(Columns):
         assert self.bytes == sum(len(self.bodies[slot] or b"") for slot in self.slots.values())
         step_min = 0 if self._places is not None else 1
         assert not self.slots or np.diff(self.order[self.live()]).min(initial=1) >= step_min
-
-
-def _see_repeated(slots: Sequence[int], bodies: Sequence[bytes], olds: list[bytes | None]) -> None:
-    """Have what a repeated slot held before, in a batch with these new bodies, among the `olds`."""
-    newest: dict[int, bytes] = {}
-    for at, (slot, body) in enumerate(zip(slots, bodies, strict=True)):
-        if slot in newest:
-            olds[at] = newest[slot]
-        newest[slot] = body
 
 
 def _any(expires_us: int | Sequence[int]) -> bool:

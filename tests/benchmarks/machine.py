@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from sow.core.inner_loops import INNER_LOOPS
+
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ("aiohttp", "lmdb", "msgspec", "numpy", "orjson", "uvloop")
 
@@ -23,6 +25,7 @@ def facts(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
         "load before": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
+        "inner loops": INNER_LOOPS.language,
         "libraries": ", ".join(filter(None, map(installed, libraries))),
     }
 

@@ -43,6 +43,8 @@ def certificate(days):
         (health_checks.files(None, 20_000), "ok", "unlimited files"),
         (health_checks.files(65536, 20_000), "ok", "65,536 files for 20,000 connections"),
         (health_checks.files(1024, 20_000), "warning", "raise ulimit -Hn to 20,512"),
+        (health_checks.inner_loops("C"), "ok", "inner loops in C"),
+        (health_checks.inner_loops("Python"), "ok", "with a C compiler, install SOW again"),
         (health_checks.clock(0.5), "ok", "not behind"),
         (health_checks.clock(7200), "warning", "2 h behind earlier writes"),
         (health_checks.memory(GIB, None), "ok", "set Limits/Memory"),

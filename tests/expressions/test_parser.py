@@ -1,8 +1,11 @@
+import pickle
+
 import pytest
 
 from sow.core.paths import Path
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import And, Compare, Identifier, In, IsNull, Like, Literal, Not, Or, parse
+from sow.expressions import parser as module
 from sow.expressions.parser import FIELDS_MAX, TERMS_MAX
 from tests.cases import all_cases
 
@@ -207,3 +210,53 @@ def test_a_list_that_ends_in_something_else_is_read_in_linear_time(member) -> No
         parse(f"/a IN ({', '.join([member] * 3000)}, /b)")
     with pytest.raises((TooLarge, BadFilter)):
         parse(f"/a IN ({', '.join([member] * 3000)}")
+
+
+# Saved tables.
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Writes other tables, for the parsers of this test."""
+
+    def save(content):
+        file = tmp_path / "tables"
+        if content is not None:
+            file.write_bytes(content)
+        monkeypatch.setattr(module, "TABLES", file)
+        module._parser.cache_clear()
+        return module.saved_tables()
+
+    yield save
+    module._parser.cache_clear()
+
+
+def test_the_saved_tables_are_those_of_the_grammar():
+    # They hold the grammar that they are made of; Lark numbers the states anew each time.
+    saved, made = module.saved_tables(), pickle.loads(module.tables())
+    assert saved is not None, "the grammar or Lark has changed; run: make docs"
+    states = [len(one["data"]["parser"]["parser"]["states"]) for one in (saved, made)]
+    assert states[0] == states[1]
+    assert saved["data"]["rules"] == made["data"]["rules"]
+
+
+OTHERS = [
+    None,
+    b"",
+    b"no pickle",
+    pickle.dumps({"made_of": ('start: "x"', module.lark_version, module.PARSER_OPTIONS)}),
+    pickle.dumps({"made_of": (module._grammar(), "0.1", module.PARSER_OPTIONS)}),
+]
+
+
+@pytest.mark.parametrize("content", OTHERS)
+def test_tables_of_another_grammar_or_lark_are_not_used(tables, content):
+    text = "NOT /a = 1 AND /b IN (1, 'x') OR /c LIKE 'y'"
+    by_tables = parse(text)
+    with pytest.raises(BadFilter) as refused:
+        parse("/a = = 1")
+    assert tables(content) is None
+    assert parse(text) == by_tables
+    with pytest.raises(BadFilter) as again:
+        parse("/a = = 1")
+    assert str(again.value) == str(refused.value)

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_SOURCE = shutil.ignore_patterns(
-    ".*", "build", "dist", "data", "__pycache__", "*.egg-info", "*.pyc"
+    ".*", "build", "dist", "data", "__pycache__", "*.egg-info", "*.pyc", "*.so"
 )
 WAIT_S = 120
 

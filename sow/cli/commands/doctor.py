@@ -33,6 +33,7 @@ from sow.client.http import taken, understood
 from sow.config import load
 from sow.core.definitions import Configuration, Limits
 from sow.core.humanize import counted
+from sow.core.inner_loops import INNER_LOOPS
 from sow.core.media_types import PLAIN_TEXT
 from sow.core.security_definitions import Tls
 from sow.errors import ConfigError
@@ -91,6 +92,7 @@ def _of_machine(
         yield from _of_certificates(configuration.security.tls)
     directory = Path(data_dir or (configuration.data_directory if configuration else "data"))
     yield from _of_directory(directory, configuration)
+    yield health_checks.inner_loops(INNER_LOOPS.language)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limits = configuration.limits if configuration is not None else Limits()
     may_have = None if hard == resource.RLIM_INFINITY else hard
@@ -192,6 +194,11 @@ async def _figures(client: Client) -> list[HealthCheck]:
         ),
         health_checks.connections(figure("sow_connections"), figure("sow_connections_max")),
         health_checks.clock(figure("sow_clock_ahead_seconds")),
+        *[
+            health_checks.inner_loops(language)
+            for language in known.get("sow_build_info", {})
+            if language in ("C", "Python")  # an older server has its version alone
+        ],
         health_checks.steps(known.get("sow_step_longest_seconds", {})),
         *health_checks.certificates(known.get("sow_certificate_expiry_seconds", {}), time.time()),
     ]

@@ -19,6 +19,7 @@ from sow import __version__
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import CONSUMERS
 from sow.core.histograms import Histogram
+from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
 from sow.engine.capacity import records_max
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
@@ -437,14 +438,15 @@ def replay_exposition(replay: StartupProgress) -> bytes:
     return generate_latest(families)
 
 
+BUILD = "1 for the running version and the language of its inner loops."
 PROCESS = ProcessCollector(registry=None), PlatformCollector(registry=None)
 
 
 def process_exposition() -> bytes:
     """The version and the resources of the process. It takes milliseconds, and may be called in a
     thread."""
-    build = Gauge("sow_build_info", "1 for the running version.", labels=["version"])
-    build.add_metric([__version__], 1)
+    build = Gauge("sow_build_info", BUILD, labels=["version", "inner_loops"])
+    build.add_metric([__version__, INNER_LOOPS.language], 1)
     families = [family for collector in PROCESS for family in collector.collect()]
     return generate_latest(_Families(build, *families))
 

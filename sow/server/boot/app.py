@@ -14,6 +14,7 @@ from sow import __version__
 from sow.config.diagnostics import Reviewed
 from sow.core.clock import SECOND_US, Clock, SystemClock, monotonic_us
 from sow.core.definitions import Configuration, Topic, authority, with_system_topics
+from sow.core.inner_loops import INNER_LOOPS
 from sow.core.security_definitions import Authentication
 from sow.engine.engine import Engine
 from sow.errors import SowError, StoreError
@@ -203,13 +204,15 @@ class Server:
             await self._restore_records()
             self._begin()
             log.info(
-                "started at %s: %d topics, %d records restored in %.1f s, data in %s, version %s",
+                "started at %s: %d topics, %d records restored in %.1f s, data in %s, version %s, "
+                "inner loops in %s",
                 self._address,
                 len(self.configuration.topics),
                 self._replay.progress.done,
                 (monotonic_us() - self._opened_us) / SECOND_US,
                 self._data_directory,
                 __version__,
+                INNER_LOOPS.language,
             )
         except BaseException as error:
             self._replay.end()

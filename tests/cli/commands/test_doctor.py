@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.cli.measuring import Percentiles
+from sow.core.inner_loops import INNER_LOOPS
 from tests.cli.terminal import Terminal
 from tests.edge.certificates import certificates
 
@@ -38,7 +39,7 @@ def folder(tmp_path, text=CONFIG, mode=0o700):
 def test_a_machine_is_looked_at_and_left_as_it_is(tmp_path):
     code, found = doctor(folder(tmp_path))
     assert code == (1 if found["disk"][0][0] == "error" else 0)
-    assert found.keys() == {"config", "disk", "retention", "clock", "fsync", "files"}
+    assert found.keys() == {"config", "disk", "retention", "clock", "fsync", "files", "loops"}
     assert found["config"] == [("ok", f"{tmp_path / 'config.xml'}: 1 topic")]
     assert found["clock"][0][0] == "ok"
     assert list((tmp_path / "data").iterdir()) == []
@@ -75,8 +76,9 @@ def test_a_server_is_looked_at(server, orders):
     _, found = doctor("--server", "--url", server.url)
     assert found.keys() == {
         "ready", "log", "answers", "topics", "sessions", "memory", "groups", "connections", "clock",
-            "steps",
+            "steps", "loops",
     }  # fmt: skip
+    assert found["loops"] == [("ok", f"inner loops in {INNER_LOOPS.language}")]
     assert (found["ready"], found["sessions"]) == ([("ok", "ok")], [("ok", "0, and all keep up")])
 
 

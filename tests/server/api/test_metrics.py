@@ -4,6 +4,7 @@ import re
 
 from sow import __version__
 from sow.core.definitions import Configuration, ConflatedTopic, Topic, View
+from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
@@ -178,7 +179,7 @@ async def test_what_is_refused_is_counted_by_the_kind_of_error_and_not_by_what_w
 
 def test_the_process_and_the_version_are_sent():
     text = process_exposition().decode()
-    assert f'sow_build_info{{version="{__version__}"}} 1.0' in text
+    assert f'{{inner_loops="{INNER_LOOPS.language}",version="{__version__}"}} 1.0' in text
     assert re.search(r"^process_cpu_seconds_total \S+$", text, re.M)
     assert re.search(r"^process_resident_memory_bytes \S+$", text, re.M)
     assert re.search(r"^process_open_fds \S+$", text, re.M)

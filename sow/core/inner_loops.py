@@ -1,0 +1,113 @@
+"""The three loops that every published record passes, in C where that was built, else in Python.
+
+What they spend is time for memory: an old body, or a place in a chain, is read long after it was
+written, so that it is in no cache. The C of `_inner_loops.c` requests the memory of many records
+before it needs the first. Both do exactly the same (tests/core/test_inner_loops.py compares them);
+an installation without a compiler has Python alone, and SOW_PURE=1 chooses it. Nothing here knows
+what a record, a topic or an index is for.
+"""
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+NO_PLACE = -1
+"""No code, no slot."""
+INTERFACE = 1
+"""As in the C source: what was built of an older one is not used."""
+
+
+def _swap(held: list[Any], slots: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """Put values into slots of a list; returns what was there. The same slot may occur twice."""
+    olds = []
+    for slot, value in zip(slots, values, strict=True):
+        olds.append(held[slot])
+        held[slot] = value
+    return olds
+
+
+def _stand(
+    codes: dict[Any, int],
+    values: Iterable[Any],
+    slots: Sequence[int],
+    standing: "array[int]",
+    moved: "array[int]",
+    code_of: Callable[[Any], int],
+) -> None:
+    """Write the code of each value into `standing`, and add the slots that have another one now to
+    `moved`. `code_of` finds the code of a value that is not in `codes`, or has no hash."""
+    for slot, value in zip(slots, values, strict=True):
+        try:
+            code = codes[value]
+        except (KeyError, TypeError):
+            code = code_of(value)
+        if standing[slot] != code:
+            standing[slot] = code
+            moved.append(slot)
+
+
+def _relink(
+    slots: "array[int]",
+    standing: "array[int]",
+    filed: "array[int]",
+    heads: "array[int]",
+    sizes: "array[int]",
+    following: "array[int]",
+    previous: "array[int]",
+) -> None:
+    """Move slots from the chains in which they are filed to those of the codes under which they
+    stand: each code has a head and a size, each slot the ones after and before it."""
+    for slot in slots:
+        old, new = filed[slot], standing[slot]
+        if old == new:
+            continue
+        if old != NO_PLACE:
+            before, after = previous[slot], following[slot]
+            if before == NO_PLACE:
+                heads[old] = after
+            else:
+                following[before] = after
+            if after != NO_PLACE:
+                previous[after] = before
+            sizes[old] -= 1
+        if new != NO_PLACE:
+            head = heads[new]
+            previous[slot], following[slot] = NO_PLACE, head
+            if head != NO_PLACE:
+                previous[head] = slot
+            heads[new] = slot
+            sizes[new] += 1
+        filed[slot] = new
+
+
+class InnerLoops(NamedTuple):
+    """The loops, and the language in which they run."""
+
+    language: str
+    swap: Callable[..., list[Any]]
+    stand: Callable[..., None]
+    relink: Callable[..., None]
+
+
+IN_PYTHON = InnerLoops("Python", _swap, _stand, _relink)
+
+
+def in_c() -> InnerLoops | None:
+    """The loops in C; None where they were not built, or of another source."""
+    try:
+        built = import_module("sow.core._inner_loops")
+    except ImportError:
+        return None
+    if built.INTERFACE != INTERFACE:
+        return None
+    return InnerLoops("C", built.swap, built.stand, built.relink)
+
+
+def wanted_in(environment: "os._Environ[str] | dict[str, str]") -> InnerLoops:
+    """The loops to use: Python's where SOW_PURE is 1, else the fastest there are."""
+    return IN_PYTHON if environment.get("SOW_PURE") == "1" else in_c() or IN_PYTHON
+
+
+INNER_LOOPS = wanted_in(os.environ)

@@ -1,0 +1,194 @@
+import gc
+import os
+import subprocess
+import sys
+import tracemalloc
+from array import array
+from random import Random
+
+import pytest
+
+from sow.core.inner_loops import IN_PYTHON, INNER_LOOPS, NO_PLACE, in_c, wanted_in
+
+LANGUAGES = [loops for loops in (IN_PYTHON, in_c()) if loops is not None]
+"""Without a compiler Python's are compared with themselves: the start line says so."""
+CALLS = 100_000
+
+
+@pytest.fixture(params=LANGUAGES, ids=lambda loops: loops.language)
+def loops(request):
+    return request.param
+
+
+def column(numbers):
+    return array("i", numbers)
+
+
+# Both do the same.
+
+
+def swapped(loops, draw):
+    held = [draw.choice([None, b"x%d" % at]) for at in range(draw.randrange(1, 50))]
+    slots = [draw.randrange(len(held)) for _ in range(draw.randrange(80))]
+    values = [b"new %d" % at for at in range(len(slots))]
+    return loops.swap(held, slots, draw.choice([list, tuple])(values)), held
+
+
+def stood(loops, draw):
+    drawn = [None, "", "a", "b", 1, True, 1.0, 2.5, ["a"], ("a", 1), [["b"]]]
+    codes = {None: NO_PLACE, "a": 0, 1: 1, ("a", 1): 2}
+    standing = column(draw.randrange(NO_PLACE, 5) for _ in range(draw.randrange(1, 40)))
+    slots = [draw.randrange(len(standing)) for _ in range(draw.randrange(60))]
+    values, moved, told = [draw.choice(drawn) for _ in slots], column([7]), []
+
+    def code_of(value):
+        told.append(value)
+        if isinstance(value, str | float):
+            codes[value] = len(codes)  # the next of it is found
+        return len(told) % 9 - 1
+
+    loops.stand(codes, iter(values), slots, standing, moved, code_of)
+    return codes, standing, moved, told
+
+
+def relinked(loops, draw):
+    size, count = draw.randrange(1, 60), draw.randrange(1, 6)
+    filed, following, previous = (column([NO_PLACE] * size) for _ in range(3))
+    heads, sizes, shown = column([NO_PLACE] * count), column([0] * count), []
+    for _ in range(6):
+        standing = column(draw.randrange(NO_PLACE, count) for _ in range(size))
+        slots = column(draw.randrange(size) for _ in range(draw.randrange(2 * size)))
+        loops.relink(slots, standing, filed, heads, sizes, following, previous)
+        shown.append([list(one) for one in (filed, heads, sizes, following, previous)])
+    return shown
+
+
+@pytest.mark.parametrize("work", [swapped, stood, relinked])
+@pytest.mark.parametrize("seed", range(100))
+def test_both_languages_do_the_same(work, seed):
+    first, *others = (work(loops, Random(seed)) for loops in LANGUAGES)
+    assert all(other == first for other in others)
+
+
+def test_the_chains_hold_each_slot_once(loops):
+    filed, heads, sizes, following, previous = relinked(loops, Random(1))[-1]
+    for code, size in enumerate(sizes):
+        chain, slot = [], heads[code]
+        while slot != NO_PLACE:
+            chain.append(slot)
+            slot = following[slot]
+        assert len(chain) == size
+        assert all(filed[slot] == code for slot in chain)
+        assert [previous[slot] for slot in chain] == [NO_PLACE, *chain][:size]
+
+
+# What is wrong is refused, and what was done before it is noted.
+
+
+def test_what_does_not_fit_together_is_an_error(loops):
+    with pytest.raises(ValueError):  # noqa: PT011
+        loops.swap([1, 2], [0, 1], [3])
+    for values in ([1], [1, 1, 1]):
+        with pytest.raises(ValueError):  # noqa: PT011
+            loops.stand({1: 1}, values, [0, 1], column([0, 0]), column([]), int)
+    with pytest.raises(IndexError):
+        loops.swap([1, 2], [2], [3])
+    with pytest.raises(IndexError):
+        loops.stand({1: 1}, [1], [5], column([0]), column([]), int)
+    with pytest.raises(IndexError):
+        loops.relink(*map(column, ([9], [0], [0], [0], [0], [0], [0])))
+    with pytest.raises(IndexError):
+        loops.relink(*map(column, ([0], [4], [NO_PLACE], [NO_PLACE], [0], [NO_PLACE], [NO_PLACE])))
+
+
+def test_what_stood_before_an_error_is_noted(loops):
+    standing, moved = column([0, 0, 0]), column([])
+
+    def fails(value):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        loops.stand({"a": 4}, ["a", "b", "a"], [2, 1, 0], standing, moved, fails)
+    assert (list(standing), list(moved)) == ([0, 0, 4], [2])
+
+
+def test_a_code_of_another_kind_is_refused(loops):
+    for code in (2**31, "x"):
+        with pytest.raises((OverflowError, TypeError)):
+            loops.stand({}, ["a"], [0], column([0]), column([]), lambda _, code=code: code)
+
+
+def test_what_is_of_another_kind_is_refused(loops):
+    swaps = [((), [0], [1]), ([1], ["0"], [1]), ([1], 5, [1]), ()]
+    stands = [({"a": 1}, ["a"], [0], column([0]), [], 5)[:5], ({}, 5, [0], column([0]), [], int)]
+    relinks = [[column([0])] * 3, [b"0000"] * 7]
+    if loops.language == "C":
+        # What Python would take: C reads memory, so that it takes what it was written for.
+        swaps += [([1], [-1], [1]), ([1], [True], [1])]
+        stands += [([], ["a"], [0], column([0]), column([]), int)]
+        stands += [({"a": 1}, ["a"], [0], column([0]), 5, int)]
+        relinks += [[array("q", [0])] * 7, [[0]] * 7]
+        relinks += [list(map(column, ([0], [0], [0, 0], [0], [0], [0], [0])))]
+    for loop, tried in ((loops.swap, swaps), (loops.stand, stands), (loops.relink, relinks)):
+        for arguments in tried:
+            with pytest.raises((TypeError, AttributeError, BufferError, IndexError, ValueError)):
+                loop(*arguments)
+
+
+# Nothing is kept.
+
+
+def test_no_reference_is_kept_or_lost(loops):
+    value, held, slots, values = object(), [None] * 3, [1, 2], []
+    values += [value, value]
+    codes, standing, moved = {"a": 1000}, column([0, 0, 0]), column([])
+    named = [["b"], "a"]
+    watched = (value, held, slots, values, codes, standing, moved, named[0], codes["a"])
+
+    def many():
+        for _ in range(CALLS):
+            loops.swap(held, slots, values)
+            loops.stand(codes, named, slots, standing, moved, lambda _: 2000)
+            del moved[:]
+        for wrong in range(1000):
+            with pytest.raises(IndexError):
+                loops.swap(held, [wrong + 3], [value])
+            with pytest.raises(IndexError):
+                loops.stand(codes, named, [0, wrong + 3], standing, moved, len)
+
+    loops.swap(held, slots, values)
+    loops.stand(codes, named, slots, standing, moved, lambda _: 2000)
+    before = list(map(sys.getrefcount, watched))
+    tracemalloc.start()
+    try:
+        many()
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert list(map(sys.getrefcount, watched)) == before
+    assert taken < CALLS  # less than a byte a call
+    standing.append(0)  # no view of it is left
+
+
+# Which of them is used.
+
+
+def test_the_environment_chooses_python():
+    assert wanted_in({"SOW_PURE": "1"}) is IN_PYTHON
+    assert wanted_in({"SOW_PURE": "0"}) == wanted_in({}) == (in_c() or IN_PYTHON)
+
+
+@pytest.mark.parametrize("there", ["None", "types.SimpleNamespace(INTERFACE=0)"])
+def test_what_is_not_there_or_of_another_source_is_not_used(there):
+    code = (
+        f"import sys, types; sys.modules['sow.core._inner_loops'] = {there}; "
+        "from sow.core.inner_loops import INNER_LOOPS; print(INNER_LOOPS.language)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "Python\n"
+
+
+def test_these_tests_run_with_what_was_chosen():
+    pure = os.environ.get("SOW_PURE") == "1" or in_c() is None
+    assert INNER_LOOPS.language == ("Python" if pure else "C")
