@@ -152,7 +152,7 @@ class ServerRuntime:
         with self.watched("tidying indexes"):
             until = self._loop.time() + SLICE_S
             while (
-                more := self.engine.refresh_indexes(REFRESHED_ROWS)
+                more := self.engine.catalog.refresh_indexes(REFRESHED_ROWS)
             ) and self._loop.time() < until:
                 pass
         for name, work in self.idle_work.items():
@@ -283,6 +283,8 @@ class ServerRuntime:
         await asyncio.gather(*self._finishing)
         if self.failure is None:
             await self.durable()
+            while self.engine.output.late:
+                await self.durable()
         self._deadline.cancel()
         self.fanout.finish()
         self.turns.close()
