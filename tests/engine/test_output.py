@@ -200,6 +200,7 @@ def test_the_lines_of_a_batch_leave_together_and_in_order(processed):
 
     world.engine.publish("orders", prices(1), world.now)
     for _ in world.executor.carry_out(writer.session, read_frames([frame]), lambda: world.now):
+        assert world.engine.topics["orders"].records.late <= LISTS, "more than a change waits"
         world.settle_once()
         read()
     for _ in steps_until_all_is_sent(world):
