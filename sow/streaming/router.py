@@ -161,14 +161,14 @@ class BatchListener(Protocol):
 AT_ONCE_US = 2_000
 """What the feeds of a topic may take of a batch in the step that stores it, as long as a slice of
 the scheduler; beyond it they are late."""
-RECORD_BYTES = 2048
+AS_LONG_AS_ONE_BYTES = 2048
 """So many bytes take a feed as long as a record by itself: they are copied, or parsed."""
 
 
 def _weight(batch: Batch) -> float:
     """What a batch counts, in records."""
     news = batch.changes.news
-    return len(batch) if news is None else len(news) + sum(map(len, news)) / RECORD_BYTES
+    return len(batch) if news is None else len(news) + sum(map(len, news)) / AS_LONG_AS_ONE_BYTES
 
 
 Routed: TypeAlias = tuple[list[Feed], list[BatchListener]]
