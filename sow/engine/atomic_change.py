@@ -15,6 +15,7 @@ does not know what changes.
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Generic
 
 from sow.core.cooperative import Result, Task
@@ -122,7 +123,7 @@ class AtomicBatch:
         self._change.channels = [feed.channel for feed in topic.router.feeds()]
         for channel in self._change.channels:
             if isinstance(channel, ChangeChannel):
-                channel.hold_others(topic.records)
+                channel.in_order(topic.records, partial(channel.hold_others, topic.records))
 
     def _step(self, change: AtomicChange[Result]) -> None:
         change.step()

@@ -65,8 +65,8 @@ class BulkDelete:
     """The removals under way in the topics of one engine.
 
     `remove(topic, identities, now_us)` removes records and routes the change. `is_there` returns
-    whether a topic itself still exists. `work_off` runs the steps that have to precede further
-    output.
+    whether a topic itself still exists. `make_ready` runs the steps that have to precede a change
+    of a topic.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class BulkDelete:
         disk: DiskReserve,
         remove: Remove,
         is_there: Callable[[SourceTopic], bool],
-        work_off: Callable[[], Task[None]],
+        make_ready: Callable[[str], Task[None]],
     ) -> None:
         self._disk = disk
-        self._work_off = work_off
+        self._make_ready = make_ready
         self._remove = remove
         self._is_there = is_there
         self._running: dict[SourceTopic, list[PendingDelete]] = {}
@@ -98,7 +98,7 @@ class BulkDelete:
                 self._check_goes_on(topic, going, identities)
                 going.removed += self._remove(topic, identities, now_us)
                 yield
-                yield from self._work_off()
+                yield from self._make_ready(topic.name)
             return going.removed
         finally:
             self._end(topic, going)

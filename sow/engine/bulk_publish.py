@@ -109,8 +109,8 @@ class BulkPublish:
     stores messages at a time, to expire at another (0: never) unless records that are there keep
     their lifetime, and returns the bookmark of the last. `check_sizes` raises TooLarge for a
     message that is too long; `finish_before` finishes an atomic change of a topic. `together` runs
-    steps of one publish as one request (`sow.engine.output`). `work_off` runs the steps
-    that have to precede further output.
+    steps of one publish as one request (`sow.engine.output`). `make_ready` runs the steps
+    that have to precede a change of a topic.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class BulkPublish:
         disk: DiskReserve,
         finish_before: Callable[[str], Task[None]],
         together: Callable[[Task[int]], Task[int]],
-        work_off: Callable[[], Task[None]],
+        make_ready: Callable[[str], Task[None]],
     ) -> None:
         self._publishable = publishable
         self._finish_before = finish_before
         self._together = together
-        self._work_off = work_off
+        self._make_ready = make_ready
         self._finished = finished
         self._put = put
         self._check_sizes = check_sizes
@@ -167,7 +167,7 @@ class BulkPublish:
         emptied, so that stored messages are not kept in memory. `permit` decides which records may
         be written, as of the start; None: all. Raises NotEntitled.
         """
-        yield from self._work_off()
+        yield from self._make_ready(name)
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)
         yield from self._finish_before(name)
@@ -282,7 +282,7 @@ class BulkPublish:
     def finish(self, publication: Publication) -> Task[None]:
         """Store the rest of a publish, unless others do."""
         while not publication.is_over:
-            yield from self._work_off()
+            yield from self._make_ready(publication.name)
             yield from self._finish_before(publication.name)
             if publication.is_over:
                 break  # others have finished it meanwhile

@@ -75,6 +75,8 @@ class Catalog:
         self.followers = PatternSubscriptions()
         """Subscriptions to patterns of names."""
         self.patterns: dict[str, PatternTopic] = {}
+        self.untidy: dict[LiveTopic, None] = {}
+        """Topics that have changed, whose indexes may be refreshed."""
         self._coming: set[str] = set()
         """Definitions of views that are being filled, and of conflated topics whose copies are."""
         self.compile_filter = compile_filter
@@ -102,6 +104,16 @@ class Catalog:
         self._since_of = since_of
         for topic in self:
             topic.records.begin_after(since_of(topic.stored_as, topic.name))
+
+    def refresh_indexes(self, notes: int) -> bool:
+        """Refresh indexes by about `notes` noted changes; True when there is more."""
+        while self.untidy:
+            topic = next(iter(self.untidy))
+            notes -= topic.records.indexes.refresh(notes)
+            if notes <= 0:
+                return True
+            del self.untidy[topic]
+        return False
 
     # Finding topics.
 

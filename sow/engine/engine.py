@@ -34,7 +34,7 @@ from sow.expressions import Filter, Trait
 from sow.store.columns import Slots
 from sow.store.manifest import Past, past_of
 from sow.store.protocols import Checkpoint, LogEntry, Op
-from sow.streaming.channel import ChangeChannel, Channel
+from sow.streaming.channel import Channel
 from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.sessions import Session
 from sow.topic.batch import Batch
@@ -68,12 +68,11 @@ class Engine:
         self.disk = DiskReserve(self.sequencer, has_room, takes or has_room, lost)
         self._work_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[str], None]] = []
-        self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self._change_listeners: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = FilterCache(lambda: self.configuration.limits, known)
-        self.output = PendingOutput(self.sequencer, self.timers, self.notify_work)
+        self.output = PendingOutput(self.sequencer, self.timers, self.notify_work, self._caught_up)
         self.requests = self.output.requests
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
@@ -93,7 +92,7 @@ class Engine:
             self.disk,
             lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
             lambda topic: self.topics.get(topic.name) is topic,
-            self.conflation_budget.work_off,
+            self.make_ready,
         )
         self.publications = BulkPublish(
             self.publishable,
@@ -104,7 +103,7 @@ class Engine:
             self.disk,
             self.atomic.finish_before,
             self.requests.together,
-            self.conflation_budget.work_off,
+            self.make_ready,
         )
         # The reserve must keep enough to log the deletion of every record.
         self.columns = ColumnTypeTracker(
@@ -175,7 +174,7 @@ class Engine:
             self.timers.remove(topic)
         elif not topic.is_shared:
             self.timers.remove(topic.copy)
-        self._untidy.pop(topic, None)
+        self.catalog.untidy.pop(topic, None)
 
     def _view(self, name: str) -> ViewTopic:
         topic = self.topics[name]
@@ -240,10 +239,24 @@ class Engine:
         )
 
     def is_free(self, name: str) -> bool:
-        """Whether a publish to the topic need not wait: no other publish has slices left, no atomic
-        change of the topic is under way, and no session exceeds its conflation budget."""
+        """Whether a publish to the topic need not wait: no publish has slices left, no session
+        exceeds its conflation budget, and the topic has no atomic change and no late followers."""
         waits = self.publications.has_left or self.conflation_budget.exist
-        return not waits and not self.atomic.concerns((name,))
+        return not waits and not self.atomic.concerns((name,)) and not self._is_late(name)
+
+    def _is_late(self, name: str) -> bool:
+        return bool(self.output.late) and name in self.topics and self.topics[name].records.late > 0
+
+    def make_ready(self, name: str) -> Task[None]:
+        """The steps that have to precede a publish or a removal."""
+        yield from self.conflation_budget.work_off()
+        yield from self.caught_up(name)
+
+    def caught_up(self, name: str) -> Task[None]:
+        """The steps after which nobody who follows the topic is late."""
+        while self._is_late(name):
+            self.output.catch_up()
+            yield
 
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
         """`publish` of no more bodies than a step takes, to a topic that `publishable` has just
@@ -374,7 +387,7 @@ class Engine:
 
     def route(self, topic: LiveTopic, batch: Batch) -> None:
         """Route changes to the subscribers of a topic, and schedule those that have work."""
-        self._untidy[topic] = None
+        self.catalog.untidy[topic] = None
         if isinstance(topic, SourceTopic):
             self.sequencer.note(topic.name, batch)
         if self._noting:
@@ -383,7 +396,7 @@ class Engine:
             notify(topic.records, batch.changes.identities)
         if self.requests.current is not None:
             self.requests.current.topics.add(topic.name)
-        feeds, woken = topic.route(batch, self.sequencer.now_us)
+        feeds, woken = topic.route(batch, self.sequencer.now_us, self.output.late)
         for feed in feeds:
             self.output.waiting[feed.channel] = None
             self.timers.expect(feed.channel)
@@ -409,14 +422,20 @@ class Engine:
 
     def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
         """An atomic change is over: release its channels and timers."""
-        for channel in channels:
-            if isinstance(channel, ChangeChannel):
-                channel.release_others(self.now_us)
-            self.output.expect(channel)
+        self.output.let_others(topic.records, channels)
         for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
-            changed = self.topics[name]
-            self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
+            self._note_timer(self.topics[name])
         self.notify_work()
+
+    def _caught_up(self, records: Records) -> None:
+        """The followers of a topic are not late any more: what has waited for that goes on."""
+        topic = self.topics.get(records.name)
+        if topic is not None and topic.records is records:
+            self._note_timer(topic)
+        self.notify_work()
+
+    def _note_timer(self, topic: LiveTopic) -> None:
+        self.timers.note(topic.copy if isinstance(topic, CopyTopic) else topic)
 
     def _route_all(self, topic: LiveTopic, batches: Iterable[Batch]) -> None:
         for batch in batches:
@@ -443,24 +462,10 @@ class Engine:
         """
         self._route_all(topic, topic.copy.accept(updates, removals))
 
-    # Live changes of the configuration (`sow.engine.topic_changes`).
-
     def adopt(self, configuration: Configuration) -> None:
         """Continue with a configuration whose topics exist already."""
         self.configuration = configuration
         self.catalog.adopt(configuration)
-
-    # Indexes.
-
-    def refresh_indexes(self, notes: int) -> bool:
-        """Refresh indexes by about `notes` noted changes; True when there is more."""
-        while self._untidy:
-            topic = next(iter(self._untidy))
-            notes -= topic.records.indexes.refresh(notes)
-            if notes <= 0:
-                return True
-            del self._untidy[topic]
-        return False
 
     # Groups.
 
@@ -498,7 +503,7 @@ class Engine:
         self.catalog.check()
         self.publications.check()
         self.views.check()
-        self.requests.check()
+        self.output.check()
 
     # Restart.
 

@@ -1,7 +1,8 @@
 """Output: what the open group hands to sessions, and what a request holds back.
 
 Changes give channels output; it waits there until the group is closed, so that the channels of one
-turn are flushed once, each with all it has. Nothing here knows topics or stores anything.
+turn are flushed once, each with all it has. Channels that are late (`sow.streaming.channel`) catch
+up beside other work, some of it with each flush. Nothing here knows topics or stores anything.
 
 Windows and views report complete requests. A request or a frame may take many steps, and other
 clients are served between them. A subscription to single changes gets each at once; a live window
@@ -11,14 +12,18 @@ longer than `HELD_US_MAX`. A request that changes nothing holds nothing back.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from sow.core.cooperative import Result, Task
 from sow.engine.timers import Timers
 from sow.engine.wal import CommitSequencer, Group
-from sow.streaming.channel import Channel
+from sow.streaming.channel import ChangeChannel, Channel
 from sow.streaming.sessions import Session
 from sow.streaming.windows.window_channel import WindowChannel
+from sow.topic.records import Records
 
+CAUGHT_UP_US = 2_000
+"""What one step does of what is late: as long as a slice of the scheduler."""
 HELD_US_MAX = 1_000_000
 """A request that takes longer is reported in parts: a publish of a million records must not delay
 what other clients publish to the same topic."""
@@ -115,17 +120,24 @@ class RequestBoundaries:
 
 class PendingOutput:
     """Channels of one engine that have output. `notify` is called with work that no command or
-    timer has caused."""
+    timer has caused, `caught_up` with a topic whose followers are no longer late."""
 
     def __init__(
-        self, sequencer: CommitSequencer, timers: Timers, notify: Callable[[], None]
+        self,
+        sequencer: CommitSequencer,
+        timers: Timers,
+        notify: Callable[[], None],
+        caught_up: Callable[[Records], None],
     ) -> None:
+        self._caught_up = caught_up
         self._sequencer = sequencer
         self._timers = timers
         self._notify = notify
         self.requests = RequestBoundaries(lambda: sequencer.now_us, self._release_held)
         self.waiting: dict[Channel, None] = {}
         """Channels to flush with the open group; routing adds to them."""
+        self.late: dict[Channel, None] = {}
+        """Channels that have some to process before; routing adds to them."""
         timers.add(self.requests)
 
     @property
@@ -137,7 +149,7 @@ class PendingOutput:
     def has_work(self) -> bool:
         """A flush would hand something over."""
         group = self._sequencer.open
-        return bool(self.waiting or group.entries or group.sessions)
+        return bool(self.waiting or self.late or group.entries or group.sessions)
 
     def touch(self, session: Session) -> None:
         """Add `session` to the open group: it has something to write."""
@@ -174,8 +186,45 @@ class PendingOutput:
         self.waiting.update(dict.fromkeys(channels))
         self._notify()
 
+    def let_others(self, topic: Records, channels: Iterable[Channel]) -> None:
+        """An atomic change of a topic is over: these channels take the changes of others again."""
+        for channel in channels:
+            if isinstance(channel, ChangeChannel):
+                release = partial(channel.release_others, self._sequencer.now_us)
+                channel.in_order(topic, release)
+            self.expect(channel)
+
+    # What is late.
+
+    def catch_up(self) -> None:
+        """Process some of what is late, the channel that is late for longest first."""
+        left_us = float(CAUGHT_UP_US)
+        while self.late and left_us > 0:
+            channel = next(iter(self.late))
+            while channel.late and left_us > 0:
+                left_us -= self._catch_up_once(channel)
+            self.expect(channel)
+            if not channel.late:
+                del self.late[channel]
+        if self.late:
+            self._notify()
+
+    def _catch_up_once(self, channel: Channel) -> float:
+        done = channel.catch_up()
+        if not done.topic.late:
+            self._caught_up(done.topic)
+        return done.step_us
+
+    # Handing out.
+
     def flush_channel(self, channel: Channel) -> None:
-        """Hand out the pending output of `channel`; required before its members change."""
+        """Hand out all output of `channel`, late or not; required before its members change."""
+        while channel.late:
+            self._catch_up_once(channel)
+        self.late.pop(channel, None)
+        self._hand_out(channel)
+
+    def _hand_out(self, channel: Channel) -> None:
         if channel.waiting:
             group = self._sequencer.open
             try:
@@ -187,13 +236,23 @@ class PendingOutput:
             self._timers.note(channel)
 
     def flush(self) -> Group:
-        """Flush all channels, seal the sessions, close the open group and return it."""
+        """Flush all channels, of what is late a part, seal the sessions, close the open group and
+        return it."""
+        if self.late:
+            self.catch_up()
         for channel in self.waiting:
+            if channel.is_amid:
+                continue  # it is late, and is flushed then
             if not (isinstance(channel, WindowChannel) and self._is_held(channel)):
-                self.flush_channel(channel)
+                self._hand_out(channel)
         self.waiting.clear()
         group, now_us = self._sequencer.open, self._sequencer.now_us
         for session in group.sessions:
             if session.lines:  # not looked for by a call: most have none
                 session.seal(group.number, now_us)
         return self._sequencer.close()
+
+    def check(self) -> None:
+        """Assert what is always true between two steps."""
+        self.requests.check()
+        assert all(channel.late for channel in self.late), "a channel has caught up unnoticed"

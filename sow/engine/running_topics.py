@@ -20,6 +20,7 @@ from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.store.protocols import LogEntry, Op
+from sow.streaming.channel import Channel
 from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch, Reason
 from sow.topic.conflated_topic import ConflatedCopy
@@ -83,11 +84,11 @@ class LiveTopicBase:
         self.falls_due = falls_due
         """Whether it ever has a timer."""
 
-    def route(self, batch: Batch, now_us: int) -> Routed:
-        """Route changes to all subscribers of the topic; returns the feeds and listeners that have
-        work because of it."""
+    def route(self, batch: Batch, now_us: int, late: dict[Channel, None] | None = None) -> Routed:
+        """Route changes to all subscribers of the topic, as `Router.route` does; returns the feeds
+        and listeners that have work because of it."""
         self.updates += len(batch.changes.identities)
-        return self.router.route(batch, now_us)
+        return self.router.route(batch, now_us, late)
 
     def redefine(self, definition: Definition) -> None:
         """Continue with a definition that differs only in what is looked up when needed."""
@@ -305,7 +306,7 @@ class SourceTopic(LiveTopicBase):
 
     def due_us(self) -> int | None:
         """When a record may expire next."""
-        if self.expirations is None or self.records.is_changing:
+        if self.expirations is None or self.records.is_changing or self.records.late:
             return None
         return self.expirations.due_us()
 

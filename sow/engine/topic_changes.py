@@ -155,6 +155,7 @@ class TopicChanges:
     def _introducing(self, topic: LiveTopic) -> Task[None]:
         self._engine.atomic.hold_other_output(topic)
         for batch in topic.introduced():
+            yield from self._engine.caught_up(topic.name)
             self._engine.route(topic, batch)
             self._engine.notify_work()
             yield
@@ -228,6 +229,7 @@ class TopicChanges:
             self._engine.views.free(topic.view)
         if any(feed.wants_old for feed in topic.router.feeds()):
             yield from self._empty(topic, lambda some: self._discharge(topic, some))
+            yield from self._engine.caught_up(topic.name)
         end_topic(topic)
         self._engine.detach_topic(topic)
 
@@ -236,8 +238,7 @@ class TopicChanges:
         if batch is not None:
             self._engine.route(topic, batch)
 
-    @staticmethod
-    def _empty(topic: LiveTopic, take_out: Callable[[Sequence[str]], object]) -> Task[None]:
+    def _empty(self, topic: LiveTopic, take_out: Callable[[Sequence[str]], object]) -> Task[None]:
         """Remove all records of a topic, some in each step, including those that arrive between two
         steps."""
         table = topic.records.table
@@ -246,6 +247,7 @@ class TopicChanges:
                 take_out(names)
                 if len(table):
                     yield
+                    yield from self._engine.caught_up(topic.name)
 
     def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> Task[None]:
         """Remove a topic of a pattern, some of its records in each step: they are deleted, and its

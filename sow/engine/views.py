@@ -348,7 +348,9 @@ class Views:
     def _is_held(self, view: MaterializedView) -> bool:
         if self._atomic.concerns({*view.sources, view.name}):
             return True
-        return self._requests.holds_until_us(view.sources) is not None
+        # Its followers are late: they get what has changed meanwhile in one.
+        is_late = self._find(view.name).records.late > 0
+        return is_late or self._requests.holds_until_us(view.sources) is not None
 
     def check(self) -> None:
         """Assert the invariants of views between two steps."""

@@ -15,13 +15,20 @@ lines and resumes at the bookmark of the last one gets everything it has not rec
 therefore carries the bookmark of the *first* change it stands for, and lines come in that order
 (`sow.streaming.conflated_channel` and `sow.streaming.outbox.outbox` keep to it).
 
+A channel may be *late*. What a batch costs depends on who follows: a hundred select lists of their
+own take a hundred times as long as one. So beyond what a step may take, batches wait at the channel
+for its feeds, in order, and are processed in steps (`catch_up`). To its members it is as if they
+had been published a little later: the lines of a batch leave together.
+
 A line that cannot be encoded fails the channel alone: it emits nothing more, and its owner ends the
 subscription. The publisher and other subscribers of the topic do not notice.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from sow.protocol.encodings import Encoding
 from sow.streaming.outbox.entries import Delivery, Part, updates_of
@@ -34,6 +41,19 @@ from sow.topic.updates import Update
 def raised(_channel: "Channel", error: Exception) -> None:
     """Raise a failure where no handler was given."""
     raise error
+
+
+class Late(NamedTuple):
+    """What a channel has still to do because of a change of `topic`, in its order. A step of it
+    takes about so long."""
+
+    topic: Records
+    step_us: float
+    steps: Iterator[object]
+
+
+NONE_LATE: deque[Late] = deque()
+"""Shared by all channels that are not late, and never added to: an empty deque takes 760 bytes."""
 
 
 class Channel(ABC):
@@ -52,6 +72,9 @@ class Channel(ABC):
         self.members: dict[Session, None] = {}
         self.is_over = False
         """Nothing is emitted any more; its feeds are about to be removed."""
+        self.late = NONE_LATE
+        self.is_amid = False
+        """Feeds have processed a part of a batch: nothing of it leaves before the rest."""
 
     @property
     @abstractmethod
@@ -61,6 +84,28 @@ class Channel(ABC):
     @abstractmethod
     def flush(self, group: int, now_us: int) -> None:
         """Deliver the pending output to the members."""
+
+    def postpone(self, late: Late) -> None:
+        """Do this after all that is late."""
+        if not self.late:
+            self.late = deque()
+        self.late.append(late)
+        late.topic.late += 1
+
+    def catch_up(self) -> Late:
+        """Do a step of what is late; returns of what. A channel that is over has no more to do."""
+        first = self.late[0]
+        self.is_amid = False
+        try:
+            for _ in () if self.is_over else first.steps:
+                self.is_amid = True
+                break
+        except Exception as error:
+            self.fail(error)
+        if not self.is_amid:
+            self.late.popleft()
+            first.topic.late -= 1
+        return first
 
     def end(self) -> None:
         """Accept nothing more: the last member has left."""
@@ -131,6 +176,13 @@ class ChangeChannel(Channel):
         """Hold back the changes of other topics until `release_others`: this topic's sequence
         numbers are assigned already, and those of others are newer."""
         self._exclusive = topic
+
+    def in_order(self, topic: Records, act: Callable[[], None]) -> None:
+        """Do this once all is processed that came before."""
+        if self.late:
+            self.postpone(Late(topic, 0, _in_one_step(act)))
+        else:
+            act()
 
     def release_others(self, now_us: int) -> None:
         """Accept all topics again, starting with the changes that were held back."""
@@ -216,6 +268,11 @@ class DirectChannel(ChangeChannel):
                 assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
                 seqs[record] = update.seq
         assert all(lines.name == self.name for lines, _ in self._parts), "lines of another channel"
+
+
+def _in_one_step(act: Callable[[], None]) -> Iterator[None]:
+    act()
+    yield from ()
 
 
 def _have_one_policy(parts: Sequence[Part]) -> bool:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from sow.errors import TooLarge
 from sow.expressions import Filter, access_of
-from sow.streaming.channel import Channel, DirectChannel
+from sow.streaming.channel import Channel, DirectChannel, Late
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed, ConflatedFeed, DirectFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
@@ -158,6 +158,19 @@ class BatchListener(Protocol):
         ...
 
 
+AT_ONCE_US = 2_000
+"""What the feeds of a topic may take of a batch in the step that stores it, as long as a slice of
+the scheduler; beyond it they are late."""
+AS_LONG_AS_ONE_BYTES = 2048
+"""So many bytes take a feed as long as a record by itself: they are copied, or parsed."""
+
+
+def _weight(batch: Batch) -> float:
+    """What a batch counts, in records."""
+    news = batch.changes.news
+    return len(batch) if news is None else len(news) + sum(map(len, news)) / AS_LONG_AS_ONE_BYTES
+
+
 Routed: TypeAlias = tuple[list[Feed], list[BatchListener]]
 """Feeds whose channels have work, and listeners that now fall due at some time, and did not."""
 
@@ -167,8 +180,8 @@ class Router:
     meets before it routes."""
 
     __slots__ = (
-        "_attributes", "_feeds", "_filed", "_focuses", "_followers", "_ordered", "_unfiled",
-        "listeners", "met", "topic",
+        "_attributes", "_cost_us", "_feeds", "_filed", "_focuses", "_followers", "_ordered",
+        "_unfiled", "listeners", "met", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: Records, followers: PatternSubscriptions) -> None:
@@ -180,6 +193,8 @@ class Router:
         self._focuses: FilteredCopies | None = None
         """Made for the first copy."""
         self._feeds = NO_FEEDS
+        self._cost_us = 0.0
+        """Of a record, with all feeds that it may concern."""
         self._attributes: FeedIndex | None = None
         """Made for the first feed with a filter: most topics of a pattern never have one."""
         self._filed = 0
@@ -208,14 +223,27 @@ class Router:
         external = [one for one in self.listeners if isinstance(one, ConflatedCopy)]
         return copies + [copy for copy in external if copy.is_external]
 
-    def route(self, batch: Batch, now_us: int) -> Routed:
-        """Deliver a batch to all that it concerns; returns what now has work."""
+    def route(self, batch: Batch, now_us: int, late: dict[Channel, None] | None = None) -> Routed:
+        """Deliver a batch to all that it concerns; returns what now has work. `late` are the
+        channels that have some to process from earlier, and those that have some from now on; None:
+        all is processed now."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
         woken = self._notify_listeners(batch, now_us) if self.listeners else []
         if self._focuses is not None:
             woken += self._focuses.on_batch(batch, now_us)
         changed: list[Feed] = []
+        cost_us = self._cost_us
+        if cost_us and late is not None and (late or cost_us * _weight(batch) > AT_ONCE_US):
+            self._in_turn(batch, now_us, late, changed)
+        else:
+            self._at_once(batch, now_us, changed)
+        for ordered in self._ordered.values():
+            changed += self._notify_windows(ordered, batch, now_us)
+        return changed, woken
+
+    def _at_once(self, batch: Batch, now_us: int, changed: list[Feed]) -> None:
+        """Let all feeds process a batch."""
         for feed in self._unfiled:
             try:
                 if feed.on_batch(batch, now_us):
@@ -229,9 +257,32 @@ class Router:
                         changed.append(feed)
                 except Exception as error:
                     feed.channel.fail(error)
-        for ordered in self._ordered.values():
-            changed += self._notify_windows(ordered, batch, now_us)
-        return changed, woken
+
+    def _in_turn(
+        self, batch: Batch, now_us: int, late: dict[Channel, None], changed: list[Feed]
+    ) -> None:
+        """Let feeds process a batch as far as one step may take; the others, and those whose
+        channels are late already, do so later."""
+        concerned: dict[ChangeFeed, Sequence[int]] = dict.fromkeys(self._unfiled, range(len(batch)))
+        if self._attributes is not None and self._filed:
+            concerned.update(self._candidates(batch))
+        left_us, weight = float(AT_ONCE_US), _weight(batch) / len(batch)
+        for feed, at in concerned.items():
+            channel, record_us = feed.channel, feed.cost_us * weight
+            cost_us = record_us * len(at)
+            if channel.late or cost_us > left_us:
+                # Slots may be those of other records by then.
+                batch.keys()
+                steps = feed.in_steps(batch, at, now_us, max(1, int(AT_ONCE_US / record_us)))
+                channel.postpone(Late(self.topic, min(cost_us, AT_ONCE_US), steps))
+                late[channel] = None
+                continue
+            left_us -= cost_us
+            try:
+                if feed.on_records(batch, at, now_us):
+                    changed.append(feed)
+            except Exception as error:
+                channel.fail(error)
 
     def _notify_listeners(self, batch: Batch, now_us: int) -> list[BatchListener]:
         return [one for one in self.listeners if one.on_batch(batch, now_us)]
@@ -325,6 +376,7 @@ class Router:
             self.topic.watched.add(feed.condition.paths)
         if feed.condition is not None and self._attributes is None:
             self._attributes = FeedIndex()
+        self._cost_us += feed.cost_us
         if self._attributes is not None and self._attributes.add(feed):
             self._filed += 1
         else:
@@ -344,6 +396,7 @@ class Router:
             del self._feeds[feed.key]
 
     def _remove_filed(self, feed: ChangeFeed) -> None:
+        self._cost_us -= feed.cost_us
         if feed in self._unfiled:
             del self._unfiled[feed]
         elif self._attributes is not None:

@@ -282,8 +282,8 @@ class ConflatedCopy:
 
     def due_us(self) -> int | None:
         """When `advance` next has something to do; nothing is due while a change is incomplete that
-        must not be seen in part."""
-        if self.underlying.is_changing or any(copy.is_changing for copy in self.copies):
+        must not be seen in part, or its followers are late."""
+        if self.underlying.is_changing or any(one.is_changing or one.late for one in self.copies):
             return None
         return 0 if self.is_clearing else self.conflation.due_us()
 

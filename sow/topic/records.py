@@ -73,6 +73,7 @@ class Records:
         "is_logged",
         "is_timed",
         "keys",
+        "late",
         "makes_keys",
         "message_type",
         "name",
@@ -119,6 +120,9 @@ class Records:
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.is_changing = False
         """A change may be incomplete that must not be seen in part: nothing falls due."""
+        self.late = 0
+        """How much its followers have still to process of its changes (`sow.streaming.channel`):
+        the next change waits for that."""
         self.since_seq = 0
         """Log entries of its name up to here are another topic's, or of another time."""
         self.types: ColumnTypes | None = None

@@ -68,7 +68,7 @@ class EngineDriver:
         """Publish bodies in large frames and bring the indexes up to date."""
         frames = (b"\n".join(bodies[at : at + size]) for at in range(0, len(bodies), size))
         self.publish(frames, topic=topic)
-        while self.engine.refresh_indexes(100_000):
+        while self.engine.catalog.refresh_indexes(100_000):
             pass
 
     def subscribe(self, condition: str) -> None:

@@ -32,6 +32,7 @@ REQUEST_RECORDS = 100_000
 IDLE_S = 2.0
 FEW_RECORDS = 10_000
 """The smoke test has fewer, and neither waits nor asks for much."""
+TOLD_FRAMES, TOLD_RECORDS = 3, 250
 WINDOW_S = 1.5
 """Windows of a second have ended then: what they hold is released meanwhile, and counts."""
 EXPIRY_S, LOOK_S, EXPIRY_S_MAX = 20, 0.2, 120
@@ -218,6 +219,23 @@ def subscriptions(by: Bystander) -> None:
     by.follow([*frames, command(c="heartbeat", cid="last", a="processed")], b'"last"')
 
 
+def told(name: str, count: int, **fields: str) -> Operation:
+    """Frames of 250 records to so many subscriptions of one client, each with its number in its
+    fields. A frame is carried out once the one before it has been told to all."""
+
+    def act(by: Bystander) -> None:
+        numbers = range(count if by.sizes.records > FEW_RECORDS else count // 50)
+        said = [{k: v.replace("%d", str(at)) for k, v in fields.items()} for at in numbers]
+        many = [command(t="orders", **one) for one in said]
+        for seed in range(TOLD_FRAMES):
+            bodies = updates(TOLD_RECORDS, by.sizes.records, seed)
+            head = {"c": "publish", "t": "orders", "n": len(bodies), "cid": f"told {seed}"}
+            many.append(frame(b"\n".join([json.dumps(head).encode(), *bodies])))
+        by.follow(many, b'"told %d"' % (TOLD_FRAMES - 1))
+
+    return Operation(f"250 records to {name}", act)
+
+
 def follow_all(by: Bystander) -> None:
     """All records published anew while a conflated topic and a subscriber take them."""
     for start in range(0, by.sizes.records, REQUEST_RECORDS):
@@ -275,6 +293,9 @@ OPERATIONS = (
     Operation("publish of 20,000 frames", many_frames),
     Operation("commit of 200,000 staged rows", staged, stage),
     Operation("5,000 subscriptions and their end", subscriptions),
+    told("100 select lists", 100, c="delta_subscribe", opts="select=[/px,/qty,/f%d]"),
+    told("1,000 select lists", 1000, c="delta_subscribe", opts="select=[/px,/qty,/f%d]"),
+    told("10,000 filters that no index finds", 10_000, c="subscribe", filter="/px + %d < 0"),
     Operation("all records anew, conflated", follow_all),
     Operation("reload with a view", lambda by: by.reconfigure(CONFIG.format(more=VIEW))),
     Operation("reload with a join", lambda by: by.reconfigure(CONFIG.format(more=JOINED))),

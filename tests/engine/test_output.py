@@ -1,11 +1,15 @@
 """Requests that take many steps are one turn to live windows, and nobody is held back for long."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from sow.engine import bulk_publish
 from sow.engine.output import HELD_US_MAX
 from sow.protocol.publish_batching import read_frames
-from tests.laws.harness import World
+from sow.streaming.feeds import ChangeFeed
+from tests.laws.harness import ORDERS, SECOND, World
 from tests.laws.window_reader import WindowReader
 
 
@@ -123,3 +127,154 @@ def test_an_interval_that_ends_meanwhile_waits_for_the_end(world):
     reader.read()
     reader.check(world)
     assert reader.turns == 1
+
+
+# Followers that are late.
+
+RECORDS, LISTS = 250, 40
+
+
+@pytest.fixture
+def processed(monkeypatch):
+    """Returns how many records feeds have processed since it was last called."""
+    count, real = [0], ChangeFeed._on_record
+
+    def counted(feed, *record):
+        count[0] += 1
+        real(feed, *record)
+
+    monkeypatch.setattr(ChangeFeed, "_on_record", counted)
+
+    def taken():
+        taken, count[0] = count[0], 0
+        return taken
+
+    return taken
+
+
+def listeners(world, count=LISTS):
+    """Clients that each follow deltas of fields of their own."""
+    clients = [world.client() for _ in range(count)]
+    for at, client in enumerate(clients):
+        client.say(c="delta_subscribe", t="orders", opts=f"select=[/id,/px,/f{at}]")
+    return clients
+
+
+def prices(px, count=RECORDS):
+    return [b'{"id":%d,"px":%d}' % (at, px) for at in range(count)]
+
+
+def steps_until_all_is_sent(world):
+    """What a server does after a change, a step at a time."""
+    while world.engine.has_work:
+        world.settle_once()
+        world.engine.check()
+        yield
+
+
+def test_no_step_is_longer_however_many_follow(processed):
+    longest = []
+    for count in (LISTS, 3 * LISTS):
+        world, steps = World(), []
+        listeners(world, count)
+        for px in (1, 2):
+            world.engine.publish("orders", prices(px), world.now)
+            steps.append(processed())
+            steps += [processed() for _ in steps_until_all_is_sent(world)]
+        assert sum(steps) == 2 * RECORDS * count
+        longest.append(max(steps))
+    assert longest[0] == longest[1] < RECORDS
+
+
+def test_the_lines_of_a_batch_leave_together_and_in_order(processed):
+    world = World()
+    clients, writer = listeners(world), world.client()
+    frame = b"\n".join([b'{"c":"publish","t":"orders","n":%d}' % RECORDS, *prices(2)])
+    got = {client: [] for client in clients}
+
+    def read():
+        for client, prices_of in got.items():
+            pieces = [line["d"]["px"] for line in client.sent()]
+            assert not len(pieces) % RECORDS, "a part of a batch has left"
+            prices_of += pieces
+
+    world.engine.publish("orders", prices(1), world.now)
+    for _ in world.executor.carry_out(writer.session, read_frames([frame]), lambda: world.now):
+        assert world.engine.topics["orders"].records.late <= LISTS, "more than a change waits"
+        world.settle_once()
+        read()
+    for _ in steps_until_all_is_sent(world):
+        read()
+    assert set(map(tuple, got.values())) == {(1,) * RECORDS + (2,) * RECORDS}
+
+
+def test_a_publisher_waits_for_its_own_followers_and_no_others():
+    world = World(ORDERS, replace(ORDERS, name="trades"))
+    listeners(world)
+    other = world.client()
+    other.say(c="subscribe", t="trades")
+    world.engine.publish("orders", prices(1), world.now)
+    assert not world.engine.is_free("orders")
+    assert world.engine.is_free("trades")
+    publish = read_frames([b'{"c":"publish","t":"trades","d":{"id":1}}'])
+    world.executor.execute_all(other.session, publish, world.now)
+    world.settle_once()
+    assert not world.engine.is_free("orders")
+    assert [line["d"] for line in other.sent()] == [{"id": 1}]
+    for _ in steps_until_all_is_sent(world):
+        pass
+    assert world.engine.is_free("orders")
+
+
+def test_who_joins_or_leaves_meanwhile_gets_each_change_once():
+    world = World()
+    clients = [world.client() for _ in range(LISTS)]
+    for at, client in enumerate(clients):
+        client.say(c="subscribe", t="orders", opts=f"select=[/id,/f{at}]")
+    world.engine.publish("orders", prices(1), world.now)
+    assert world.engine.output.late
+    last, newcomer = clients[-1], world.client()
+    frame = b'{"c":"sow_and_subscribe","t":"orders","opts":"select=[/id,/f%d]"}' % (LISTS - 1)
+    world.executor.execute_all(newcomer.session, read_frames([frame]), world.now)
+    frame = b'{"c":"unsubscribe","s":"%s"}' % next(iter(clients[-2].subscriptions)).encode()
+    world.executor.execute_all(clients[-2].session, read_frames([frame]), world.now)
+    assert world.engine.output.late
+    world.engine.publish("orders", prices(2), world.now)
+    for _ in steps_until_all_is_sent(world):
+        pass
+    kinds = Counter(line["c"] for line in newcomer.lines())
+    assert (kinds["sow"], kinds["p"]) == (RECORDS, RECORDS)
+    assert Counter(line["c"] for line in last.lines())["p"] == 2 * RECORDS
+    assert Counter(line["c"] for line in clients[-2].lines())["p"] == RECORDS
+
+
+def test_what_falls_due_waits_for_those_who_follow_it():
+    world = World()
+    clients = [world.client() for _ in range(LISTS)]
+    for at, client in enumerate(clients):
+        client.say(c="delta_subscribe", t="orders-C", opts=f"select=[/id,/px,/f{at}]")
+    for px in (1, 2, 3):
+        world.engine.publish("orders", prices(px), world.now)
+        world.clock.advance(SECOND)
+        world.engine.advance(world.now)
+        world.settle_once()
+        assert world.engine.output.late
+    world.settle()
+    world.advance(2 * SECOND)
+    for client in clients:
+        lines = client.lines()
+        assert [line["d"]["px"] for line in lines if line["d"]["id"] == 7] == [1, 3]
+
+
+def test_a_pattern_gets_the_changes_of_its_topics_in_order_whichever_is_late():
+    world = World(ORDERS, replace(ORDERS, name="other"))
+    clients = [world.client() for _ in range(LISTS)]
+    for at, client in enumerate(clients):
+        client.say(c="delta_subscribe", t="^o.*r", opts=f"select=[/id,/px,/f{at}]")
+    world.engine.publish("orders", prices(1), world.now)
+    world.engine.publish("other", prices(2, 1), world.now)
+    assert world.engine.output.late
+    for _ in steps_until_all_is_sent(world):
+        pass
+    for client in clients:
+        assert [line["t"] for line in client.lines()] == [*["orders"] * RECORDS, "other"]

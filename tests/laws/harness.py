@@ -125,8 +125,14 @@ class World:
 
         Sockets take nothing by themselves: a client reads when a test reads. A disk that refuses is
         handled as in `sow.server.loop.runtime`: waiting commands get no ack, new ones are refused,
-        and accepted ones are stored once the disk takes them.
+        and accepted ones are stored once the disk takes them. It goes on until nobody is late.
         """
+        self.settle_once()
+        while self.engine.output.late:
+            self.settle_once()
+
+    def settle_once(self):
+        """One flush of a server: who is late may stay so."""
         group = self.engine.flush()
         refused, self.unstored = self.unstored, []
         entries = refused + group.entries
@@ -345,8 +351,7 @@ class Client:
         while True:
             frame = self.session.pull(self.world.engine.sequencer.released, self.world.now)
             if frame:
-                size = frame[1]
-                frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
+                frames.append(_without_head(frame))
             elif frame is None:
                 self.world.executor.sessions.apply_back_pressure(self.session, self.world.now)
                 self.world.executor.subscriptions.drained(self.session)
@@ -360,9 +365,21 @@ class Client:
         """Everything that has come since the last call, as dictionaries."""
         return [json.loads(line) for frame in self.raw() for line in frame.split(b"\n")]
 
+    def sent(self):
+        """What has been sent so far, as dictionaries, while others may be late."""
+        released, frames = self.world.engine.sequencer.released, []
+        while frame := self.session.pull(released, self.world.now):
+            frames.append(_without_head(frame))
+        return [json.loads(line) for frame in frames for line in frame.split(b"\n")]
+
     def data(self):
         """The record lines since the last call, shortened to (kind, document)."""
         return short(self.lines())
+
+
+def _without_head(frame):
+    size = frame[1]
+    return frame[2 if size < 126 else 4 if size == 126 else 10 :]
 
 
 def short(lines):

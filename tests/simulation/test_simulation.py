@@ -2,6 +2,8 @@
 
 import pytest
 
+from sow.engine import output
+from sow.streaming import router
 from tests.effort import seeds
 from tests.simulation.simulation import run
 
@@ -11,4 +13,12 @@ GROUP = 6
 @pytest.mark.parametrize("first", seeds(36)[::GROUP])
 def test_the_engine_does_what_the_model_says(first):
     for seed in range(first, first + GROUP):
+        run(seed)
+
+
+def test_the_same_whoever_is_late(monkeypatch):
+    """All feeds process each batch later, a record in each step."""
+    monkeypatch.setattr(router, "AT_ONCE_US", 1)
+    monkeypatch.setattr(output, "CAUGHT_UP_US", 1)
+    for seed in seeds(3):
         run(seed)

@@ -145,7 +145,7 @@ class ServerRuntime:
         with self.watched("tidying indexes"):
             until = self._loop.time() + SLICE_S
             while (
-                more := self.engine.refresh_indexes(REFRESHED_ROWS)
+                more := self.engine.catalog.refresh_indexes(REFRESHED_ROWS)
             ) and self._loop.time() < until:
                 pass
         for name, work in self.idle_work.items():
@@ -269,6 +269,8 @@ class ServerRuntime:
         await asyncio.gather(*self._finishing)
         if self.failure is None:
             await self.durable()
+            while self.engine.output.late:
+                await self.durable()
         self._deadline.cancel()
         self.fanout.finish()
         self.turns.close()

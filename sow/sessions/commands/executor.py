@@ -173,7 +173,7 @@ class Executor:
             if not isinstance(read, PublishBatch):
                 yield from self._carry_out_one(session, read, now_us())
             else:
-                yield from self.engine.conflation_budget.work_off()
+                yield from self.engine.make_ready(read.topic)
                 if not self._publish_all(session, read, now_us()):
                     for command in read.singly():
                         yield from self._carry_out_one(session, command, now_us())

@@ -78,7 +78,7 @@ class Unsubscriber:
         """End subscriptions of one session, some in each step; those that have ended meanwhile are
         passed over."""
         for at, subscription in enumerate(subscriptions):
-            if at and at % ENDED_AT_ONCE == 0:
+            if at and (at % ENDED_AT_ONCE == 0 or subscription.channel.late):
                 yield
             if subscription.name in self._register.of(subscription.session):
                 self.end(subscription)

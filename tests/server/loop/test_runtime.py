@@ -128,7 +128,7 @@ async def test_indexes_are_tidied_for_a_slice_at_a_time_however_long_a_note_take
         rounds[0] += 1
         return rounds[0] < 10
 
-    monkeypatch.setattr(world.engine, "refresh_indexes", refresh)
+    monkeypatch.setattr(world.engine.catalog, "refresh_indexes", refresh)
     seen = []
     world.runtime.idle_work["seen"] = lambda _now_us: bool(seen.append(rounds[0]))
     world.runtime.wake()

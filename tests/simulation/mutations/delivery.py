@@ -4,6 +4,42 @@ from tests.simulation.mutation import Mutation
 
 DELIVERY = (
     Mutation(
+        "a slice of 250 is one step whoever follows",
+        "sow/streaming/router.py",
+        "if cost_us and late is not None and (late or cost_us * _weight(batch) > AT_ONCE_US):",
+        "if late:",
+    ),
+    Mutation(
+        "one that is late processes a later batch first",
+        "sow/streaming/router.py",
+        "if channel.late or cost_us > left_us:",
+        "if cost_us > left_us:",
+    ),
+    Mutation(
+        "a part of a batch leaves",
+        "sow/engine/output.py",
+        "if channel.is_amid:",
+        "if False:",
+    ),
+    Mutation(
+        "members change before what is late is handed out",
+        "sow/engine/output.py",
+        "while channel.late:",
+        "while False:",
+    ),
+    Mutation(
+        "a publisher does not wait for its followers",
+        "sow/engine/engine.py",
+        "while self._is_late(name):",
+        "while False:",
+    ),
+    Mutation(
+        "what falls due does not wait for those who follow it",
+        "sow/topic/conflated_topic.py",
+        "any(one.is_changing or one.late for one in self.copies)",
+        "any(one.is_changing for one in self.copies)",
+    ),
+    Mutation(
         "what comes back is told as a delta",
         "sow/streaming/feeds.py",
         "delta = batch.delta(self.shape, at) if was and self.key.delta else None",

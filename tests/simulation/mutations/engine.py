@@ -18,8 +18,8 @@ ENGINE = (
     Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
-        "return self._requests.holds_until_us(view.sources) is not None",
-        "return False",
+        "is_late or self._requests.holds_until_us(view.sources) is not None",
+        "is_late",
     ),
     Mutation(
         "a topic may take the name of a copy that is being filled",
@@ -84,8 +84,8 @@ ENGINE = (
     Mutation(
         "lines of other topics come between those of a commit",
         "sow/engine/atomic_change.py",
-        "            channel.hold_others(topic.records)\n",
-        "            pass\n",
+        "channel.in_order(topic.records, partial(channel.hold_others, topic.records))",
+        "pass",
     ),
     Mutation(
         "a checkpoint that begins in a commit counts from after it",
