@@ -12,7 +12,7 @@ its socket can take more, and `apply_back_pressure` after it has.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from weakref import ref
 
 from sow.core.definitions import SessionSettings
@@ -23,7 +23,8 @@ from sow.protocol.replies import Reply
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.outbox.entries import Delivery
-from sow.streaming.outbox.outbox import NotYet, Outbox
+from sow.streaming.outbox.outbox import GIVEN_UP_MAX, GivenUp, HeldBack, NotYet, Outbox
+from sow.streaming.queue_memory import UNCOUNTED_BYTES, WAITING_BYTES, SessionMemory
 from sow.streaming.recovery_buffer import RecoveryBuffer
 
 PATIENCE_US = 1_000_000
@@ -42,21 +43,6 @@ BARRED = "its user is known no longer; log on again"
 OUTDATED = "the rights of its user have changed while records waited for it; log on again"
 GONE = "the client has gone"
 FAILED = "the server failed on what waits for this session; its log says why"
-
-
-GIVEN_UP_MAX = 10
-"""So many times that subscriptions were given up are remembered, and so many topics of each: the
-last ones explain a gap."""
-
-
-class GivenUp(NamedTuple):
-    """Subscriptions that were given up at `at_us` because the session did not keep up: the first of
-    their topics, their number, and how many lines were dropped with them."""
-
-    at_us: int
-    topics: tuple[str, ...]
-    subscriptions: int
-    lines: int
 
 
 class Owner(Protocol):
@@ -113,6 +99,7 @@ class Session:
         self.conflates = settings.conflates
         self.outbox = Outbox(settings, released, conflation_budget)
         self.recovery = RecoveryBuffer(settings)
+        self.memory = SessionMemory(self.outbox.queue, self.recovery)
         self.ended: str | None = None
         self.rights: Permissions = EVERYTHING
         """The permissions of its client: set by `entitle` before anything is done for it."""
@@ -134,8 +121,7 @@ class Session:
         self._lines: list[bytes] = []
         self._has_record_lines = False
         """Some of these lines have records of answers."""
-        self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
-        self._held_messages = self._held_bytes = 0
+        self._held_back: HeldBack | None = None
         self.folds = False
         """What waits is being folded, a step at a time."""
         self._begins = False
@@ -253,8 +239,8 @@ class Session:
         `let_out` nothing leaves, and deliveries of channels are kept to be filtered by the new
         ones."""
         if self._held_back is None:
-            self._held_back = {}
-            self._held_messages = self._held_bytes = 0
+            self._held_back = HeldBack()
+            self.memory.take(self._held_back)
 
     @property
     def holds_back(self) -> bool:
@@ -263,29 +249,28 @@ class Session:
 
     def held_back(self, name: str) -> Sequence[tuple[Delivery, int]]:
         """Deliveries of a channel since then, with their groups."""
-        return (self._held_back or {}).get(name, ())
+        return () if self._held_back is None else self._held_back.of(name)
 
-    def _hold(self, delivery: Delivery, group: int, now_us: int) -> None:
-        assert self._held_back is not None
-        self._held_back.setdefault(delivery.name, []).append((delivery, group))
-        self._count_held(delivery, 1)
+    def _hold(self, held: HeldBack, delivery: Delivery, group: int, now_us: int) -> None:
+        held.add(delivery, group)
         settings = self.settings
         if (
-            self._held_messages > settings.queue_messages_max
-            or self._held_bytes > settings.queue_bytes_max
+            held.message_count > settings.queue_messages_max
+            or held.bytes > settings.queue_bytes_max
         ):
             self.end(SLOW, now_us)
 
-    def _count_held(self, delivery: Delivery, times: int) -> None:
-        self._held_messages += times * delivery.message_count
-        self._held_bytes += times * len(delivery.frame)
-
     def let_out(self, now_us: int) -> None:
         """All its subscriptions apply its permissions: send what was kept and not removed."""
-        held, self._held_back = self._held_back or {}, None
-        for deliveries in held.values():
-            for delivery, group in deliveries:
-                self._push(delivery, group, now_us)
+        for delivery, group in self._release_held():
+            self._push(delivery, group, now_us)
+
+    def _release_held(self) -> Sequence[tuple[Delivery, int]]:
+        held, self._held_back = self._held_back, None
+        if held is None:
+            return ()
+        self.memory.give_back(held)
+        return held.taken()
 
     # Channels.
 
@@ -294,7 +279,7 @@ class Session:
         if self._lines:
             self.seal(group, now_us)
         if self._held_back is not None and self.ended is None:
-            self._hold(delivery, group, now_us)
+            self._hold(self._held_back, delivery, group, now_us)
         else:
             self._push(delivery, group, now_us)
 
@@ -318,8 +303,7 @@ class Session:
 
     def _forget_held(self, name: str) -> None:
         if self._held_back is not None:
-            for delivery, _ in self._held_back.pop(name, ()):
-                self._count_held(delivery, -1)
+            self._held_back.forget(name)
 
     def stream(self, frames: Frames, group: int, now_us: int, answers: bool = True) -> None:
         """Queue frames that are made as the socket takes them; `answers`: of rows that were found
@@ -335,7 +319,7 @@ class Session:
             self._on_end(self)
             self._lines.clear()
             self.outbox.clear()
-            self._held_back = None
+            self._release_held()
             line = self.encoding.reply(replies.close(reason))
             # Group 0: this line waits for nothing.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
@@ -353,7 +337,7 @@ class Session:
             self._on_end(self)
             self._lines.clear()
             self.outbox.clear()
-            self._held_back = None
+            self._release_held()
             self.recovery.restart()
             last = [replies.unsubscribed(name, AUTHORIZATION) for name in names]
             lines = [*map(self.encoding.reply, (*last, replies.close(why)))]
@@ -447,6 +431,8 @@ class Session:
             self._full_since_us = self._folded_to = None
             return False
         self.folds |= self.outbox.is_left_unfolded
+        if self.outbox.queue.share is None and self.ended is None and self._is_left_waiting:
+            self.memory.count_queue()
         if not self.outbox.full:
             self._full_since_us = None
             return True
@@ -464,6 +450,14 @@ class Session:
         if not patient or self._bursts():
             self.end(SLOW, now_us)
         return True
+
+    @property
+    def _is_left_waiting(self) -> bool:
+        """So much waits for a client that it has to be counted."""
+        size = self.outbox.size_bytes
+        if size > WAITING_BYTES or not self.connected:
+            return True
+        return size > UNCOUNTED_BYTES and self._waits_for_client
 
     @property
     def _waits_for_client(self) -> bool:
@@ -505,6 +499,12 @@ class Session:
 
     def _begin_folding(self, now_us: int) -> None:
         self._begins = False
+        self.give_up(now_us)
+        if self.conflates:
+            self.outbox.begin_folding()
+
+    def give_up(self, now_us: int) -> None:
+        """Give up the subscriptions that may be given up, and drop what waits of them."""
         given_up = self.outbox.to_give_up()
         topics = [self._give_up(self, membership.name) for membership in given_up]
         if given_up:
@@ -513,8 +513,6 @@ class Session:
             self.dropped += lines
             first = tuple(topics[:GIVEN_UP_MAX])
             self.given_up.append(GivenUp(now_us, first, len(topics), lines))
-        if self.conflates:
-            self.outbox.begin_folding()
 
     def wants_folding(self) -> bool:
         """Whether idle time is well spent on conflating the queue before it is full."""

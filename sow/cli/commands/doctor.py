@@ -187,6 +187,9 @@ async def _figures(client: Client) -> list[HealthCheck]:
 
     return [
         health_checks.memory(figure("sow_memory_bytes"), figure("sow_memory_limit_bytes")),
+        health_checks.queue_memory(
+            figure("sow_queue_memory_bytes"), figure("sow_queue_memory_limit_bytes")
+        ),
         health_checks.connections(figure("sow_connections"), figure("sow_connections_max")),
         health_checks.clock(figure("sow_clock_ahead_seconds")),
         health_checks.steps(known.get("sow_step_longest_seconds", {})),

@@ -20,12 +20,14 @@ from sow.server.http.responses import json_response
 from sow.server.http.route import operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.queue_relief import QUEUE_MEMORY
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
 from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming import sessions
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.entries import ConflationStats
-from sow.streaming.sessions import SLOW, GivenUp, Session
+from sow.streaming.outbox.outbox import GivenUp
+from sow.streaming.sessions import SLOW, Session
 
 EXPLAIN = "Explain a session: what it does not receive, since when, why, and what to do"
 SENT_SUBSCRIPTIONS = 20
@@ -51,6 +53,10 @@ WHY_GONE: Mapping[str, str] = {
         "its client reconnected for lines that were sent before its user's permissions changed, "
         "which may be more than the user may see now"
     ),
+    QUEUE_MEMORY: (
+        "more waited for all sessions together, or for those of its client, than "
+        "Limits/QueueMemory allows, and most of it for this one"
+    ),
     SLOW: (
         "its client read more slowly than updates came, for a second and more, and folding did not "
         "bring its queue below its bounds"
@@ -63,6 +69,7 @@ WHY_GONE: Mapping[str, str] = {
 """What is said of a reason beside the reason itself."""
 AFTER_GONE: Mapping[str, str] = {
     SLOW: SLOW_DOWN,
+    QUEUE_MEMORY: SLOW_DOWN,
     NOT_RECOVERED: "raise RecoveryBuffer in Sessions, or resume from a bookmark",
     NOT_ENTITLED: "subscribe again, which begins with a new snapshot",
     "expired": "raise ReconnectTimeout in Sessions, or resume from a bookmark",

@@ -74,7 +74,8 @@ def test_a_server_is_looked_at(server, orders):
     orders({"id": 1})
     _, found = doctor("--server", "--url", server.url)
     assert found.keys() == {
-        "ready", "log", "answers", "topics", "sessions", "memory", "connections", "clock", "steps",
+        "ready", "log", "answers", "topics", "sessions", "memory", "queues", "connections", "clock",
+        "steps",
     }  # fmt: skip
     assert (found["ready"], found["sessions"]) == ([("ok", "ok")], [("ok", "0, and all keep up")])
 
@@ -190,6 +191,7 @@ def test_certificates_are_looked_at_before_a_server_has_them(tmp_path):
 SESSION = {"id": "s1", "client": "grid", "lag_ms": 0.0, "queue_messages": 9}
 FIGURES = {
     "sow_memory_bytes": {"": 1.0}, "sow_memory_limit_bytes": {"": 100.0},
+    "sow_queue_memory_bytes": {"": 1.0}, "sow_queue_memory_limit_bytes": {"": 100.0},
     "sow_connections": {"": 1.0}, "sow_connections_max": {"": 100.0},
     "sow_clock_ahead_seconds": {"": 0.0}, "sow_step_longest_seconds": {"a query": 0.01},
 }  # fmt: skip
@@ -231,6 +233,7 @@ class Sent:
         ("topics", {"stopped": "too many groups"}, {}, "fix the cause, then: sow reload"),
         ("sessions", {"sessions": [SESSION | {"lag_ms": 5000.0}]}, {}, "subscribe with conflation"),
         ("memory", {}, {"sow_memory_bytes": {"": 95.0}}, "raise Limits/Memory, or delete"),
+        ("queues", {}, {"sow_queue_memory_bytes": {"": 95.0}}, "raise Limits/QueueMemory, or find"),
         ("connections", {}, {"sow_connections": {"": 95.0}}, "raise Limits/Connections"),
         ("clock", {}, {"sow_clock_ahead_seconds": {"": 7.0}}, "synchronize it with a time server"),
         ("steps", {}, {"sow_step_longest_seconds": {"a query": 2.0}}, "see the log for how often"),
