@@ -13,6 +13,7 @@ from aiohttp import web
 from sow.core.humanize import counted, duration, size
 from sow.errors import UnknownRecord, clipped, shown
 from sow.protocol.encodings import timestamp
+from sow.protocol.replies import QUEUE_MEMORY
 from sow.security.authorization import Permissions
 from sow.server.api.sessions import SESSION_PATH, is_of
 from sow.server.http.authn_middleware import permissions_of
@@ -20,7 +21,6 @@ from sow.server.http.responses import json_response
 from sow.server.http.route import operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
-from sow.sessions.commands.queue_relief import QUEUE_MEMORY
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
 from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming import sessions

@@ -17,11 +17,9 @@ from operator import itemgetter
 from typing import Protocol
 
 from sow.core.cooperative import Task
+from sow.protocol.replies import QUEUE_MEMORY
 from sow.streaming.queue_memory import QueueMemory, QueueShare
 from sow.streaming.sessions import Session
-
-QUEUE_MEMORY = "queue memory"
-"""Why a session is closed for it."""
 
 Bounded = QueueMemory | QueueShare
 

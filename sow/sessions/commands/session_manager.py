@@ -17,8 +17,9 @@ from sow.engine.engine import Engine
 from sow.engine.timers import Deadline
 from sow.errors import clipped
 from sow.protocol.encodings import Encoding
+from sow.protocol.replies import QUEUE_MEMORY
 from sow.security.authorization import EVERYTHING, Permissions
-from sow.sessions.commands.queue_relief import QUEUE_MEMORY, QueueRelief
+from sow.sessions.commands.queue_relief import QueueRelief
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions
 from sow.sessions.subscriptions.subscriptions import Subscriptions
 from sow.streaming.queue_memory import QueueMemory

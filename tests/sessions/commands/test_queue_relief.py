@@ -7,7 +7,9 @@ import json
 from dataclasses import replace
 
 from sow.core.definitions import Limits
-from sow.sessions.commands.queue_relief import QUEUE_MEMORY
+from sow.protocol import replies
+from sow.protocol.encodings import EventEncoding
+from sow.protocol.replies import QUEUE_MEMORY
 from tests.laws.narrow import (
     KB,
     PAD,
@@ -182,3 +184,8 @@ def test_a_publisher_waits_until_there_is_room():
     settled(world)
     assert most < 20 * 11 * 3 * KB + 400 * KB
     assert memory(world).used <= 400 * KB
+
+
+def test_an_event_stream_ends_with_an_error_of_that_reason():
+    event = EventEncoding("0123456789abcdef").reply(replies.close(QUEUE_MEMORY))
+    assert event == b'event: error\ndata: {"c":"close","reason":"queue memory"}\n\n'
