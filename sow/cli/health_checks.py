@@ -135,6 +135,13 @@ def groups(used_bytes: float, limit_bytes: float) -> HealthCheck:
     return _judged("groups", found, used_bytes < NEAR * limit_bytes or not used_bytes, instead)
 
 
+def queue_memory(used_bytes: float, limit_bytes: float) -> HealthCheck:
+    """How much of the bound what waits for sessions uses."""
+    found = f"{size(used_bytes)} of {size(limit_bytes)} wait for sessions"
+    instead = "raise Limits/QueueMemory, or find who does not read: sow sessions"
+    return _judged("queues", found, used_bytes < NEAR * limit_bytes, instead)
+
+
 def connections(used: float, most: float) -> HealthCheck:
     """How many of the allowed connections are in use."""
     instead = "raise Limits/Connections, or list them: sow sessions"

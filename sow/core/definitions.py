@@ -298,6 +298,7 @@ class Limits:
     batch_bytes_max: int = 1024**3
     snapshot_bytes_max: int = 128 * 1024**2
     request_bytes_max: int = 256 * 1024**2
+    queue_memory_bytes_max: int = 1024**3
     memory_bytes_max: int | None = None
     connections_max: int = 20_000
     connections_per_address_max: int | None = None

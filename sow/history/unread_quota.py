@@ -6,7 +6,7 @@ what all may leave together. Only the number of rows matters here.
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Self
 
@@ -46,9 +46,16 @@ class UnreadQuota:
                 "again in a moment, or for fewer rows"
             )
 
-    def hold(self, client: Hashable, rows: int, frames: Frames) -> Frames:
-        """The frames of an answer, whose rows count until they are read or dropped."""
-        return _UnreadFrames(self, client, rows, frames)
+    def hold(
+        self,
+        client: Hashable,
+        rows: int,
+        frames: Frames,
+        noted: Callable[[int], object] = lambda _rows: None,
+    ) -> Frames:
+        """The frames of an answer, whose rows count until they are read or dropped; `noted` is
+        called with their number, and with minus that."""
+        return _UnreadFrames(self, client, rows, frames, noted)
 
     def answer(self, client: Hashable) -> "UnreadAnswer":
         """An answer whose rows are not known yet."""
@@ -65,12 +72,21 @@ class UnreadQuota:
 class _UnreadFrames:
     """Frames that count as unread until they are exhausted."""
 
-    def __init__(self, unread: UnreadQuota, client: Hashable, rows: int, frames: Frames) -> None:
+    def __init__(
+        self,
+        unread: UnreadQuota,
+        client: Hashable,
+        rows: int,
+        frames: Frames,
+        noted: Callable[[int], object],
+    ) -> None:
         self._unread = unread
         self._client = client
         self._rows = rows
         self._frames = frames
+        self._noted = noted
         unread.count(client, rows)
+        noted(rows)
 
     def __iter__(self) -> Frames:
         return self
@@ -90,6 +106,7 @@ class _UnreadFrames:
         rows, self._rows = self._rows, 0
         if rows:
             self._unread.count(self._client, -rows)
+            self._noted(-rows)
 
 
 class UnreadAnswer:

@@ -13,7 +13,7 @@ from typing import Protocol
 import orjson
 
 from sow.protocol import replies
-from sow.protocol.replies import Reply
+from sow.protocol.replies import QUEUE_MEMORY, Reply
 
 Frames = Iterator[tuple[bytes, int]]
 """Frames for a socket, each with the number of its lines; made lazily."""
@@ -105,8 +105,10 @@ class EventEncoding:
         self._log = log_id.encode()
 
     def reply(self, reply: Reply) -> bytes:
-        """One line that is not a record. Failures are events of type error."""
-        event = "error" if reply.get("status") == "failure" else str(reply["c"])
+        """One line that is not a record. Failures are events of type error, and so is an end that
+        the client has to know of: it has not read."""
+        fails = reply.get("status") == "failure" or reply.get("reason") == QUEUE_MEMORY
+        event = "error" if fails else str(reply["c"])
         head = b"event: " + event.encode()
         if "bm" in reply:
             head += b"\nid: %b-%b" % (self._log, str(reply["bm"]).encode())

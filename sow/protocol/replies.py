@@ -58,6 +58,10 @@ def conflated(messages: int, dropped: int) -> Reply:
     return {"c": "heartbeat", "conflated": messages, "dropped": dropped}
 
 
+QUEUE_MEMORY = "queue memory"
+"""Why a session is closed for which most waits (`sow.sessions.commands.queue_relief`)."""
+
+
 def close(reason: str) -> Reply:
     """The last line before the server closes the connection."""
     return {"c": "close", "reason": reason}

@@ -144,6 +144,8 @@ class Channel(ABC):
         else:
             deliveries = self._pieces(rendered, parts)
         for delivery in deliveries:
+            if len(sessions) > 1:
+                delivery.holders = {}
             for session in sessions:
                 session.deliver(delivery, group, now_us)
 

@@ -18,6 +18,7 @@ from sow.core.cooperative import Task
 from sow.protocol.encodings import Encoding
 from sow.streaming.channel import ChangeChannel, Channel, raised
 from sow.streaming.outbox.entries import Part
+from sow.streaming.queue_memory import UPDATE_BYTES, Holders, resize
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.queue_policy import Key
@@ -94,6 +95,10 @@ class ConflatedChannel(ChangeChannel):
             self._demand or PerKey(interval_us or 1), _folded
         )
         self._offered = 0
+        self.held_bytes = 0
+        """What its windows hold, as far as it was counted, and for which clients: once for all. The
+        states are those of the topic."""
+        self.holders: Holders = {}
         self.lines_out = 0
         """Lines that its windows released; those of newcomers are not counted."""
         self._released: list[tuple[ConflationPlace, Waiting]] = []
@@ -132,6 +137,18 @@ class ConflatedChannel(ChangeChannel):
             and all(session.idle for session in self.members)
         )
 
+    def count(self) -> None:
+        """Count what its windows hold now."""
+        grown = UPDATE_BYTES * len(self.conflator) - self.held_bytes
+        if grown:
+            self.held_bytes += grown
+            resize(self.holders, grown)
+
+    def join(self, session: Session) -> None:
+        """Add a member that knows everything; nothing is pending."""
+        super().join(session)
+        session.memory.wait_in(self)
+
     def join_at(self, session: Session, seq: int) -> None:
         """Add a member that knows everything up to `seq`; 0: it gets what waits."""
         self.join(session)
@@ -142,6 +159,7 @@ class ConflatedChannel(ChangeChannel):
     def leave(self, session: Session) -> None:
         """Remove a member; nothing is pending."""
         super().leave(session)
+        session.memory.leave(self)
         self._newcomers.pop(session, None)
 
     def note(self, noted: Places) -> list[ConflationPlace]:
@@ -192,6 +210,7 @@ class ConflatedChannel(ChangeChannel):
             assert self._demand is not None
             self._demand.demand()
             self.advance(now_us)
+        self.count()
         released, self._released = self._released, []
         for noted in self._noting:
             noted.update([(place, None) for place, _ in released])

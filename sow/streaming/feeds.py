@@ -244,4 +244,5 @@ class ConflatedFeed(ChangeFeed):
 
     def has_output(self) -> bool:
         """Something waits in the conflator."""
+        self.channel.count()
         return len(self.channel.conflator) > 0

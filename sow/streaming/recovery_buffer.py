@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from sow.core.definitions import SessionSettings
 from sow.streaming.outbox.outbox import Pulled
+from sow.streaming.queue_memory import ENTRY_BYTES, QueueShare
 
 Skip = Callable[[bytes, int], bytes]
 
@@ -24,6 +25,7 @@ class RecoveryBuffer:
     """Frames handed over, newest last. `sent` counts lines since the session was named."""
 
     def __init__(self, settings: SessionSettings) -> None:
+        self._share: QueueShare | None = None
         self._messages_max = settings.recovery_messages_max
         self._bytes_max = settings.queue_bytes_max
         self._frames = NO_FRAMES
@@ -40,8 +42,35 @@ class RecoveryBuffer:
 
     def forget(self) -> None:
         """Nothing that was sent is to be resent."""
+        self._count(-1)
         self._frames = NO_FRAMES
         self._message_count = self._bytes = 0
+
+    def count_for(self, share: QueueShare | None) -> None:
+        """From now on all of it counts for another client, or for nobody."""
+        self._count(-1)
+        self._share = share
+        self._count(1)
+
+    def _count(self, times: int) -> None:
+        if self._share is None:
+            return
+        for pulled, _ in self._frames:
+            change = self._share.hold if times > 0 else self._share.drop
+            change(pulled.holders, len(pulled.frame), ENTRY_BYTES)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes."""
+        return self._bytes + ENTRY_BYTES * len(self._frames)
+
+    def halve(self) -> None:
+        """Give up the older half of it, one frame at least."""
+        most = self._bytes // 2
+        while self._frames:
+            self._drop_first()
+            if self._bytes <= most:
+                break
 
     def withdraw(self) -> None:
         """What was sent may be more than its client may see now."""
@@ -56,15 +85,22 @@ class RecoveryBuffer:
         self._frames.append((pulled, now_us))
         self._message_count += pulled.message_count
         self._bytes += len(pulled.frame)
+        if self._share is not None:
+            self._share.hold(pulled.holders, len(pulled.frame), ENTRY_BYTES)
         frames = self._frames
         while len(frames) > 1 and (
             self._message_count - frames[0][0].message_count >= self._messages_max
             or self._bytes > self._bytes_max
             or frames[0][1] < now_us - AGE_US_MAX
         ):
-            old, _ = frames.popleft()
-            self._message_count -= old.message_count
-            self._bytes -= len(old.frame)
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        old, _ = self._frames.popleft()
+        self._message_count -= old.message_count
+        self._bytes -= len(old.frame)
+        if self._share is not None:
+            self._share.drop(old.holders, len(old.frame), ENTRY_BYTES)
 
     def after(self, seen: int, skip: Skip) -> list[Pulled] | None:
         """Take back the frames with the lines after line `seen`; None if some are gone.

@@ -12,7 +12,6 @@ its socket can take more, and `apply_back_pressure` after it has.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import chain
 from typing import Protocol
 from weakref import ref
 
@@ -25,7 +24,16 @@ from sow.protocol.replies import Reply
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.outbox.entries import Delivery
-from sow.streaming.outbox.outbox import GIVEN_UP_MAX, NOT_YET, GivenUp, NotYet, Outbox, Pulled
+from sow.streaming.outbox.outbox import (
+    GIVEN_UP_MAX,
+    NOT_YET,
+    GivenUp,
+    HeldBack,
+    NotYet,
+    Outbox,
+    Pulled,
+)
+from sow.streaming.queue_memory import UNCOUNTED_BYTES, WAITING_BYTES, SessionMemory
 from sow.streaming.recovery_buffer import RecoveryBuffer
 
 PATIENCE_US = 1_000_000
@@ -101,6 +109,7 @@ class Session:
         self.conflates = settings.conflates
         self.outbox = Outbox(settings, released, conflation_budget)
         self.recovery = RecoveryBuffer(settings)
+        self.memory = SessionMemory(self.outbox.queue, self.recovery)
         self.ended: str | None = None
         self.rights: Permissions = EVERYTHING
         """The permissions of its client: set by `entitle` before anything is done for it."""
@@ -124,8 +133,7 @@ class Session:
         self.lines: list[bytes] = []  # for the next frame
         self._has_record_lines = False
         """Some of these lines have records of answers."""
-        self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
-        self._held_messages = self._held_bytes = 0
+        self._held_back: HeldBack | None = None
         self.folds = False
         """What waits is being folded, a step at a time."""
         self._begins = False
@@ -256,8 +264,8 @@ class Session:
         `let_out` nothing leaves, and deliveries of channels are kept to be filtered by the new
         ones."""
         if self._held_back is None:
-            self._held_back = {}
-            self._held_messages = self._held_bytes = 0
+            self._held_back = HeldBack()
+            self.memory.take(self._held_back)
 
     @property
     def holds_back(self) -> bool:
@@ -266,32 +274,28 @@ class Session:
 
     def held_back(self, name: str) -> Sequence[tuple[Delivery, int]]:
         """Deliveries of a channel since then, with their groups."""
-        return (self._held_back or {}).get(name, ())
+        return () if self._held_back is None else self._held_back.of(name)
 
-    def _hold(self, delivery: Delivery, group: int, now_us: int) -> None:
-        assert self._held_back is not None
-        self._held_back.setdefault(delivery.name, []).append((delivery, group))
-        self._count_held(delivery, 1)
-        settings = self.settings
-        if (
-            self._held_messages > settings.queue_messages_max
-            or self._held_bytes > settings.queue_bytes_max
-        ):
+    def _hold(self, held: HeldBack, delivery: Delivery, group: int, now_us: int) -> None:
+        held.add(delivery, group)
+        if held.exceeds(self.settings):
             self.end(SLOW, now_us)
-
-    def _count_held(self, delivery: Delivery, times: int) -> None:
-        self._held_messages += times * delivery.message_count
-        self._held_bytes += times * len(delivery.frame)
 
     def let_out(self, now_us: int) -> None:
         """All its subscriptions apply its permissions: send what was kept and not removed."""
-        held, self._held_back = self._held_back or {}, None
         # Lines that were added since come after it.
         lines, self.lines = self.lines, []
-        for delivery, group in chain.from_iterable(held.values()):
+        for delivery, group in self._release_held():
             self.deliver(delivery, group, now_us)
         if self.ended is None:
             self.lines = lines
+
+    def _release_held(self) -> Sequence[tuple[Delivery, int]]:
+        held, self._held_back = self._held_back, None
+        if held is None:
+            return ()
+        self.memory.give_back(held)
+        return held.taken()
 
     # Channels.
 
@@ -303,7 +307,7 @@ class Session:
             return
         try:
             if self._held_back is not None:
-                self._hold(delivery, group, now_us)
+                self._hold(self._held_back, delivery, group, now_us)
             else:
                 self.outbox.push_delivery(delivery, group, now_us, self.conflates)
         except Exception as error:
@@ -322,8 +326,7 @@ class Session:
 
     def _forget_held(self, name: str) -> None:
         if self._held_back is not None:
-            for delivery, _ in self._held_back.pop(name, ()):
-                self._count_held(delivery, -1)
+            self._held_back.forget(name)
 
     def stream(self, frames: Frames, group: int, now_us: int, answers: bool = True) -> None:
         """Queue frames that are made as the socket takes them; `answers`: of rows that were found
@@ -339,7 +342,7 @@ class Session:
             self._on_end(self)
             self.lines.clear()
             self.outbox.clear()
-            self._held_back = None
+            self._release_held()
             line = self.encoding.reply(replies.close(reason))
             # Group 0: this line waits for nothing.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
@@ -357,7 +360,7 @@ class Session:
             self._on_end(self)
             self.lines.clear()
             self.outbox.clear()
-            self._held_back = None
+            self._release_held()
             self.recovery.restart()
             last = [replies.unsubscribed(name, AUTHORIZATION) for name in names]
             lines = [*map(self.encoding.reply, (*last, replies.close(why)))]
@@ -393,7 +396,7 @@ class Session:
         if pulled is None or pulled is NOT_YET:
             return pulled
         if self.named and pulled.message_count:
-            self.recovery.add(Pulled(pulled.frame, pulled.message_count, pulled.since_us), now_us)
+            self.recovery.add(Pulled.of(pulled), now_us)
         return pulled.frame
 
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
@@ -453,6 +456,8 @@ class Session:
             self._full_since_us = self._folded_to = None
             return False
         self.folds |= self.outbox.is_left_unfolded
+        if self.outbox.queue.share is None and self.ended is None and self._is_left_waiting:
+            self.memory.count_queue()
         if not self.outbox.full:
             self._full_since_us = None
             return True
@@ -470,6 +475,14 @@ class Session:
         if not patient or self._bursts():
             self.end(SLOW, now_us)
         return True
+
+    @property
+    def _is_left_waiting(self) -> bool:
+        """So much waits for a client that it has to be counted."""
+        size = self.outbox.size_bytes
+        if size > WAITING_BYTES or not self.connected:
+            return True
+        return size > UNCOUNTED_BYTES and self._waits_for_client
 
     @property
     def _waits_for_client(self) -> bool:
@@ -511,6 +524,12 @@ class Session:
 
     def _begin_folding(self, now_us: int) -> None:
         self._begins = False
+        self.give_up(now_us)
+        if self.conflates:
+            self.outbox.begin_folding()
+
+    def give_up(self, now_us: int) -> None:
+        """Give up the subscriptions that may be given up, and drop what waits of them."""
         given_up = self.outbox.to_give_up()
         topics = [self._give_up(self, membership.name) for membership in given_up]
         if given_up:
@@ -519,8 +538,6 @@ class Session:
             self.dropped += lines
             first = tuple(topics[:GIVEN_UP_MAX])
             self.given_up.append(GivenUp(now_us, first, len(topics), lines))
-        if self.conflates:
-            self.outbox.begin_folding()
 
     def wants_folding(self) -> bool:
         """Whether idle time is well spent on conflating the queue before it is full."""

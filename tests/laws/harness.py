@@ -19,6 +19,7 @@ from sow.core.definitions import (
     WRITES_BEFORE,
     Configuration,
     ConflatedTopic,
+    Limits,
     SessionSettings,
     Topic,
 )
@@ -33,6 +34,7 @@ from sow.sessions.commands.staged_rows import read
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.spark.conflation import SparkConflation
 from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
+from tests.laws.held import check_queue_memory
 
 MS = 1000
 SECOND = 1_000_000
@@ -53,6 +55,7 @@ class World:
         start_us=1_000 * SECOND,
         clock=None,
         message_types=(),
+        limits=None,
     ):
         self.clock = clock or VirtualClock(start_us)
         self.journal = journal or MemoryJournal()
@@ -61,6 +64,7 @@ class World:
             topics or (ORDERS, SLOW),
             message_types=message_types,
             sessions=sessions or SessionSettings(),
+            limits=limits or Limits(),
         )
         self.unstored = []
         """What the disk has refused although there was room when it was taken."""
@@ -106,6 +110,7 @@ class World:
             start_us=self.now if start_us is None else start_us,
             clock=clock,
             message_types=self.configuration.message_types,
+            limits=self.configuration.limits,
         )
 
     def client(self):
@@ -187,6 +192,7 @@ class World:
         for session in self.executor.sessions:
             session.check()
         self.executor.subscriptions.check()
+        check_queue_memory(self)
 
 
 class SlowDisk(World):

@@ -192,6 +192,9 @@ async def _figures(client: Client) -> list[HealthCheck]:
         health_checks.groups(
             figure("sow_group_memory_bytes"), figure("sow_group_memory_limit_bytes")
         ),
+        health_checks.queue_memory(
+            figure("sow_queue_memory_bytes"), figure("sow_queue_memory_limit_bytes")
+        ),
         health_checks.connections(figure("sow_connections"), figure("sow_connections_max")),
         health_checks.clock(figure("sow_clock_ahead_seconds")),
         *[

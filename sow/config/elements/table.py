@@ -298,6 +298,15 @@ LIMITS = Element(
             "one client. Beyond it HTTP answers 503, and a WebSocket is not read for a while.",
         ),
         _limit(
+            "QueueMemory",
+            value_types.size(),
+            "1GB",
+            "queue_memory_bytes_max",
+            "What waits for all sessions together, a quarter of it for one client. Beyond it what "
+            "was sent is forgotten, then queues are conflated, then sessions closed, the largest "
+            "first.",
+        ),
+        _limit(
             "Memory",
             value_types.SIZE_IF_ANY,
             "unlimited",

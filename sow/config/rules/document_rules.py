@@ -25,7 +25,7 @@ from sow.config.rules.topic_rules import (
     refused_names,
 )
 from sow.config.rules.view_rules import check_views
-from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
+from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions, SessionSettings
 from sow.core.paths import Path, parse_path
 from sow.core.quota import SHARE
 from sow.errors import ClientError, ConfigError
@@ -233,6 +233,22 @@ def _limits(root: Section, findings: Diagnostics) -> None:
             f"one client may hold a quarter of {request_bytes} bytes, and a frame may have "
             f"{frame_bytes}: larger ones are never taken",
             "raise RequestMemory to four times FrameSize, or lower FrameSize",
+        )
+    _queue_memory(root, limits, findings)
+
+
+def _queue_memory(root: Section, limits: Section, findings: Diagnostics) -> None:
+    sessions, together = root.values.get("sessions"), Limits().queue_memory_bytes_max
+    given = sessions.values if isinstance(sessions, Section) else {}
+    queue_bytes = int(str(given.get("queue_bytes_max", SessionSettings().queue_bytes_max)))
+    together = int(str(limits.values.get("queue_memory_bytes_max", together)))
+    if queue_bytes > together // SHARE:
+        findings.warning(
+            limits.line_of("QueueMemory"),
+            "QueueMemory",
+            f"one client may hold a quarter of {together} bytes, and QueueMaxBytes is "
+            f"{queue_bytes}: the smaller holds",
+            "raise QueueMemory to four times QueueMaxBytes, or lower QueueMaxBytes",
         )
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from sow.core.humanize import counted, duration, size
 from sow.errors import UnknownRecord, clipped, shown
 from sow.protocol.encodings import timestamp
+from sow.protocol.replies import QUEUE_MEMORY
 from sow.security.authorization import Permissions
 from sow.server.api.sessions import SESSION_PATH, is_of
 from sow.server.http.authn_middleware import permissions_of
@@ -52,6 +53,10 @@ WHY_GONE: Mapping[str, str] = {
         "its client reconnected for lines that were sent before its user's permissions changed, "
         "which may be more than the user may see now"
     ),
+    QUEUE_MEMORY: (
+        "more waited for all sessions together, or for those of its client, than "
+        "Limits/QueueMemory allows, and most of it for this one"
+    ),
     SLOW: (
         "its client read more slowly than updates came, for a second and more, and folding did not "
         "bring its queue below its bounds"
@@ -64,6 +69,7 @@ WHY_GONE: Mapping[str, str] = {
 """What is said of a reason beside the reason itself."""
 AFTER_GONE: Mapping[str, str] = {
     SLOW: SLOW_DOWN,
+    QUEUE_MEMORY: SLOW_DOWN,
     NOT_RECOVERED: "raise RecoveryBuffer in Sessions, or resume from a bookmark",
     NOT_ENTITLED: "subscribe again, which begins with a new snapshot",
     "expired": "raise ReconnectTimeout in Sessions, or resume from a bookmark",

@@ -147,4 +147,4 @@ class HealthHandler:
         remarks += [f"{stopped} views or conflated topics have stopped"] if stopped else []
         if (scarce_bytes := runtime.scarce_bytes) is not None:
             remarks.append(f"disk nearly full: publishes over {scarce_bytes >> 20} MiB are refused")
-        return remarks + ([full] if full else [])
+        return remarks + [one for one in (full, executor.sessions.memory.warning) if one]

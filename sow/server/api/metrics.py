@@ -258,6 +258,18 @@ SERVER_METRICS = (
         _of_sessions(lambda session: session.outbox.size_bytes),
     ),
     ServerMetric(
+        Gauge,
+        "sow_queue_memory_bytes",
+        "Bytes that wait for sessions, or were sent and are kept; what many wait for counts once.",
+        lambda scrape: scrape.executor.sessions.memory.used,
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_queue_memory_limit_bytes",
+        "Bytes that may wait.",
+        lambda scrape: scrape.executor.sessions.memory.limit_bytes,
+    ),
+    ServerMetric(
         Counter,
         "sow_bookmark",
         "Newest bookmark assigned.",

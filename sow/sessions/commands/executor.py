@@ -104,7 +104,9 @@ class Executor:
         """
         end_topic = self.subscriptions.end_topic
         change = Reconfiguration(self.engine, configuration, end_topic, give_up)
-        return change.apply(now_us)
+        changed = yield from change.apply(now_us)
+        self.sessions.memory.look()
+        return changed
 
     def go_on_under(
         self, role_set: RoleSet, prepared: Mapping[Session, PreparedPermissions] | None = None

@@ -11,16 +11,22 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
 
+from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.timers import Deadline
 from sow.errors import clipped
 from sow.protocol.encodings import Encoding
+from sow.protocol.replies import QUEUE_MEMORY
 from sow.security.authorization import EVERYTHING, Permissions
+from sow.sessions.commands.queue_relief import QueueRelief
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions
 from sow.sessions.subscriptions.subscriptions import Subscriptions
+from sow.streaming.queue_memory import QueueMemory
 from sow.streaming.sessions import BACK_PRESSURE, BARRED, OUTDATED, SLOW, Session
 
-CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
+CLOSED_BECAUSE = (
+    "disconnected", "expired", "slow", "operator", "recovery", "refused", QUEUE_MEMORY
+)  # fmt: skip
 OPERATOR = "closed by an operator"
 NOT_RECOVERED = "recovery buffer exceeded"
 NOT_ENTITLED = "entitlement"
@@ -81,7 +87,14 @@ class SessionManager:
         self._lagging: dict[Session, None] = {}
         self._folding: dict[Session, None] = {}
         self._folding_listeners: list[Callable[[], None]] = []
-        engine.conflation_budget.worked_off_by(lambda session: self._fold(session, engine.now_us))
+        self.memory = QueueMemory(
+            lambda: engine.configuration.limits.queue_memory_bytes_max, self._notify_folding
+        )
+        """What waits for all sessions."""
+        self.relief = QueueRelief(self.memory, self)
+        engine.conflation_budget.worked_off_by(
+            lambda session: self._fold(session, engine.now_us), self.relief
+        )
         self._notices: list[Callable[[str], None]] = []
         self._coming_listeners: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
@@ -159,6 +172,9 @@ class SessionManager:
         """Set the permissions of a session, until they expire; `shown` are the credentials that
         gave them."""
         session.entitle(rights, shown)
+        share = self.memory.share(session.account)
+        if share is not session.memory.share:
+            session.memory.move(share)
         waiting = self._entitled.get(session)
         if rights.expires_us is not None and waiting is None:
             waiting = self._entitled[session] = Deadline(
@@ -224,7 +240,11 @@ class SessionManager:
         """The session can be found no more; False if it could not before."""
         self._by_name.pop(session.name, None)
         self._stop(self._entitled, session)
-        return self._by_id.pop(session.id, None) is not None
+        if self._by_id.pop(session.id, None) is None:
+            return False
+        session.memory.let_go()
+        session.memory.share.leave()
+        return True
 
     def _give_up(self, session: Session, name: str) -> str:
         self._report(session, f"gives up its subscription {name}: {BACK_PRESSURE}")
@@ -319,6 +339,26 @@ class SessionManager:
         if not session.connected:
             self.close(session, f"closed for {reason}")
 
+    def give_up(self, session: Session) -> None:
+        """End the subscriptions of a session that may be given up."""
+        session.give_up(self._engine.now_us)
+        self._engine.output.touch(session)
+
+    def fold(self, session: Session) -> Task[None]:
+        """Fold the queue of a session, in steps."""
+        session.conflate(self._engine.now_us)
+        self._engine.output.touch(session)
+        while session.folds:
+            self._fold(session, self._engine.now_us)
+            yield
+
+    def close_for(self, session: Session, reason: str) -> None:
+        """Close a session so that nothing is held for it any more."""
+        self.end(session, reason)
+        self._subscriptions.end_all(session)
+        session.memory.let_go()
+        self._engine.notify_work()
+
     def apply_back_pressure(self, session: Session, now_us: int) -> None:
         """Bring a session's queue under its bounds; without a socket there is no patience."""
         waits = session.apply_back_pressure(now_us)
@@ -349,12 +389,18 @@ class SessionManager:
     def _note_folding(self, session: Session) -> None:
         self._folding[session] = None
         self._engine.conflation_budget.note(session)
+        self._notify_folding()
+
+    def _notify_folding(self) -> None:
         for listener in self._folding_listeners:
             listener()
 
     def fold_some(self, now_us: int) -> bool:
         """Go on folding one of the queues that are being folded, by a step; whether there is more
-        to do. One that is done is judged and written."""
+        to do. One that is done is judged and written. Queue memory that is over its bound comes
+        first."""
+        if self.relief.is_due:
+            return self.relief.go_on() or bool(self._folding)
         session = next(iter(self._folding), None)
         if session is None:
             return False
@@ -404,5 +450,6 @@ def _gone(session: Session, why: str, now_us: int) -> GoneSession:
 def _because(session: Session, why: str) -> str:
     """The reason of a session's end, in one word of `CLOSED_BECAUSE`."""
     if session.ended is not None:
-        return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
+        named = {SLOW: "slow", OPERATOR: "operator", QUEUE_MEMORY: QUEUE_MEMORY}
+        return named.get(session.ended, "refused")
     return {NOT_RECOVERED: "recovery", NOT_ENTITLED: "refused"}.get(why, why)

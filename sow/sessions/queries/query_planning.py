@@ -314,7 +314,7 @@ class QueryPlanner:
                 session.send_records(rows)
         else:
             frames = taken.frames(session.encoding, name, shape)
-            held = self.unread.hold(session.id, taken.weight, frames)
+            held = self.unread.hold(session.id, taken.weight, frames, session.memory.hold_rows)
             session.stream(held, engine.output.group, engine.now_us)
         session.send(replies.group_end(name, engine.seq))
 

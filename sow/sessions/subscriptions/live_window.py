@@ -202,7 +202,8 @@ class LiveWindows:
                 session.send_records(lines)
             return
         frames = ((session.encoding.frame(lines), len(lines)) for lines in lines_of_page)
-        held = self._planner.unread.hold(session.id, answer.rows, frames)
+        noted = session.memory.hold_rows
+        held = self._planner.unread.hold(session.id, answer.rows, frames, noted)
         session.stream(held, self._engine.output.group, self._engine.now_us)
 
 

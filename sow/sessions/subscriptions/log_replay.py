@@ -21,6 +21,7 @@ from sow.store.protocols import Journal, LogEntry
 from sow.streaming.channel import ChangeChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed
+from sow.streaming.queue_memory import ENTRY_BYTES
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.batch import Batch, Changes
 from sow.topic.updates import Update
@@ -38,7 +39,8 @@ publishers."""
 class Replay:
     """The replay of a channel from the log, while its feeds have not joined their routers yet.
 
-    `feed_of` gives the feed of a topic by its name; None for one that is not followed.
+    `feed_of` gives the feed of a topic by its name; None for one that is not followed. `hold` is
+    called with the bytes that are read ahead, and with minus that once they are processed.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Replay:
         channel: ChangeChannel,
         feed_of: Callable[[str], ChangeFeed | None],
         span: Span,
+        hold: Callable[[int], object],
     ) -> None:
         self._engine = engine
         self._journal = journal
@@ -60,6 +63,7 @@ class Replay:
         self._kept: list[tuple[UpdateEncoder, Update]] = []
         """What was read under previous permissions, restricted to the current ones."""
         self._ahead: deque[LogEntry] = deque()
+        self._hold = hold
         self._stopped = False
 
     def stop(self) -> None:
@@ -98,6 +102,12 @@ class Replay:
                     yield b"", 0
         except Exception as error:
             on_failure(error)
+        finally:
+            while self._ahead:
+                self._drop_first()
+
+    def _drop_first(self) -> None:
+        self._hold(-_size(self._ahead.popleft()))
 
     def _frame(self) -> tuple[bytes, int]:
         """What was gathered; possibly nothing, which lets others have their turn."""
@@ -127,7 +137,7 @@ class Replay:
             entry = self._ahead[0]
             room -= self._feed_entry(entry, room)
             if self._reached >= entry.seq + len(entry) - 1:
-                self._ahead.popleft()
+                self._drop_first()
         if self._reached <= self._journal.last_seq:
             self._lines += self._channel.collect()
         return most - room
@@ -137,6 +147,7 @@ class Replay:
         count = 0
         for entry in self._stored() if self._reached < self._journal.last_seq else self._unstored():
             self._ahead.append(entry)
+            self._hold(_size(entry))
             count += len(entry)
             if count >= READ_AHEAD:
                 break
@@ -182,6 +193,11 @@ class Replay:
         if self._windows is not None:
             self._windows.release_all()
         self._lines += self._channel.collect()
+
+
+def _size(entry: LogEntry) -> int:
+    """What the records of an entry take."""
+    return sum(map(len, entry.bodies)) + ENTRY_BYTES * len(entry)
 
 
 def _batch(feed: ChangeFeed, entry: LogEntry, start: int, stop: int) -> Batch:

@@ -309,7 +309,8 @@ class SubscriptionReplacer:
             for some in diff.lines():
                 session.send_records(some)
         else:
-            frames = self._planner.unread.hold(session.id, diff.weight, diff.frames())
+            noted = session.memory.hold_rows
+            frames = self._planner.unread.hold(session.id, diff.weight, diff.frames(), noted)
             session.stream(frames, self._engine.output.group, self._engine.now_us)
         if replacement.with_snapshot:
             self._planner.say_answer(session, taken, new.name, command)

@@ -226,7 +226,12 @@ class Subscriber:
             subscription.feed(requested.topics[0].router)
         subscription.confine(f"replay {channel.name}")
         replay = Replay(
-            engine, self._journal, channel, lambda name: self._feed_in_log(subscription, name), span
+            engine,
+            self._journal,
+            channel,
+            lambda name: self._feed_in_log(subscription, name),
+            span,
+            session.memory.hold_beside,
         )
         self._register.begin_replay(subscription, replay)
         acknowledge(session, command, *ACKS[:2], s=subscription.name)

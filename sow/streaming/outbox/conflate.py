@@ -22,6 +22,9 @@ A whole queue is folded in a *passage* through it, a part in each step. Entries 
 stand in front, and updates are folded within these; those that it has not reached are apart
 (`unfolded`), behind all others, and new entries are appended there. Between two steps anything may
 leave or be added.
+
+What waits counts for a client (`sow.streaming.queue_memory`) from `count_for` until all of it has
+left: nothing is counted for a client that keeps up.
 """
 
 from collections import deque
@@ -40,6 +43,7 @@ from sow.streaming.outbox.entries import (
     QueuedDelivery,
     QueuedUpdate,
 )
+from sow.streaming.queue_memory import UNFOLDED_BYTES, QueueShare
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
@@ -64,7 +68,8 @@ class Queue:
     group `released()` is durable."""
 
     __slots__ = (
-        "_pairs", "_released", "bytes", "dead", "entries", "message_count", "unfolded",
+        "_pairs", "_released", "bytes", "common", "dead", "entries", "message_count", "own",
+        "share", "unfolded",
     )  # fmt: skip
 
     def __init__(self, released: Callable[[], int]) -> None:
@@ -78,6 +83,10 @@ class Queue:
         self.message_count = 0
         """Lines that wait, of a pair only the newer one."""
         self.bytes = 0
+        self.share: QueueShare | None = None
+        """The client that it counts for; None while that keeps up."""
+        self.own = self.common = 0
+        """What counts for it: what waits here alone, and frames that others may wait for too."""
 
     def __bool__(self) -> bool:
         return len(self.entries) + len(self.unfolded) > self.dead
@@ -102,6 +111,11 @@ class Queue:
         if entries and entry.since_us < entries[-1].since_us:
             # Never older than an entry that stands before it: a clock may be set back.
             entry.wait_since(entries[-1].since_us)
+        if self.share is not None:
+            if folded or self:
+                self._count(entry)
+            else:
+                self.share = None
         entries.append(entry)
         self.message_count += entry.message_count
         self.bytes += len(entry.frame)
@@ -114,6 +128,8 @@ class Queue:
         self.entries.appendleft(entry)
         self.message_count += entry.message_count
         self.bytes += len(entry.frame)
+        if self.share is not None:
+            self._count(entry)
 
     def pop(self, unfolded: bool = False) -> Queued:
         """Remove the first entry, or the first one that a passage has not reached."""
@@ -121,6 +137,8 @@ class Queue:
         self.dead -= not entry.lives
         self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
+        if self.share is not None and entry.lives:
+            self._count(entry, -1)
         return entry
 
     def filter(self, wanted: Callable[[Queued], bool]) -> None:
@@ -133,12 +151,15 @@ class Queue:
                     entries.append(entry)
                     self.message_count += entry.message_count
                     self.bytes += len(entry.frame)
+                    if self.share is not None:
+                        self._count(entry)
 
     def clear(self) -> None:
         """Drop everything that waits, and leave no cycles: the collector rarely looks for those of
         long-lived objects (`sow.server.loop.gc_pacing`), so each slow client would leave its whole
         queue behind.
         """
+        self.count_for(None)
         for entry in self:
             if isinstance(entry, QueuedUpdate):
                 self.part(entry)
@@ -147,11 +168,42 @@ class Queue:
         self.unfolded = NONE_UNFOLDED
         self.message_count = self.bytes = self.dead = self._pairs = 0
 
+    # What it takes.
+
+    def count_for(self, share: QueueShare | None) -> None:
+        """Count what waits, and what comes until all has left, for a client, or for nobody."""
+        self._count_all(-1)
+        self.share = share
+        self._count_all(1)
+
+    def _count_all(self, times: int) -> None:
+        if self.share is not None:
+            for entry in self:
+                if entry.lives:
+                    self._count(entry, times)
+
+    def _count(self, entry: Queued, times: int = 1) -> None:
+        share, size, beside, holders = self.share, len(entry.frame), entry.BESIDE_BYTES, None
+        assert share is not None
+        if isinstance(entry, QueuedDelivery):
+            holders = entry.delivery.holders
+            if holders is None:
+                beside += UNFOLDED_BYTES * entry.message_count
+        self.own += times * (beside if holders is not None else beside + size)
+        self.common += 0 if holders is None else times * size
+        (share.hold if times > 0 else share.drop)(holders, size, beside)
+
+    def _grow(self, size: int) -> None:
+        if self.share is not None:
+            self.own += size
+            self.share.add(size)
+
     # Waiting entries.
 
     def reframe(self, entry: Queued, frame: bytes) -> None:
         """Replace the frame of an entry."""
         self.bytes += len(frame) - len(entry.frame)
+        self._grow(len(frame) - len(entry.frame))
         entry.reframe(frame)
 
     def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
@@ -159,12 +211,14 @@ class Queue:
         size = len(entry.frame)
         entry.rewrite(update, group)
         self.bytes += len(entry.frame) - size
+        self._grow(len(entry.frame) - size)
 
     def kill(self, entry: QueuedUpdate) -> None:
         """Another entry has taken in this one's update."""
         self.part(entry)
         self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
+        self._grow(-len(entry.frame) - entry.BESIDE_BYTES)
         self.dead += 1
         entry.fold_away()
 
@@ -349,6 +403,7 @@ class Queue:
         assert all(older.number < newer.number for older, newer in numbered)
         assert all(older.place == newer.place and older.older is None for older, newer in pairs)
         assert all(one.since_us <= other.since_us for one, other in pairwise(living))
+        assert self.share is not None or not (self.own or self.common), "counted for nobody"
 
 
 def _is_starved(entry: QueuedUpdate) -> bool:
@@ -374,6 +429,19 @@ def folded_alone(delivery: Delivery) -> list[tuple[UpdateEncoder, Update]]:
     ]
 
 
+class Relief(Protocol):
+    """What frees queue memory, in steps."""
+
+    @property
+    def is_due(self) -> bool:
+        """There is something to do."""
+        ...
+
+    def go_on(self) -> bool:
+        """Do a step; whether there is more to do."""
+        ...
+
+
 class Backlogged(Protocol):
     """A session."""
 
@@ -395,7 +463,8 @@ class ConflationBudget(Generic[Owing]):
         on delivery           all sessions together fold up to a budget in one step; the rest stays
                               in their backlogs
         before more changes   the writer works off, step by step and in turns with everybody else,
-                              the backlogs of sessions whose queues are over twice their bounds
+                              the backlogs of sessions whose queues are over twice their bounds,
+                              and queue memory that is over its bound is relieved
 
     What waits beyond these bounds is what was delivered meanwhile: one slice of a publish or delete
     of each client, and what falls due. Frames are held by reference, once for all sessions.
@@ -406,6 +475,7 @@ class ConflationBudget(Generic[Owing]):
         self._left = 0
         self._owing: dict[Owing, None] = {}
         self._fold: Callable[[Owing], object] = lambda _one: None
+        self._relief: Relief | None = None
 
     def allowed(self, step: int, message_count: int) -> int:
         """How many of `message_count` messages may be folded now; `step` differs from step to
@@ -416,9 +486,9 @@ class ConflationBudget(Generic[Owing]):
         self._left -= allowed
         return allowed
 
-    def worked_off_by(self, fold: Callable[[Owing], object]) -> None:
+    def worked_off_by(self, fold: Callable[[Owing], object], relief: Relief | None = None) -> None:
         """Work a backlog off with `fold`, which is called until the backlog is gone."""
-        self._fold = fold
+        self._fold, self._relief = fold, relief
 
     def note(self, one: Owing) -> None:
         """A session may have a backlog."""
@@ -432,12 +502,17 @@ class ConflationBudget(Generic[Owing]):
             if next(iter(self._owing)).backlogged:
                 return True
             del self._owing[next(iter(self._owing))]
-        return False
+        return self._relief is not None and self._relief.is_due
 
     def work_off(self) -> Task[None]:
         """Fold, one session after the other, until there is no backlog."""
         while self.exist:
-            one = next(iter(self._owing))
+            one = next(iter(self._owing), None)
+            if one is None:
+                if self._relief is not None:
+                    self._relief.go_on()
+                yield
+                continue
             # Take turns: the next step folds for another session.
             del self._owing[one]
             self._owing[one] = None

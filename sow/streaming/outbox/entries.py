@@ -9,12 +9,13 @@ updates are folded within that. The position of an entry, its pair and the total
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from sow.core.definitions import Policy
 from sow.protocol.encodings import Encoding, Frames
+from sow.streaming.queue_memory import ENTRY_BYTES, UPDATE_BYTES, Holders
 from sow.streaming.update_encoder import Columns, UpdateEncoder
 from sow.streaming.windows.window_pages import PageStep
 from sow.topic.queue_policy import Key, QueuePolicy
@@ -45,6 +46,7 @@ class Delivery:
         "_keyed",
         "_parts",
         "frame",
+        "holders",
         "message_count",
         "name",
         "policy",
@@ -68,6 +70,8 @@ class Delivery:
         self.frame = encoding.frame(rendered) if rendered else b""
         """The lines as one frame."""
         self.size = len(self.frame)
+        self.holders: Holders | None = None
+        """Who waits for its frame; None: one session alone may."""
         self._encoding = encoding
         self._parts = parts
         self._folded: Delivery | None = None
@@ -86,6 +90,7 @@ class Delivery:
                 left = fold(self)
                 rendered = [lines.shortest_line(update) for lines, update in left]
                 self._folded = Delivery(self.name, self._encoding, rendered, [*left])
+                self._folded.holders = None if self.holders is None else {}
         return self._folded
 
     def lead(self, steps: Sequence[PageStep]) -> None:
@@ -113,6 +118,15 @@ class Delivery:
         one."""
         parts = self._parts if self._keyed is None else self._keyed
         return any(part[0].queue_policy.policy != self.policy for part in parts)
+
+    def records(self) -> Iterator[tuple[Records, str]]:
+        """The record of each update."""
+        if self._keyed is not None:
+            yield from ((lines.topic, update.identity) for lines, _, update in self._keyed)
+            return
+        for lines, content in self._parts:
+            identities = (content.identity,) if isinstance(content, Update) else content[0]
+            yield from ((lines.topic, identity) for identity in identities)
 
     def keyed(self) -> list[tuple[UpdateEncoder, FoldPlace, Update]]:
         """Each update with the place that it is folded in; made on demand."""
@@ -142,6 +156,9 @@ class Queued:
     """A frame of `message_count` lines. It may leave when the commit group `group` is durable."""
 
     __slots__ = ("answers", "frame", "group", "lives", "message_count", "since_us")
+
+    BESIDE_BYTES = ENTRY_BYTES
+    """What it takes beside its frame."""
 
     def __init__(
         self, group: int, since_us: int, frame: bytes, message_count: int, answers: bool = False
@@ -250,6 +267,8 @@ class QueuedUpdate(Foldable):
     """
 
     __slots__ = ("apart", "lines", "moved", "newer", "number", "older", "place", "update")
+
+    BESIDE_BYTES = UPDATE_BYTES
 
     def __init__(
         self,

@@ -11,9 +11,9 @@ durable, so that nothing a client has seen can be lost in a crash.
 There is no I/O and no clock here.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from sow.core.definitions import Policy, SessionSettings
 from sow.protocol.encodings import Frames
@@ -29,6 +29,8 @@ from sow.streaming.outbox.entries import (
     QueuedUpdate,
     Reencode,
 )
+from sow.streaming.queue_memory import ENTRY_BYTES, UPDATE_BYTES, Holders, QueueShare
+from sow.topic.records import Records
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame, which is written whole before others have a turn."""
@@ -63,11 +65,19 @@ NOT_YET = NotYet.NOT_YET
 
 
 class Pulled(NamedTuple):
-    """A frame that has left, its number of lines, and since when it had waited."""
+    """A frame that has left, its number of lines, and since when it had waited; `holders` of one
+    that many wait for."""
 
     frame: bytes
     message_count: int
     since_us: int
+    holders: Holders | None = None
+
+    @classmethod
+    def of(cls, left: Queued) -> Self:
+        """What has left as this entry."""
+        holders = left.delivery.holders if isinstance(left, QueuedDelivery) else None
+        return cls(left.frame, left.message_count, left.since_us, holders)
 
 
 GIVEN_UP_MAX = 10
@@ -83,6 +93,55 @@ class GivenUp(NamedTuple):
     topics: tuple[str, ...]
     subscriptions: int
     lines: int
+
+
+class HeldBack:
+    """Deliveries that wait until their session applies its permissions, by the names of their
+    channels."""
+
+    def __init__(self) -> None:
+        self._share: QueueShare | None = None
+        self._by_name: dict[str, list[tuple[Delivery, int]]] = {}
+        self.message_count = self.bytes = 0
+
+    def add(self, delivery: Delivery, group: int) -> None:
+        """Keep one more."""
+        self._by_name.setdefault(delivery.name, []).append((delivery, group))
+        self._count(delivery, 1)
+
+    def exceeds(self, settings: SessionSettings) -> bool:
+        """It is more than may wait in a queue."""
+        messages_max, bytes_max = settings.queue_messages_max, settings.queue_bytes_max
+        return self.message_count > messages_max or self.bytes > bytes_max
+
+    def of(self, name: str) -> Sequence[tuple[Delivery, int]]:
+        """Those of a channel, with their groups."""
+        return self._by_name.get(name, ())
+
+    def forget(self, name: str) -> None:
+        """Drop those of a channel."""
+        for delivery, _ in self._by_name.pop(name, ()):
+            self._count(delivery, -1)
+
+    def taken(self) -> list[tuple[Delivery, int]]:
+        """Take all of them."""
+        deliveries = [one for kept in self._by_name.values() for one in kept]
+        for name in list(self._by_name):
+            self.forget(name)
+        return deliveries
+
+    def count_for(self, share: QueueShare | None) -> None:
+        """From now on they count for another client, or for nobody."""
+        deliveries, self._share = self.taken(), share
+        for delivery, group in deliveries:
+            self.add(delivery, group)
+
+    def _count(self, delivery: Delivery, times: int) -> None:
+        self.message_count += times * delivery.message_count
+        self.bytes += times * len(delivery.frame)
+        if self._share is not None:
+            change = self._share.hold if times > 0 else self._share.drop
+            change(delivery.holders, len(delivery.frame), ENTRY_BYTES)
 
 
 class Outbox:
@@ -168,7 +227,7 @@ class Outbox:
 
     def push_first(self, pulled: Iterable[Pulled]) -> None:
         """Put frames before all others; they have left once already, and may have records."""
-        for frame, message_count, since_us in reversed(list(pulled)):
+        for frame, message_count, since_us, _ in reversed(list(pulled)):
             self.queue.prepend(Queued(0, since_us, frame, message_count, answers=True))
 
     def push_notice(self, frame: bytes, since_us: int) -> None:
@@ -219,7 +278,8 @@ class Outbox:
         elif queue.entries:
             queue.append(entry)
         else:
-            # Of clients that keep up nothing waits: without another call.
+            # Of clients that keep up nothing waits, or counts: without another call.
+            queue.share = None
             queue.entries.append(entry)
             queue.message_count += delivery.message_count
             queue.bytes += delivery.size
@@ -283,9 +343,12 @@ class Outbox:
                 break
             if type(head) is QueuedDelivery:
                 # First, and without another call: nearly every entry is one while clients keep up.
-                queue.entries.popleft()
-                queue.message_count -= head.message_count
-                queue.bytes -= head.delivery.size
+                if queue.share is None:
+                    queue.entries.popleft()
+                    queue.message_count -= head.message_count
+                    queue.bytes -= head.delivery.size
+                else:
+                    queue.pop()
                 if head.membership.eager:
                     head.membership.remove(head.delivery)
                 return head
@@ -294,17 +357,22 @@ class Outbox:
                 if pulled is not None:
                     return pulled
             elif isinstance(head, QueuedFrames):
-                if not makes:
-                    return NOT_YET
-                made = next(head.frames, None)
+                made = self._make(head) if makes else NOT_YET
                 if made is not None:
-                    return Queued(0, head.since_us, *made) if made[0] else NOT_YET
-                queue.pop()
+                    return made
             else:
                 if head is self._notice:
                     self._notice = None
                 return queue.pop()
         return None
+
+    def _make(self, head: QueuedFrames) -> Queued | NotYet | None:
+        """The next of the frames that are made on demand; None if there are no more."""
+        made = next(head.frames, None)
+        if made is None:
+            self.queue.pop()
+            return None
+        return Queued(0, head.since_us, *made) if made[0] else NOT_YET
 
     def _gather(self, released: int) -> Queued | None:
         """One frame of the single updates at the head; None if all of them were folded away."""
@@ -354,6 +422,20 @@ class Outbox:
     def is_left_unfolded(self) -> bool:
         """What is folded on queueing exceeded the budget of a step."""
         return bool(self.queue.unfolded) and self._folds is EAGER
+
+    def folded_bytes(self) -> int:
+        """About what it takes once it is folded: a line of its own for each record."""
+        records: set[tuple[Records, str]] = set()
+        message_count = foldable_bytes = size_bytes = 0
+        for entry in self.queue:
+            if isinstance(entry, QueuedDelivery) and entry.policy in ALL:
+                records.update(entry.delivery.records())
+                message_count += entry.message_count
+                foldable_bytes += len(entry.frame)
+            elif entry.lives:
+                size_bytes += len(entry.frame) + entry.BESIDE_BYTES
+        line_bytes = foldable_bytes // max(1, message_count)
+        return size_bytes + len(records) * (line_bytes + UPDATE_BYTES)
 
     def begin_folding(self) -> None:
         """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,

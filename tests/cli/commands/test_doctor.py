@@ -75,8 +75,8 @@ def test_a_server_is_looked_at(server, orders):
     orders({"id": 1})
     _, found = doctor("--server", "--url", server.url)
     assert found.keys() == {
-        "ready", "log", "answers", "topics", "sessions", "memory", "groups", "connections", "clock",
-            "steps", "loops",
+        "ready", "log", "answers", "topics", "sessions", "memory", "groups", "queues",
+        "connections", "clock", "steps", "loops",
     }  # fmt: skip
     assert found["loops"] == [("ok", f"inner loops in {INNER_LOOPS.language}")]
     assert (found["ready"], found["sessions"]) == ([("ok", "ok")], [("ok", "0, and all keep up")])
@@ -194,6 +194,7 @@ SESSION = {"id": "s1", "client": "grid", "lag_ms": 0.0, "queue_messages": 9}
 FIGURES = {
     "sow_memory_bytes": {"": 1.0}, "sow_memory_limit_bytes": {"": 100.0},
     "sow_group_memory_bytes": {"": 1.0}, "sow_group_memory_limit_bytes": {"": 100.0},
+    "sow_queue_memory_bytes": {"": 1.0}, "sow_queue_memory_limit_bytes": {"": 100.0},
     "sow_connections": {"": 1.0}, "sow_connections_max": {"": 100.0},
     "sow_clock_ahead_seconds": {"": 0.0}, "sow_step_longest_seconds": {"a query": 0.01},
 }  # fmt: skip
@@ -236,6 +237,7 @@ class Sent:
         ("sessions", {"sessions": [SESSION | {"lag_ms": 5000.0}]}, {}, "subscribe with conflation"),
         ("memory", {}, {"sow_memory_bytes": {"": 95.0}}, "raise Limits/Memory, or delete"),
         ("groups", {}, {"sow_group_memory_bytes": {"": 95.0}}, "raise Limits/GroupMemory"),
+        ("queues", {}, {"sow_queue_memory_bytes": {"": 95.0}}, "raise Limits/QueueMemory, or find"),
         ("connections", {}, {"sow_connections": {"": 95.0}}, "raise Limits/Connections"),
         ("clock", {}, {"sow_clock_ahead_seconds": {"": 7.0}}, "synchronize it with a time server"),
         ("steps", {}, {"sow_step_longest_seconds": {"a query": 2.0}}, "see the log for how often"),

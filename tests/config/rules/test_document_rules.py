@@ -212,6 +212,14 @@ def test_a_frame_that_one_client_may_not_hold_is_warned_of(instance, only):
     assert "larger ones are never taken; raise RequestMemory to four times FrameSize" in only(wide)
 
 
+def test_a_queue_that_one_client_may_not_fill_is_warned_of(instance, only):
+    narrow = instance("<Limits><QueueMemory>32MB</QueueMemory></Limits>")
+    assert narrow.configuration is not None
+    assert "the smaller holds; raise QueueMemory to four times QueueMaxBytes" in only(narrow)
+    wide = "<Sessions><QueueMaxBytes>8MB</QueueMaxBytes></Sessions>"
+    assert not instance(f"{wide}<Limits><QueueMemory>32MB</QueueMemory></Limits>").findings
+
+
 @pytest.mark.parametrize(
     ("other", "word"),
     [

@@ -52,6 +52,18 @@ DELIVERY = (
         "",
     ),
     Mutation(
+        "what has left a queue goes on counting",
+        "sow/streaming/outbox/conflate.py",
+        "        if self.share is not None and entry.lives:\n            self._count(entry, -1)\n",
+        "",
+    ),
+    Mutation(
+        "a frame that many hold is free once one has dropped it",
+        "sow/streaming/queue_memory.py",
+        "            del holders[self]\n            if not holders:\n",
+        "            del holders[self]\n            if True:\n",
+    ),
+    Mutation(
         "a replaced update goes to the end",
         "sow/streaming/outbox/conflate.py",
         "(starved or not lines.queue_policy.appends):",

@@ -1,0 +1,338 @@
+"""Queue memory: the sum of what waits for sessions, of all and of each client.
+
+Queues, windows, recovery buffers, unread answers and replays hold bytes for a client. One sum
+(`QueueMemory`) is kept by differences, and beside it one for each client (`QueueShare`): each part
+of a session reports to the share of the session what it holds and drops. A frame that many wait for
+counts once in all and once for each client: it knows in how many places each holds it (`Holders`).
+A client that keeps up is not counted: its queue reports nothing until something is left waiting
+(`sow.streaming.outbox.conflate`).
+
+Only sums are here. What is done where they are over their bounds is up to
+`sow.sessions.commands.queue_relief`.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from sow.core.quota import SHARE
+
+NEARLY_FULL = 0.9
+"""The part of the bound from which it is reported."""
+UNBOUNDED = 1 << 62
+"""The bound of a session that belongs to no server."""
+ENTRY_BYTES = 150
+"""An entry of a queue or of a recovery buffer, beside its frame."""
+UNFOLDED_BYTES = 200
+"""An update of a frame that one client alone waits for, kept in case that it has to be folded."""
+UPDATE_BYTES = 700
+"""A single update in a queue or a window, beside its line: itself, its place, and how it is
+found."""
+ROW_BYTES = 50
+"""A row of an answer that is not read yet."""
+UNCOUNTED_BYTES = 4096
+"""A queue of no more than that is not counted while its client is connected: a page each, which for
+the largest number of connections is a twelfth of the default."""
+WAITING_BYTES = 64 * 1024
+"""Nor is one of no more than that while its client reads: it waits for the disk, and leaves with
+the next commit."""
+AGAIN_PART = 0.1
+"""What could not be given up or folded is tried again when it has grown by so much."""
+
+
+class QueueShare:
+    """What is held for one client; `sessions` are so many of its sessions."""
+
+    __slots__ = ("client", "memory", "sessions", "used")
+
+    def __init__(self, memory: "QueueMemory", client: Hashable) -> None:
+        self.memory = memory
+        self.client = client
+        self.sessions = 0
+        self.used = 0
+
+    def add(self, size: int) -> None:
+        """Count bytes that nobody else waits for; fewer if negative."""
+        memory = self.memory
+        self.used += size
+        memory.used += size
+        if self.used > memory.share_bytes or memory.used > memory.over_bytes:
+            memory.note(self)
+
+    def hold(self, holders: "Holders | None", size: int, beside: int) -> None:
+        """Count a frame once more, and what is kept beside it; `holders` are those of a frame that
+        others may hold too."""
+        memory = self.memory
+        own = common = beside
+        if holders is None:
+            own = common = beside + size
+        elif self in holders:
+            holders[self] += 1
+        else:
+            own += size
+            if not holders:
+                common += size
+                memory.shared += size
+            holders[self] = 1
+        self.used += own
+        memory.used += common
+        if self.used > memory.share_bytes or memory.used > memory.over_bytes:
+            memory.note(self)
+
+    def drop(self, holders: "Holders | None", size: int, beside: int) -> None:
+        """Count a frame once less, and what is kept beside it."""
+        memory = self.memory
+        own = common = beside
+        if holders is None:
+            own = common = beside + size
+        elif holders[self] > 1:
+            holders[self] -= 1
+        else:
+            own += size
+            del holders[self]
+            if not holders:
+                common += size
+                memory.shared -= size
+        self.used -= own
+        memory.used -= common
+
+    @property
+    def fits(self) -> bool:
+        """It is within the part of one client."""
+        return self.used <= self.memory.share_bytes
+
+    def accept(self) -> None:
+        """Nothing can be done for it until it grows."""
+        self.memory.accept_share(self)
+
+    def join(self) -> None:
+        """A session counts for it."""
+        self.sessions += 1
+
+    def leave(self) -> None:
+        """A session does not any more, and holds nothing."""
+        self.sessions -= 1
+        if not self.sessions:
+            self.memory.forget(self)
+
+
+Holders = dict[QueueShare, int]
+"""In how many places each client holds a frame."""
+
+
+def resize(holders: Holders, change: int) -> None:
+    """What all of these hold has become longer by so much, or shorter."""
+    for number, share in enumerate(holders):
+        if number:
+            share.memory.used -= change
+        else:
+            share.memory.shared += change
+        share.add(change)
+
+
+class QueueMemory:
+    """What is held for all clients. `limit` is the bound, and `on_over` is called when it, or a
+    client, is over its bound."""
+
+    def __init__(
+        self,
+        limit: Callable[[], int] = lambda: UNBOUNDED,
+        on_over: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._limit = limit
+        self._on_over = on_over
+        self._shares: dict[Hashable, QueueShare] = {}
+        self._full: dict[QueueShare, None] = {}
+        """Clients that have come over their part."""
+        self.used = 0
+        self.shared = 0
+        """The part of it that several sessions may hold."""
+        self.limit_bytes = self.share_bytes = self.over_bytes = 0
+        """The bound, what one client may hold, and from where on something has to be done."""
+        self.look()
+
+    def look(self) -> None:
+        """The bound may be another one."""
+        self.limit_bytes = self.over_bytes = self._limit()
+        self.share_bytes = self.limit_bytes // SHARE
+        for share in self._shares.values():
+            share.add(0)
+
+    def note(self, share: QueueShare) -> None:
+        """A client has come over its part, or all together over the bound."""
+        if not share.fits:
+            self._full[share] = None
+        self._on_over()
+
+    def share(self, client: Hashable) -> QueueShare:
+        """The share of a client."""
+        found = self._shares.get(client)
+        if found is None:
+            found = self._shares[client] = QueueShare(self, client)
+        return found
+
+    def forget(self, share: QueueShare) -> None:
+        """No session counts for a client any more."""
+        self._full.pop(share, None)
+        if self._shares.get(share.client) is share:
+            del self._shares[share.client]
+
+    @property
+    def is_over(self) -> bool:
+        """Something has to be done."""
+        return bool(self._full) or self.used > self.over_bytes
+
+    def excess(self) -> "QueueMemory | QueueShare | None":
+        """What is over its bound: a client before all of them together."""
+        while self._full:
+            share = next(iter(self._full))
+            if not share.fits:
+                return share
+            del self._full[share]
+        return self if self.used > self.over_bytes else None
+
+    @property
+    def fits(self) -> bool:
+        """It is within its bound."""
+        return self.used <= self.limit_bytes
+
+    @property
+    def warning(self) -> str | None:
+        """How full it is, where that is nearly full."""
+        if self.used < NEARLY_FULL * self.limit_bytes:
+            return None
+        return f"queue memory {self.used / self.limit_bytes:.0%} full"
+
+    def accept(self) -> None:
+        """Nothing can be done for it until it grows."""
+        self.over_bytes = max(self.limit_bytes, self.used)
+
+    def settle(self) -> None:
+        """It is within its bound again."""
+        self.over_bytes = self.limit_bytes
+
+    def accept_share(self, share: QueueShare) -> None:
+        """Nothing can be done for a client until it grows."""
+        self._full.pop(share, None)
+
+    def check(self) -> None:
+        """Assert what is true of the sums."""
+        shares = self._shares.values()
+        assert 0 <= self.shared <= self.used, "more is shared than there is"
+        assert all(share.used >= 0 and share.sessions > 0 for share in shares)
+        assert self.used <= sum(share.used for share in shares), "held for no client"
+
+
+class Counted(Protocol):
+    """What counts for a client, None for nobody."""
+
+    def count_for(self, share: QueueShare | None) -> None:
+        """From now on it counts for this one."""
+
+
+class CountedQueue(Counted, Protocol):
+    """A queue: counted for `share`, with `own` bytes and `common` ones of frames that others may
+    wait for."""
+
+    share: QueueShare | None
+    own: int
+    common: int
+
+
+class Window(Protocol):
+    """A conflated channel, in which `held_bytes` wait for the clients `holders`."""
+
+    held_bytes: int
+    holders: Holders
+
+
+class SessionMemory:
+    """What one session holds: its queue, what was sent and is kept, what waits in windows, and what
+    is beside these."""
+
+    def __init__(self, queue: CountedQueue, *parts: Counted) -> None:
+        self.share = QueueMemory().share(self)
+        self.share.join()
+        self._queue = queue
+        self._parts = dict.fromkeys(parts)
+        self._windows: dict[Window, None] = {}
+        self._beside_bytes = self._shrunk_to = 0
+        for part in parts:
+            part.count_for(self.share)
+
+    def move(self, share: QueueShare) -> None:
+        """From now on it counts for another client."""
+        former, self.share = self.share, share
+        share.join()
+        for part in self._parts:
+            part.count_for(share)
+        if self._queue.share is not None:
+            self._queue.count_for(share)
+        for window in self._windows:
+            former.drop(window.holders, window.held_bytes, 0)
+            share.hold(window.holders, window.held_bytes, 0)
+        former.add(-self._beside_bytes)
+        share.add(self._beside_bytes)
+        former.leave()
+
+    def count_queue(self) -> None:
+        """From now on its queue counts, until all of it has left."""
+        self._queue.count_for(self.share)
+        self._shrunk_to = 0
+
+    @property
+    def may_shrink(self) -> bool:
+        """Its queue has not been looked through for what can be freed, or has grown since."""
+        return (self._queue.own + self._queue.common) * (1 - AGAIN_PART) > self._shrunk_to
+
+    def note_shrunk(self) -> None:
+        """Nothing in its queue can be given up or folded until it grows."""
+        self._shrunk_to = self._queue.own + self._queue.common
+
+    def take(self, part: Counted) -> None:
+        """It holds one more part."""
+        self._parts[part] = None
+        part.count_for(self.share)
+
+    def give_back(self, part: Counted) -> None:
+        """It does not hold a part any more."""
+        del self._parts[part]
+        part.count_for(None)
+
+    def hold_beside(self, size: int) -> None:
+        """So many bytes wait for it beside, or fewer if negative."""
+        self._beside_bytes += size
+        self.share.add(size)
+
+    def hold_rows(self, rows: int) -> None:
+        """Rows of an answer wait for it, or fewer."""
+        self.hold_beside(rows * ROW_BYTES)
+
+    def wait_in(self, window: Window) -> None:
+        """It has joined a conflated channel."""
+        if window not in self._windows:
+            self._windows[window] = None
+            self.share.hold(window.holders, window.held_bytes, 0)
+
+    def leave(self, window: Window) -> None:
+        """It has left a conflated channel."""
+        if window in self._windows:
+            del self._windows[window]
+            self.share.drop(window.holders, window.held_bytes, 0)
+
+    def waiting_bytes(self, common_part: float) -> float:
+        """What waits, without what was sent; of frames that others may wait for only a part."""
+        windows = sum(one.held_bytes / len(one.holders) for one in self._windows)
+        return self._queue.own + self._queue.common * common_part + windows + self._beside_bytes
+
+    @property
+    def common_bytes(self) -> int:
+        """The frames in its queue that others may wait for."""
+        return self._queue.common
+
+    def let_go(self) -> None:
+        """Hold nothing any more, but for what is beside and goes by itself."""
+        for part in [*self._parts, self._queue]:
+            part.count_for(None)
+        self._parts.clear()
+        for window in list(self._windows):
+            self.leave(window)

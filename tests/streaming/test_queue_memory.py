@@ -1,0 +1,153 @@
+"""Queue memory: what counts, for whom, and that the sums are those of everything that is there.
+
+They are compared with naive ones in `World.check` (`tests/laws/held.py`).
+"""
+
+from random import Random
+
+import pytest
+
+from sow.streaming.queue_memory import QueueMemory
+from tests.laws.narrow import KB, at, away, memory, named, own, publish, settled, world_of
+from tests.laws.slow import slow, topic
+
+# What counts.
+
+
+def test_who_keeps_up_is_not_counted():
+    world = world_of(1_000 * KB)
+    client = own(world, 1)
+    for number in range(50):
+        publish(world, number)
+        client.lines()
+    assert memory(world).used == 0
+
+
+def test_a_frame_that_many_wait_for_counts_once_and_once_for_each_client():
+    world = world_of(1_000 * KB)
+    clients = [slow(world) for _ in range(10)]
+    publish(world, 1, 20)
+    assert 20 * KB < memory(world).used < 60 * KB
+    shares = {client.session.memory.share for client in clients}
+    assert len(shares) == 10, "on this machine each connection is a client"
+    assert all(20 * KB < share.used < 30 * KB for share in shares)
+
+
+def test_sessions_of_one_client_share_its_part():
+    world = world_of(1_000 * KB)
+    for _ in range(10):
+        at(world, "192.0.2.1").say(c="subscribe", t="t")
+    publish(world, 1, 20)
+    (share,) = {session.memory.share for session in world.executor.sessions}
+    assert share.used == memory(world).used < 60 * KB
+
+
+def test_what_was_read_counts_as_sent_until_it_is_forgotten():
+    world = world_of(1_000 * KB)
+    client = named(world, 1)
+    publish(world, 1, 20)
+    before = memory(world).used
+    client.lines()
+    assert 20 * KB < memory(world).used < before + 4 * KB
+    world.check()
+    client.session.recovery.forget()
+    assert memory(world).used == 0
+
+
+def test_windows_and_answers_and_replays_count():
+    world = world_of(1_000 * KB)
+    client = own(world, 1, opts="conflation=1h")
+    publish(world, 1, 20)
+    windows = memory(world).used
+    assert windows > 20 * 500
+    reader = at(world, "192.0.2.7")
+    world.publish("t", *({"id": number} for number in range(1000)))
+    reader.execute(b'{"c":"sow","t":"t","cid":"1"}')
+    settled(world)
+    assert reader.session.memory.share.used >= 1000 * 50
+    reader.lines()
+    assert reader.session.memory.share.used == 0
+    world.executor.sessions.close(client.session)
+    assert memory(world).used == 0
+
+
+def test_what_a_closed_session_held_is_free():
+    world = world_of(1_000 * KB)
+    clients = [away(world, named(world, number)) for number in range(5)]
+    publish(world, 1, 20)
+    assert memory(world).used > 5 * 20 * KB
+    for client in clients:
+        world.executor.sessions.close(client.session)
+    assert memory(world).used == 0
+
+
+def test_what_is_over_its_bound_is_told_once_it_can_be_helped():
+    told = []
+    queues = QueueMemory(lambda: 400, lambda: told.append(1))
+    one, other = queues.share("one"), queues.share("other")
+    one.add(100)
+    assert (told, queues.excess()) == ([], None)
+    one.add(1)
+    assert (len(told), queues.excess()) == (1, one)
+    one.accept()
+    assert queues.excess() is None
+    for number in range(4):
+        queues.share(number).add(90)
+    assert queues.excess() is queues
+    queues.accept()
+    assert not queues.is_over
+    other.add(1)
+    assert queues.is_over
+
+
+def test_how_full_it_is_is_said_from_nine_tenths_on():
+    queues = QueueMemory(lambda: 1000)
+    queues.share("one").add(899)
+    assert queues.warning is None
+    queues.share("one").add(31)
+    assert queues.warning == "queue memory 93% full"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_sums_are_those_of_everything_that_is_there(seed):
+    """Clients come, go, read, log on and return while the bound is narrow."""
+    random = Random(seed)
+    world = world_of(
+        random.choice((30, 100, 400)) * KB,
+        topic(),
+        topic("u", conflation_policy=random.choice(("unsubscribe", "always", "off"))),
+        queue_messages_max=random.choice((5, 50, 1000)),
+        recovery_messages_max=random.choice((0, 5, 1000)),
+    )
+    clients = []
+    for number in range(150):
+        act = random.random()
+        living = [c for c in clients if world.executor.sessions.has(c.session)]
+        if act < 0.2 or not living:
+            client = at(world, f"192.0.2.{random.randint(1, 4)}")
+            if random.random() < 0.6:
+                client.say(c="logon", client=f"n{number}")
+            for name in random.sample(("t", "u"), random.randint(1, 2)):
+                more = random.choice(({}, {"select": f"-/f{number}"}, {"opts": "conflation=1s"}))
+                client.say(c=random.choice(("subscribe", "sow_and_subscribe")), t=name, **more)
+            clients.append(client)
+        elif act < 0.35:
+            random.choice(living).lines()
+        elif act < 0.45:
+            client = random.choice(living)
+            if client.session.connected:
+                world.executor.sessions.drop(client.session, world.now)
+        elif act < 0.5:
+            random.choice(living).session.allow_folding(random.random() < 0.5)
+        elif act < 0.55:
+            world.advance(400_000)
+        else:
+            pads = ("x" * random.choice((10, 1000, 5000)) for _ in range(random.randint(1, 5)))
+            rows = [{"id": random.randint(1, 12), "pad": pad} for pad in pads]
+            world.publish(random.choice("tu"), *rows)
+        world.check()
+        settled(world)
+        assert memory(world).used <= memory(world).limit_bytes
+    for session in world.executor.sessions:
+        world.executor.sessions.close(session)
+    assert memory(world).used == 0
