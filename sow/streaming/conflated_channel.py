@@ -16,7 +16,7 @@ from typing import NamedTuple
 from conflated_topics import Conflator, OnDemand, PerKey
 from sow.core.cooperative import Task
 from sow.protocol.encodings import Encoding
-from sow.streaming.channel import ChangeChannel, Channel, raised
+from sow.streaming.channel import ChangeChannel, Channel, Late, raised
 from sow.streaming.outbox.entries import Part
 from sow.streaming.queue_memory import UPDATE_BYTES, Holders, resize
 from sow.streaming.sessions import Session
@@ -136,6 +136,12 @@ class ConflatedChannel(ChangeChannel):
             and len(self.conflator) > 0
             and all(session.idle for session in self.members)
         )
+
+    def catch_up(self) -> Late:
+        """Do a step of what is late, and count what its windows hold then."""
+        late = super().catch_up()
+        self.count()
+        return late
 
     def count(self) -> None:
         """Count what its windows hold now."""
