@@ -223,9 +223,10 @@ class CommandReader:
     def _go_on(self, until_s: float) -> bool:
         connection, session = self._connection, self._connection.session
         if session.ended is None and session.outbox.full and connection.owns:
-            self._executor.sessions.apply_back_pressure(session, self._runtime.now_us())
+            now_us = self._runtime.now_us()
+            self._executor.sessions.apply_back_pressure(session, now_us)
             if session.ended is not None:
-                connection.write()
+                connection.write(now_us)
             elif session.outbox.full:
                 self._wait_for_room()
                 return False
