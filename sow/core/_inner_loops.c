@@ -94,8 +94,8 @@ swap(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
         PyErr_SetString(PyExc_TypeError, "what is held is in a list");
         return NULL;
     }
-    Py_ssize_t count;
-    Py_ssize_t *places = places_of(args[1], PyList_GET_SIZE(held), &count);
+    Py_ssize_t count, size = PyList_GET_SIZE(held);
+    Py_ssize_t *places = places_of(args[1], size, &count);
     if (places == NULL)
         return NULL;
     values = PySequence_Fast(args[2], "values are a sequence");
@@ -108,6 +108,11 @@ swap(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
     olds = PyList_New(count);
     if (olds == NULL)
         goto end;
+    if (PyList_GET_SIZE(held) != size || PySequence_Fast_GET_SIZE(values) != count) {
+        Py_CLEAR(olds);
+        PyErr_SetString(PyExc_RuntimeError, "a list changed while slots and values were read");
+        goto end;
+    }
     PyObject **items = ((PyListObject *)held)->ob_item;
     for (Py_ssize_t i = 0; i < count; i++)
         FETCH(&items[places[i]]);
