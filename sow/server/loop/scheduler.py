@@ -67,13 +67,13 @@ class FairScheduler:
         The task is closed if the caller is cancelled.
         """
         work = _Request(name, steps)
-        if self._is_fresh and self._next is None:
-            # Nobody else is ready: the first slice is taken here, and not an iteration later.
-            self._queue[work] = None
-            self._run_slice()
-        else:
-            self.add(work)
         try:
+            if self._is_fresh and self._next is None:
+                # Nobody else is ready: the first slice is taken here, and not an iteration later.
+                self._queue[work] = None
+                self._run_slice()
+            else:
+                self.add(work)
             return await work.result
         finally:
             self.remove(work)
