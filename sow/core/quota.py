@@ -46,20 +46,20 @@ class QuotaHolder:
 
 class SharedHolder:
     """What several clients hold together: once in all, and for each of them the whole, as of the
-    last `settle`. `grown` is called when more is held, from `watch` on."""
+    last `settle`. `changed` is called when more or less is held, from `watch` on."""
 
-    __slots__ = ("_budget", "_grown", "_settled", "clients", "held")
+    __slots__ = ("_budget", "_changed", "_settled", "clients", "held")
 
     def __init__(self, budget: "Quota") -> None:
         self.held = self._settled = 0
         self.clients: Counter[Hashable] = Counter()
         """How often each holds it."""
         self._budget = budget
-        self._grown: Callable[[SharedHolder], None] | None = None
+        self._changed: Callable[[SharedHolder], None] | None = None
 
-    def watch(self, grown: "Callable[[SharedHolder], None]") -> None:
-        """Call `grown` from now on."""
-        self._grown = grown
+    def watch(self, changed: "Callable[[SharedHolder], None]") -> None:
+        """Call `changed` from now on."""
+        self._changed = changed
 
     def add(self, amount: int) -> None:
         """Hold so much more; less if it is negative. Called at each change, so no client is counted
@@ -67,8 +67,8 @@ class SharedHolder:
         self.held += amount
         if self.clients:
             self._budget.used += amount
-            if amount > 0 and self._grown is not None:
-                self._grown(self)
+            if self._changed is not None:
+                self._changed(self)
 
     def settle(self) -> None:
         """Count for the clients what was added."""

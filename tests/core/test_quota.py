@@ -81,15 +81,15 @@ def test_what_several_hold_counts_once_in_all_and_whole_for_each(steps):
     assert grown == [shared] * len(grown)
 
 
-def test_who_holds_it_is_told_of_growth_alone_and_from_then_on():
+def test_who_holds_it_is_told_of_each_change_from_then_on():
     shared, grown = SharedHolder(Quota(lambda: 100)), []
     shared.join("a")
     shared.add(5)
     shared.watch(grown.append)
     shared.add(-5)
-    assert grown == []
-    shared.add(1)
     assert grown == [shared]
+    shared.add(1)
+    assert grown == [shared, shared]
 
 
 def test_a_client_is_a_user_or_an_address_or_on_this_machine_a_connection():

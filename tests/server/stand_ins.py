@@ -208,8 +208,8 @@ class Served:
         self.connections.close()
         await self.world.runtime.close()
 
-    async def begin(self, method, path, body=b"", headers=()):
-        """Send a request; returns the socket, on which the answer comes."""
+    async def begin(self, method, path, body=b"", headers=(), rounds=20):
+        """Send a request; returns the socket, on which the answer comes, after some rounds."""
         found = self.connections.supervise("192.0.2.7")
         socket = Socket(found)
         found.connection_made(socket)
@@ -217,7 +217,7 @@ class Served:
         lines += [f"{name}: {value}" for name, value in dict(headers).items()]
         lines += [f"Content-Length: {len(body)}"] if body else []
         found.data_received("\r\n".join([*lines, "", ""]).encode() + body)
-        await turns(20)
+        await turns(rounds)
         return socket
 
     async def ask(self, method, path, body=b"", headers=()):

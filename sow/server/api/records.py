@@ -63,6 +63,7 @@ from sow.sessions.queries.access_control import (
     restrict_shape,
     row_policy_for,
 )
+from sow.sessions.queries.aggregations import Share
 from sow.sessions.queries.query_results import QueryResult, execute_query
 from sow.topic.rendering import WHOLE, Shape
 
@@ -137,7 +138,15 @@ class RecordsHandler:
                 found = await self._query_as_of(question.topic, moment, query, unread.admit)
                 steps = aggregations.computed_of(question, client, found.rows)
                 bookmark = found.bookmark
-            share = await turns.run("an aggregated query over HTTP", steps)
+            made: list[Share] = []
+            try:
+                await turns.run("an aggregated query over HTTP", _kept_in(made, steps))
+            except BaseException:
+                # The client may go between the last step and its result.
+                for share in made:
+                    share.let_go()
+                raise
+        share = made[0]
         try:
             return await self._query(request, share.topic, requested, options, None, seen, bookmark)
         finally:
@@ -414,3 +423,8 @@ class RecordsHandler:
             await self._runtime.settled()
             return found
         return found._replace(bookmark=min(found.bookmark, self._engine.sequencer.durable_seq))
+
+
+def _kept_in(made: list[Share], steps: Task[Share]) -> Task[None]:
+    """Run the steps, and keep what they make."""
+    made.append((yield from steps))

@@ -216,8 +216,8 @@ class Aggregations:
         """What they take, by client."""
         self._changes = TopicChanges(engine)
         self._shared: dict[tuple[object, ...], Aggregation] = {}
-        self._grown: dict[SharedHolder, None] = {}
-        """What has grown since its clients were looked at."""
+        self._changed: dict[SharedHolder, None] = {}
+        """What has changed since its clients were looked at."""
         engine.on_stopped(lambda _why: self._end_stopped())
 
     def question(self, command: Command) -> AggregatedQuestion:
@@ -321,7 +321,7 @@ class Aggregations:
         if shared is None or not self._is_there(shared):
             shared = self._shared[question.key] = self._begun(question)
         share = yield from self._joined(question, shared, client)
-        shared.held.watch(self._note_grown)
+        shared.held.watch(self._note_change)
         return share
 
     def _begun(
@@ -364,18 +364,19 @@ class Aggregations:
                 reason=GROUP_MEMORY,
             )
 
-    def _note_grown(self, held: SharedHolder) -> None:
+    def _note_change(self, held: SharedHolder) -> None:
         """Look at the clients of a view soon: others are taking in the same change."""
-        if not self._grown and self._engine.timers.go_on(self._relieve()):
+        if not self._changed and self._engine.timers.go_on(self._relieve()):
             self._engine.notify_work()
-        self._grown[held] = None
+        self._changed[held] = None
 
     def _relieve(self) -> Task[None]:
         """End the largest subscriptions of clients whose groups have become too many."""
         yield
-        grown, self._grown = self._grown, {}
-        for held in grown:
+        changed, self._changed = self._changed, {}
+        for held in changed:
             held.settle()
+        for held in changed:
             for client in [*held.clients]:
                 while self.memory.is_over_share(client) and self._end_largest(client):
                     yield
@@ -386,12 +387,14 @@ class Aggregations:
         """End the subscriptions of a client, or of all, to the view that takes most; False: there
         is none, or what there is goes on."""
         views = [one for one in self._shared.values() if client in (None, *one.held.clients)]
-        largest = max(views, key=lambda one: one.held.held, default=None)
-        if largest is None or largest.topic is None:
-            return False
-        self._end(largest.topic, GROUP_MEMORY, client)
-        left = largest.held.clients
-        return client not in left if client is not None else not left
+        for one in sorted(views, key=lambda one: one.held.held, reverse=True):
+            if one.topic is None:
+                continue
+            self._end(one.topic, GROUP_MEMORY, client)
+            left = one.held.clients
+            if (client not in left) if client is not None else not left:
+                return True
+        return False
 
     def _end_stopped(self) -> None:
         topics = [one.topic for one in self._shared.values()]

@@ -293,3 +293,19 @@ async def test_where_very_much_is_on_its_way_an_answer_waits_for_it(monkeypatch)
         assert not waiting.done()
         disk.let_go()
         assert (await waiting).json == [{"id": 1, "px": 1}]
+
+
+@stepped
+async def test_a_client_that_goes_in_any_moment_of_a_grouped_query_leaves_nothing():
+    async with Place() as place:
+        await place.publish(b'[{"id":1,"sym":"A"},{"id":2,"sym":"B"}]')
+        memory = place.world.executor.subscriptions.aggregations.memory
+        path = "/v1/topics/orders/records?projection=COUNT(/id)+AS+/n,/sym&grouping=/sym"
+        held = set()
+        for rounds in range(30):
+            socket = await place.begin("GET", path, rounds=rounds)
+            held.add(memory.used)
+            socket.protocol.connection_lost(None)
+            await turns(60)
+            assert memory.used == 0, f"gone after {rounds} rounds"
+        assert len(held) > 1, "some had groups when they went"
