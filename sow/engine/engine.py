@@ -9,6 +9,7 @@ cause may leave before its group is durable: what a client has seen is never los
 stores each group's entries in order, then calls `release`.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -43,6 +44,10 @@ from sow.topic.records import CheckedMessages, Records
 
 ChangesListener = Callable[[Records, Sequence[str]], None]
 
+LATE_TURNS_MAX = 64
+"""Turns that a publisher leaves to one before it that does not take them: that one may wait for
+its own client."""
+
 
 class Engine:
     """All topics of one configuration, their records and subscriptions.
@@ -74,6 +79,8 @@ class Engine:
         self.filters = FilterCache(lambda: self.configuration.limits, known)
         self.output = PendingOutput(self.sequencer, self.timers, self.notify_work, self._caught_up)
         self.requests = self.output.requests
+        self._late_tickets: dict[str, deque[object]] = {}
+        """By topic, those who wait for its late followers, in order."""
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
             self._view,
@@ -242,7 +249,10 @@ class Engine:
         """Whether a publish to the topic need not wait: no publish has slices left, no session
         exceeds its conflation budget, and the topic has no atomic change and no late followers."""
         waits = self.publications.has_left or self.conflation_budget.exist
-        return not waits and not self.atomic.concerns((name,)) and not self._is_late(name)
+        return not waits and not self.atomic.concerns((name,)) and self._is_ready(name)
+
+    def _is_ready(self, name: str) -> bool:
+        return not self._is_late(name) and name not in self._late_tickets
 
     def _is_late(self, name: str) -> bool:
         return bool(self.output.late) and name in self.topics and self.topics[name].records.late > 0
@@ -253,10 +263,22 @@ class Engine:
         yield from self.caught_up(name)
 
     def caught_up(self, name: str) -> Task[None]:
-        """The steps after which nobody who follows the topic is late."""
-        while self._is_late(name):
-            self.output.catch_up()
-            yield
+        """The steps after which nobody who follows the topic is late. Who came first goes on first:
+        what it changes makes followers late again, and others might never have a turn."""
+        if self._is_ready(name):
+            return
+        ticket, patience = object(), LATE_TURNS_MAX
+        tickets = self._late_tickets.setdefault(name, deque())
+        tickets.append(ticket)
+        try:
+            while self._is_late(name) or (patience and tickets[0] is not ticket):
+                patience -= not self._is_late(name)
+                self.output.catch_up()
+                yield
+        finally:
+            tickets.remove(ticket)
+            if not tickets:
+                del self._late_tickets[name]
 
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
         """`publish` of no more bodies than a step takes, to a topic that `publishable` has just

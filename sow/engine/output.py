@@ -219,10 +219,13 @@ class PendingOutput:
 
     def flush_channel(self, channel: Channel) -> None:
         """Hand out all output of `channel`, late or not; required before its members change."""
+        was_late = bool(channel.late)
         while channel.late:
             self._catch_up_once(channel)
         self.late.pop(channel, None)
         self._hand_out(channel)
+        if was_late:
+            self.expect(channel)  # its windows have opened just now
 
     def _hand_out(self, channel: Channel) -> None:
         if channel.waiting:

@@ -143,6 +143,11 @@ class ConflatedChannel(ChangeChannel):
         self.count()
         return late
 
+    def release_others(self, now_us: int) -> None:
+        """Accept all topics again, and count what its windows hold then."""
+        super().release_others(now_us)
+        self.count()
+
     def count(self) -> None:
         """Count what its windows hold now."""
         grown = UPDATE_BYTES * len(self.conflator) - self.held_bytes

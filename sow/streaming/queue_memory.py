@@ -179,6 +179,8 @@ class QueueMemory:
     @property
     def is_over(self) -> bool:
         """Something has to be done."""
+        if self.used <= self.limit_bytes:
+            self.settle()
         return bool(self._full) or self.used > self.over_bytes
 
     def excess(self) -> "QueueMemory | QueueShare | None":
@@ -294,9 +296,10 @@ class SessionMemory:
         part.count_for(self.share)
 
     def give_back(self, part: Counted) -> None:
-        """It does not hold a part any more."""
-        del self._parts[part]
-        part.count_for(None)
+        """It does not hold a part any more; it may have let go of all."""
+        if part in self._parts:
+            del self._parts[part]
+            part.count_for(None)
 
     def hold_beside(self, size: int) -> None:
         """So many bytes wait for it beside, or fewer if negative."""

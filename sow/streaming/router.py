@@ -266,7 +266,7 @@ class Router:
         concerned: dict[ChangeFeed, Sequence[int]] = dict.fromkeys(self._unfiled, range(len(batch)))
         if self._attributes is not None and self._filed:
             concerned.update(self._candidates(batch))
-        left_us, weight = float(AT_ONCE_US), _weight(batch) / len(batch)
+        left_us, weight = float(AT_ONCE_US), _weight(batch) / max(1, len(batch))
         for feed, at in concerned.items():
             channel, record_us = feed.channel, feed.cost_us * weight
             cost_us = record_us * len(at)

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from sow.engine import bulk_publish
+from sow.core.cooperative import run_to_completion
+from sow.engine import bulk_publish, output
 from sow.engine.output import HELD_US_MAX
 from sow.protocol.publish_batching import read_frames
+from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
-from tests.laws.harness import ORDERS, SECOND, World
+from tests.laws.harness import ORDERS, SECOND, SLOW, World
 from tests.laws.window_reader import WindowReader
 
 
@@ -278,3 +280,91 @@ def test_a_pattern_gets_the_changes_of_its_topics_in_order_whichever_is_late():
         pass
     for client in clients:
         assert [line["t"] for line in client.lines()] == [*["orders"] * RECORDS, "other"]
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """A world in which each change is late for its followers."""
+    monkeypatch.setattr(router, "AT_ONCE_US", 1)
+    monkeypatch.setattr(output, "CAUGHT_UP_US", 1)
+    return World(ORDERS, SLOW)
+
+
+@pytest.mark.parametrize("leaves", ["unsubscribes", "goes"])
+def test_a_window_that_opens_late_ends_also_when_another_member_leaves(late, leaves):
+    stays, other = late.client(), late.client()
+    for client in (stays, other):
+        client.say(c="subscribe", t="orders", opts="conflation=1s")
+    late.engine.publish("orders", [b'{"id":%d}' % at for at in range(20)], late.now)
+    if leaves == "goes":
+        late.executor.sessions.close(other.session)
+    else:
+        name = next(iter(other.subscriptions))
+        command = b'{"c":"unsubscribe","s":"%s"}' % name.encode()
+        late.executor.execute_all(other.session, read_frames([command]), late.now)
+    late.settle()
+    late.check()
+    late.advance(5 * SECOND)
+    assert len(stays.data()) == 20
+
+
+def test_a_topic_is_empty_when_it_ends_whatever_its_windows_give_back_meanwhile(late):
+    client, held = late.client(), set()
+
+    def read():
+        for line in client.sent():
+            if line.get("t") == "orders-C":
+                (held.discard if line["c"] == "oof" else held.add)(line["d"]["id"])
+
+    client.execute(b'{"c":"sow_and_subscribe","t":"^orders.*$","opts":"oof"}')
+    late.publish("orders", {"id": 1}, {"id": 2})
+    late.advance(2 * SECOND)
+    late.publish("orders", {"id": 3})
+    table = late.engine.topics["orders-C"].records.table
+    for _ in late.executor.reconfiguration(replace(late.configuration, topics=(ORDERS,)), late.now):
+        if not len(table):
+            late.clock.advance(SECOND)
+        late.engine.advance(late.now)
+        read()
+    late.settle()
+    read()
+    assert (held, "orders-C" in late.engine.topics) == (set(), False)
+
+
+@pytest.mark.parametrize("followers", range(1, 9))
+def test_two_publishers_of_a_topic_whose_followers_are_late_take_turns(monkeypatch, followers):
+    monkeypatch.setattr(router, "AT_ONCE_US", 20)
+    monkeypatch.setattr(output, "CAUGHT_UP_US", 20)
+    world, published = World(), Counter()
+    for at in range(followers):
+        world.client().say(c="subscribe", t="orders", opts=f"select=[-/*,+/id,+/f{at}]")
+    publishers = {}
+    for turn in range(2_000):
+        name = "AB"[turn % 2]
+        steps = publishers.setdefault(name, steps_of(world, (turn, 1)))
+        if next(steps, "ended") == "ended":
+            published[name] += 1
+            del publishers[name]
+        world.settle_once()
+    assert abs(published["A"] - published["B"]) <= 2
+
+
+def test_a_publisher_that_takes_no_turns_delays_others_only_for_some(late):
+    late.client().say(c="subscribe", t="orders", opts="select=[-/*,+/id]")
+    late.engine.publish("orders", [b'{"id":%d}' % at for at in range(9)], late.now)
+    first = late.engine.caught_up("orders")
+    next(first)
+    assert not late.engine.is_free("orders")
+    late.engine.publish("orders", [b'{"id":1,"px":2}'], late.now)
+    assert b'{"id":1,"px":2}' in late.engine.topics["orders"].records.table.bodies
+    first.close()
+
+
+def test_a_session_that_goes_while_its_permissions_change_leaves_no_memory_counted(late):
+    client = late.client()
+    client.say(c="subscribe", t="orders")
+    client.session.hold_back()
+    late.publish("orders", {"id": 1})
+    late.executor.sessions.close(client.session)
+    run_to_completion(late.executor.settle(client.session))
+    late.check()

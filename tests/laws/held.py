@@ -46,7 +46,9 @@ def held(world):
         own[client] += ROW_BYTES * executor.subscriptions.planner.unread._by_client[session.id]
         for subscription in executor.subscriptions.of(session).values():
             channel = subscription.channel
-            if isinstance(channel, ConflatedChannel) and session in channel.members:
+            is_window = isinstance(channel, ConflatedChannel) and session in channel.members
+            holds = session.ended is None or channel in session.memory._windows
+            if is_window and holds:  # one that was closed for it has let go
                 assert channel.held_bytes == UPDATE_BYTES * len(channel.conflator)
                 share_out(client, channel, channel.held_bytes)
             replay = subscription.replay
