@@ -121,7 +121,7 @@ def _requested(driver: EngineDriver, orders: Sequence[bytes], sizes: Sizes) -> F
     def answer() -> None:
         aggregations = driver.executor.subscriptions.aggregations
         question = aggregations.question(command)
-        made = run_to_completion(aggregations.computed(question, lambda _records: None))
+        made = run_to_completion(aggregations.computed(question, "bench", lambda _records: None))
         assert len(made.topic.records.table.slots) == groups
         made.let_go()
 

@@ -71,7 +71,7 @@ def is_green(copy: Path, suite: Sequence[str]) -> bool:
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *suite],
         cwd=copy,
-        env={**os.environ, "SOW_EFFORT": PLANTED},
+        env={**os.environ, "SOW_EFFORT": PLANTED, "SOW_PURE": "1"},
         capture_output=True,
         check=False,
         preexec_fn=lambda: setrlimit(RLIMIT_CPU, (SUITE_CPU_S_MAX, SUITE_CPU_S_MAX)),

@@ -85,7 +85,7 @@ def test_every_file_beside_the_modules_is_sent_to_be_packaged():
         there = {
             path
             for path in (TOP / package).rglob("*")
-            if path.is_file() and path.suffix not in (".py", ".pyc")
+            if path.is_file() and path.suffix not in (".py", ".pyc", ".c", ".so")
         }
         assert packaged == there
 

@@ -30,7 +30,7 @@ DELIVERY = (
     Mutation(
         "a publisher does not wait for its followers",
         "sow/engine/engine.py",
-        "while self._is_late(name):",
+        "while self._is_late(name) or (patience and tickets[0] is not ticket):",
         "while False:",
     ),
     Mutation(
@@ -249,7 +249,7 @@ DELIVERY = (
     Mutation(
         "what is held no more to be sent again is still counted",
         "sow/streaming/recovery_buffer.py",
-        "            self._bytes -= len(old.frame)\n",
+        "        self._bytes -= len(old.frame)\n",
         "",
     ),
     Mutation(

@@ -11,9 +11,9 @@ STORE = (
     ),
     Mutation(
         "a record that changes stays under its old value in a hash index",
-        "sow/indexes/hash.py",
-        "            if standing[slot] != code:\n",
-        "            if standing[slot] == NONE:\n",
+        "sow/core/inner_loops.py",
+        "        if standing[slot] != code:\n",
+        "        if standing[slot] == NO_PLACE:\n",
     ),
     Mutation(
         "a column of values is not told of changes",
