@@ -192,3 +192,15 @@ def test_what_is_not_there_or_of_another_source_is_not_used(there):
 def test_these_tests_run_with_what_was_chosen():
     pure = os.environ.get("SOW_PURE") == "1" or in_c() is None
     assert INNER_LOOPS.language == ("Python" if pure else "C")
+
+
+def test_a_list_that_shrinks_while_values_are_read_is_an_error_and_nothing_else(loops):
+    held = [b"x"] * 10_000
+
+    def values():
+        held.clear()
+        yield from [b"y"] * 1_000
+
+    with pytest.raises((RuntimeError, IndexError)):
+        loops.swap(held, range(9_000, 10_000), values())
+    assert held == []

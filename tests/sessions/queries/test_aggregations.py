@@ -601,3 +601,34 @@ def test_records_are_rows_as_they_were_whatever_becomes_of_them():
     assert rows.underlyings == (records,)
     assert (rows.on_batch(None), rows.is_behind, list(rows.work())) == ((), False, [])
     rows.stop()
+
+
+def test_groups_that_shrink_count_less_for_their_client():
+    world, client = world_with(*[{"id": at, "desk": "a", "qty": 1} for at in range(3)])
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH, filter="/qty = 1", cid="1")
+    world.publish("orders", *[{"id": at, "desk": "a", "qty": 1} for at in range(400)])
+    world.advance(SECOND)
+    grown = memory(world).used
+    client.say(c="sow_delete", t="orders", filter="/id > 2")
+    world.advance(SECOND)
+    world.settle()
+    assert [*memory(world)._by_client.values()] == [memory(world).used]
+    assert memory(world).used < grown
+
+
+def test_a_client_whose_largest_groups_are_still_read_loses_smaller_ones():
+    world, client = world_with(*[{"id": at, "desk": "a", "qty": 1} for at in range(300)])
+    aggregations = world.executor.subscriptions.aggregations
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH, filter="/qty = 1", cid="1")
+    (account,) = memory(world)._by_client
+    limit_groups(world, 4 * (memory(world).used + 60_000))
+    (largest,) = aggregations._shared.values()
+    largest.held.join(account)  # an answer of HTTP that is being read
+    for qty in range(2, 8):
+        options = "projection=[/px],grouping=[/px]"
+        client.say(c="sow_and_subscribe", t="orders", opts=options, filter=f"/qty = {qty}")
+    for at in range(0, 240, 20):
+        rows = [(qty, px) for qty in range(2, 8) for px in range(at, at + 20)]
+        world.publish("orders", *[{"id": 1000 * q + px, "qty": q, "px": px} for q, px in rows])
+        world.advance(SECOND)
+    assert not memory(world).is_over_share(account)
