@@ -7,7 +7,6 @@ current records. And a client that has followed a view from the beginning holds 
 import json
 import sqlite3
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from sow.core.definitions import ConflatedTopic, Join, Limits, Topic, View
 from sow.errors import Full, Stopped
 from sow.topic.views.join_state import PLACE_BYTES
 from tests.effort import examples
-from tests.laws import harness
 from tests.laws.harness import SECOND, World
 from tests.laws.window_reader import WindowReader
 
@@ -331,12 +329,11 @@ def test_a_view_that_would_join_too_much_from_the_start_has_no_rows_and_stops_no
     world.engine.check()
 
 
-def test_a_server_starts_with_a_view_that_would_join_too_much(monkeypatch):
+def test_a_server_starts_with_a_view_that_would_join_too_much():
     world = World(ORDERS, QUOTES)
     world.publish("orders", {"id": "o", "sym": "A", "qty": 1})
     world.publish("quotes", *[{"id": f"q{at}", "sym": "A", "px": 2} for at in range(30)])
-    tight = partial(harness.Configuration, limits=Limits(join_fan_out_max=20))
-    monkeypatch.setattr(harness, "Configuration", tight)
+    world.configuration = replace(world.configuration, limits=Limits(join_fan_out_max=20))
     again, said = world.restart(ORDERS, QUOTES, view("pair", "pair", ["left"])), []
     again.engine.on_stopped(said.append)
     again.settle()
