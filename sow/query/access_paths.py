@@ -76,7 +76,7 @@ SORTED_ROWS_MIN = 10_000
 """A smaller topic's numbers are scanned in some microseconds, without an order."""
 
 
-class Term:
+class PlannedTerm:
     """A condition that must hold, and what a search reads from it: known with the filter, however
     many queries have it."""
 
@@ -103,14 +103,14 @@ class Term:
         return str(self.node)
 
 
-def terms_of(condition: Filter) -> tuple[Term, ...]:
+def terms_of(condition: Filter) -> tuple[PlannedTerm, ...]:
     """The terms of a filter that must all hold, each once."""
-    return tuple(map(Term, dict.fromkeys(condition.conjuncts)))
+    return tuple(map(PlannedTerm, dict.fromkeys(condition.conjuncts)))
 
 
-def pins_of(terms: Sequence[Term]) -> dict[Path, Term]:
+def pins_of(terms: Sequence[PlannedTerm]) -> dict[Path, PlannedTerm]:
     """For each field that a term pins to literals, the term that has the fewest."""
-    pins: dict[Path, Term] = {}
+    pins: dict[Path, PlannedTerm] = {}
     for term in terms:
         path = term.pinned
         if path is not None and (path not in pins or len(term.literals) < len(pins[path].literals)):
@@ -124,7 +124,7 @@ class AccessPath(Protocol):
     kind: str
 
     @property
-    def terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[PlannedTerm, ...]:
         """The terms that need no further look."""
         ...
 
@@ -155,7 +155,7 @@ class HashAccessPath:
 
     kind = "hash"
 
-    def __init__(self, terms: tuple[Term, ...], index: HashIndex, codes: list[int]) -> None:
+    def __init__(self, terms: tuple[PlannedTerm, ...], index: HashIndex, codes: list[int]) -> None:
         self.terms = terms
         self.paths = index.paths
         self._index = index
@@ -185,7 +185,7 @@ class IntervalAccessPath:
 
     def __init__(
         self,
-        terms: tuple[Term, ...],
+        terms: tuple[PlannedTerm, ...],
         column: MemoColumn,
         order: SortedNumbers,
         interval: Interval,
@@ -215,7 +215,7 @@ class IntervalAccessPath:
 
 
 def hash_access_paths(
-    indexes: Sequence[HashIndex], pins: Mapping[Path, Term]
+    indexes: Sequence[HashIndex], pins: Mapping[Path, PlannedTerm]
 ) -> Iterator[HashAccessPath]:
     """One for each index whose fields are all pinned."""
     for index in indexes:
@@ -225,13 +225,15 @@ def hash_access_paths(
                 yield HashAccessPath(tuple([pins[path] for path in index.paths]), index, codes)
 
 
-def interval_access_paths(ready: IndexBuild, terms: Sequence[Term]) -> Iterator[IntervalAccessPath]:
+def interval_access_paths(
+    ready: IndexBuild, terms: Sequence[PlannedTerm]
+) -> Iterator[IntervalAccessPath]:
     """One for each numeric field that terms restrict to an interval; raises Unready.
 
     A topic of few records has none.
     """
     size = len(ready.indexes.table.bodies)
-    restricting: dict[Path, list[tuple[Term, Interval]]] = {}
+    restricting: dict[Path, list[tuple[PlannedTerm, Interval]]] = {}
     for term in terms if size >= SORTED_ROWS_MIN else ():
         if (found := term.interval) is not None:
             restricting.setdefault(found[0], []).append((term, found[1]))

@@ -24,7 +24,7 @@ from sow.indexes.vector_filter import (
 from sow.query.access_paths import (
     AccessPath,
     Candidates,
-    Term,
+    PlannedTerm,
     hash_access_paths,
     interval_access_paths,
     pins_of,
@@ -84,7 +84,7 @@ class Search:
         rows = len(self._left) + len(self._doubtful)
         self.steps.append(PlanStep(terms, index, rows))
 
-    def _served(self, terms: Sequence[Term], index: str) -> None:
+    def _served(self, terms: Sequence[PlannedTerm], index: str) -> None:
         served = set(terms)
         self._terms = [term for term in self._terms if term not in served]
         self._step(terms, index)
@@ -167,14 +167,14 @@ class Search:
                 dear += term.dear_tests
                 self._by_column(term)
 
-    def _columns_pay(self, term: Term) -> bool:
+    def _columns_pay(self, term: PlannedTerm) -> bool:
         """Whether to use the columns of a term, rather than read the remaining bodies."""
         paths = term.paths
         if self._left.listed is None or len(self._left) > FEW_ROWS:
             return len(paths) <= MEMO_COLUMNS_MAX
         return all(self._indexes.has_memo(path, len(self._left)) for path in paths)
 
-    def _by_column(self, term: Term) -> None:
+    def _by_column(self, term: PlannedTerm) -> None:
         paths = term.paths
         columns = self._ready.columns(paths)
         self._advise_on_made(paths)
@@ -185,13 +185,13 @@ class Search:
         self._left.keep(true)
         self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
 
-    def _at_once(self, term: Term, columns: Columns) -> tuple[Mask, Mask | None]:
+    def _at_once(self, term: PlannedTerm, columns: Columns) -> tuple[Mask, Mask | None]:
         """Where a term holds among the candidates, and where it is unsure."""
         size = len(self._indexes.table.bodies)
         judge = VectorFilter(columns, self._left.listed, size, self._ready.judged)
         return judge.where(term.node), judge.unsure
 
-    def _in_steps(self, term: Term, columns: Columns) -> tuple[Mask, Mask | None]:
+    def _in_steps(self, term: PlannedTerm, columns: Columns) -> tuple[Mask, Mask | None]:
         """The same for a term that is evaluated for some records in each step; raises Unready."""
         slots = self._left.slots()
         holds = self._ready.holding(term.node, columns, slots)

@@ -145,7 +145,7 @@ class Channel(ABC):
             deliveries = self._pieces(rendered, parts)
         for delivery in deliveries:
             if len(sessions) > 1:
-                delivery.holders = {}
+                delivery.share()
             for session in sessions:
                 session.deliver(delivery, group, now_us)
 

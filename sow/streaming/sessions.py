@@ -129,7 +129,7 @@ class Session:
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
         self.write: Callable[[int], object] = no_owner  # to the socket, or judges what waits
-        self.is_paced = False  # of its subscriptions some go on when all has been taken
+        self.is_paced = False  # see `pace`
         self.lines: list[bytes] = []  # for the next frame
         self._has_record_lines = False
         """Some of these lines have records of answers."""
@@ -164,6 +164,10 @@ class Session:
     def belong_to(self, owner: Owner) -> None:
         """From now on `owner` writes its frames, as long as that socket exists."""
         self._owner = ref(owner)
+
+    def pace(self, is_paced: bool) -> None:
+        """Set whether some of its subscriptions go on when all has been taken."""
+        self.is_paced = is_paced
 
     def attach(self, write: Callable[[int], object]) -> None:
         """Have `write` called from now on: a session is on one socket at a time."""

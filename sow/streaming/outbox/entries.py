@@ -93,6 +93,10 @@ class Delivery:
                 self._folded.holders = None if self.holders is None else {}
         return self._folded
 
+    def share(self) -> None:
+        """Several sessions are to wait for its frame."""
+        self.holders = {}
+
     def lead(self, steps: Sequence[PageStep]) -> None:
         """Set the steps from one page of a live window to another that it performs."""
         self.steps = steps
