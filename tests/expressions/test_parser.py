@@ -260,3 +260,11 @@ def test_tables_of_another_grammar_or_lark_are_not_used(tables, content):
     with pytest.raises(BadFilter) as again:
         parse("/a = = 1")
     assert str(again.value) == str(refused.value)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, 20_000])
+def test_damaged_tables_are_made_again(monkeypatch, tmp_path, cut):
+    whole, damaged = module.TABLES.read_bytes(), tmp_path / "grammar.tables"
+    damaged.write_bytes(whole[:cut] + b"\xff" + whole[cut + 1 : -1])
+    monkeypatch.setattr(module, "TABLES", damaged)
+    assert module.saved_tables() is None
