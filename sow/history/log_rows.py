@@ -4,6 +4,7 @@ A range of the log is cut once (`extent`), so that reading it again after a fail
 rows. Only what is durable is in the log.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,23 +69,28 @@ def cutting(
     limit: int,
     topics: Mapping[str, Records],
 ) -> Task[Extent]:
-    """The same in steps, one entry of the log each."""
+    """The same in steps, one entry of the topics or one piece of the log each."""
     reached, rows = after, 0
-    for entry in journal.read(after):
-        start = max(0, after + 1 - entry.seq)
-        stop = len(entry) if until is None else min(len(entry), until + 1 - entry.seq)
-        if stop <= start:
-            break
-        topic = topics.get(entry.topic)
-        if topic is not None and topic.has_logged(entry):
-            stop = min(stop, start + limit - rows)
-            rows += stop - start
-        if stop > start:
-            reached = entry.seq + stop - 1
-        if stop < len(entry):
+    end = sys.maxsize if until is None else until
+    for piece in journal.pieces(after, topics):
+        for entry in piece.entries:
+            start, stop = _bounds(entry, after, end)
+            if topics[entry.topic].has_logged(entry) and stop > start:
+                taken = min(stop - start, limit - rows)
+                rows += taken
+                if taken < stop - start:
+                    return Extent(after, entry.seq + start + taken - 1, rows)
+            yield
+        reached = min(piece.last_seq, end)
+        if piece.last_seq >= end:
             break
         yield
     return Extent(after, reached, rows)
+
+
+def _bounds(entry: LogEntry, after: int, until: int) -> tuple[int, int]:
+    """The places of the records of an entry that lie after one record, up to another."""
+    return max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
 
 
 def log_rows(
@@ -111,13 +117,13 @@ def log_pieces(
     if part.until <= part.after:
         return
     known: dict[str, SowKeys | None] = {}
-    for entry in journal.read(part.after):
-        start = max(0, part.after + 1 - entry.seq)
-        stop = min(len(entry), part.until + 1 - entry.seq)
-        topic = topics.get(entry.topic)
-        if topic is None or stop <= start or not topic.has_logged(entry):
-            yield None
-        else:
+    for piece in journal.pieces(part.after, topics):
+        for entry in piece.entries:
+            start, stop = _bounds(entry, part.after, part.until)
+            topic = topics[entry.topic]
+            if not topic.has_logged(entry):
+                yield None
+                continue
             if entry.topic not in known:
                 known[entry.topic] = SowKeys(topic.domain) if topic.keys else None
             for at in range(start, stop, RECORDS_AT_ONCE):
@@ -126,7 +132,8 @@ def log_pieces(
                     yield _seen(rows, condition, guard)
                 else:
                     yield rows if condition is None else _passing(rows, condition)
-        if entry.seq + len(entry) > part.until:
+        yield None
+        if piece.last_seq >= part.until:
             return
 
 

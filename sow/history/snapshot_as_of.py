@@ -162,22 +162,24 @@ def _messages(topic: Records, part: LineColumns) -> MessageColumns:
 
 
 def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterator[Logged | None]:
-    """The log entries of a topic after `after`, up to `until`, a step's worth in each; None for an
-    entry of another topic."""
-    for entry in journal.read(after):
-        first, last = max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
-        if last <= first:
+    """The log entries of a topic after `after`, up to `until`, a step's worth in each; None for
+    what was passed over."""
+    for piece in journal.pieces(after, (topic.name,)):
+        for entry in piece.entries:
+            first, last = max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
+            if not topic.has_logged(entry):
+                yield None
+                continue
+            for start in range(first, last, RECORDS_AT_ONCE):
+                rows = slice(start, min(start + RECORDS_AT_ONCE, last))
+                if entry.identities is not None:
+                    identities = list(entry.identities[rows])
+                else:
+                    identities = topic.identities_of(entry.bodies[rows])
+                yield Logged(entry, start, identities)
+        yield None
+        if piece.last_seq >= until:
             return
-        if not topic.has_logged(entry):
-            yield None
-            continue
-        for start in range(first, last, RECORDS_AT_ONCE):
-            rows = slice(start, min(start + RECORDS_AT_ONCE, last))
-            if entry.identities is not None:
-                identities = list(entry.identities[rows])
-            else:
-                identities = topic.identities_of(entry.bodies[rows])
-            yield Logged(entry, start, identities)
 
 
 def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[str, bool]]:

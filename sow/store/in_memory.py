@@ -5,11 +5,11 @@ chance. A crash is simulated by giving the same objects to a new engine; a full 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sow.errors import DiskFull, StoreError
-from sow.store.protocols import LogEntry, Slice, accounts_of
+from sow.store.protocols import LogEntry, LogPiece, Slice, accounts_of
 
 Hook = Callable[[Sequence[LogEntry]], None]
 
@@ -92,11 +92,19 @@ class MemoryJournal:
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:
         """Entries in order from the one holding record `after_seq + 1`."""
+        for piece in self.pieces(after_seq):
+            yield from piece.entries
+
+    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+        """The same, a piece for each entry."""
         if after_seq < self._base_seq:
             raise StoreError(
                 f"record {after_seq + 1} is no longer kept; the oldest is {self.first_seq}"
             )
-        yield from (_copy(e) for e in tuple(self._entries) if e.seq + len(e) - 1 > after_seq)
+        for entry in tuple(self._entries):
+            if (last_seq := entry.seq + len(entry) - 1) > after_seq:
+                wanted = topics is None or entry.topic in topics
+                yield LogPiece(last_seq, [_copy(entry)] if wanted else ())
 
     def _keep_accounts(self, entry: LogEntry) -> None:
         if not entry.account:

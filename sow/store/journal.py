@@ -13,7 +13,7 @@ Only the writer thread appends and trims; any thread reads. `sow.store.repair` r
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -45,9 +45,11 @@ from sow.store.layout import (
     read_header,
     seal,
     split,
+    topics_of,
     unseal,
 )
-from sow.store.protocols import LogEntry, accounts_of
+from sow.store.protocols import LogEntry, LogPiece, accounts_of
+from sow.store.topic_spans import TopicSpans
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
@@ -113,6 +115,7 @@ class LmdbJournal:
         self._after_seq = after_seq
         self._group_bytes = group_bytes
         self._lock = threading.Lock()
+        self._spans = TopicSpans()
         self._replays: dict[object, int] = {}  # the next record each open `read` wants
         self._check_files()
         self._env = Environment(directory, subdir=True, map_bytes=map_bytes, statvfs=statvfs)
@@ -219,20 +222,31 @@ class LmdbJournal:
         may use the reserve.
         """
         blocks: list[tuple[bytes, bytes]] = []
+        noted: list[tuple[int, int, int, set[str]]] = []
         last_seq, chain = self._last_seq, self._chain
         accounts = [change for entry in entries if entry.account for change in _accounts(entry)]
         numbered = [entry for entry in entries if not entry.account]
         for group in split(numbered, self._group_bytes):
             block, last_seq, chain = _seal_group(group, last_seq, chain)
             blocks.append((key_of(group[0].seq), block))
+            topics = {entry.topic for entry in group}
+            noted.append((group[0].seq, last_seq, len(block), topics))
         self._env.write(
             partial(_put_groups, after_seq=self._last_seq, blocks=blocks, accounts=accounts)
         )
+        for span in noted:
+            self._spans.note(*span)
         self._last_seq, self._chain = last_seq, chain
         self._newest.mark(self._last_seq)
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:
-        """Entries in order from the one holding record `after_seq + 1`; raises Damaged.
+        """Entries in order from the one holding record `after_seq + 1`; see `pieces`."""
+        for piece in self.pieces(after_seq):
+            yield from piece.entries
+
+    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+        """The log from the entry holding record `after_seq + 1`, a group or a span without one of
+        `topics` in each piece; entries of other topics are not decoded. Raises Damaged.
 
         Ends when it has caught up. While it is open, nothing it has yet to read is trimmed.
         Raises StoreError when retention has removed record `after_seq + 1` already.
@@ -246,12 +260,29 @@ class LmdbJournal:
                 )
             self._replays[replay] = after_seq + 1
         try:
-            for header, block in self._groups(after_seq):
-                yield from decode_entries(block, after_seq)
-                self._replays[replay] = header.last_seq + 1
+            seq = after_seq
+            while seq < self._last_seq:
+                for piece in self._span(seq, after_seq, topics):
+                    yield piece
+                    seq = piece.last_seq
+                    self._replays[replay] = seq + 1
         finally:
             with self._lock:
                 del self._replays[replay]
+
+    def _span(self, seq: int, after_seq: int, topics: Container[str] | None) -> Iterator[LogPiece]:
+        """The pieces of the span that follows record `seq`; of the whole log without `topics`."""
+        end = None
+        if topics is not None:
+            end, may_have = self._spans.look(seq + 1, topics)
+            end = min(end, self._last_seq)
+            if not may_have:
+                yield LogPiece(end, ())
+                return
+        for header, block in self._groups(seq, end):
+            if topics is not None and not self._spans.knows(header.seq):
+                self._spans.note(header.seq, header.last_seq, len(block), topics_of(block))
+            yield LogPiece(header.last_seq, decode_entries(block, after_seq, topics))
 
     def accounts(self) -> list[LogEntry] | None:
         """The last state of each account, by number and time; None where none was ever kept.
@@ -349,6 +380,7 @@ class LmdbJournal:
                 return False
             self._base_seq = cut_seq
         self._env.write(partial(_drop_groups, up_to_seq=cut_seq))
+        self._spans.drop(cut_seq)
         return groups == TRIM_GROUPS
 
     def _wanted_from(self, keep_from_seq: int) -> int:

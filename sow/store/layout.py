@@ -12,7 +12,7 @@ Numbers are in the machine's byte order, as LMDB's own are. Nothing here opens a
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from typing import get_args
@@ -162,8 +162,22 @@ def encode_entries(entries: Sequence[LogEntry]) -> bytes:
     return b"".join(parts)
 
 
-def decode_entries(block: bytes, after_seq: int = 0) -> Iterator[LogEntry]:
-    """The entries of a verified group, without those that end at record `after_seq` or before."""
+def topics_of(block: bytes) -> set[str]:
+    """The topics of a verified group."""
+    found, at = set(), HEADER_BYTES
+    while at < len(block):
+        *_, texts_bytes, bodies_bytes = entry = _ENTRY.unpack_from(block, at)
+        topic_at, topic_bytes = at + _ENTRY.size, entry[2]
+        found.add(block[topic_at : topic_at + topic_bytes])
+        at = topic_at + topic_bytes + texts_bytes + bodies_bytes
+    return {topic.decode("utf-8", "surrogatepass") for topic in found}
+
+
+def decode_entries(
+    block: bytes, after_seq: int = 0, topics: Container[str] | None = None
+) -> Iterator[LogEntry]:
+    """The entries of a verified group, without those that end at record `after_seq` or before, and
+    those of other topics than `topics`."""
     at = HEADER_BYTES
     while at < len(block):
         op, named, topic_bytes, count, seq, ts_us, expires_us, texts_bytes, bodies_bytes = (
@@ -175,10 +189,13 @@ def decode_entries(block: bytes, after_seq: int = 0) -> Iterator[LogEntry]:
         at = bodies_at + bodies_bytes
         if seq + count - 1 <= after_seq:
             continue
+        topic = block[topic_at:texts_at].decode("utf-8", "surrogatepass")
+        if topics is not None and topic not in topics:
+            continue
         bodies, bodies_end = _decode_bodies(block, bodies_at, count) if bodies_bytes else ([], at)
         yield LogEntry(
             op=_OPS[op],
-            topic=block[topic_at:texts_at].decode("utf-8", "surrogatepass"),
+            topic=topic,
             seq=seq,
             ts_us=ts_us,
             identities=_decode_texts(block[texts_at:bodies_at], count) if named else None,

@@ -7,9 +7,9 @@ of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from sow.errors import StoreFailing
 
@@ -65,6 +65,16 @@ class LogEntry:
         """Bytes of its bodies and identities. Takes time in proportion to the records."""
         texts = sum(len(text.encode(errors="replace")) for text in self.identities or ())
         return texts + self.bodies_bytes
+
+
+class LogPiece(NamedTuple):
+    """A stretch of the log that ends with record `last_seq`: its entries, or those of some topics.
+
+    `entries` are decoded as they are iterated.
+    """
+
+    last_seq: int
+    entries: Iterable[LogEntry]
 
 
 def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
@@ -150,6 +160,11 @@ class Journal(Protocol):
         where retention has removed that record already, and Damaged where a stored byte is not
         what was written.
         """
+        ...
+
+    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+        """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
+        are passed over without decoding them."""
         ...
 
     def accounts(self) -> Sequence[LogEntry] | None:

@@ -57,6 +57,23 @@ def test_reading_starts_within_a_group(journal):
     assert [e.seq for e in journal.read(30)] == []
 
 
+def test_pieces_have_the_entries_of_some_topics(journal):
+    topics = ["orders", "quotes", "trades"]
+    for number in range(12):
+        first = journal.last_seq + 1
+        names = [topics[number % 3], topics[number // 4]]
+        journal.append([publish(first, b"a", topic=names[0]), publish(first + 1, topic=names[1])])
+        journal.append([publish(first + 1, b"b", b"c", topic=names[1])])
+    for after in range(journal.last_seq + 1):
+        for wanted in ([], ["quotes"], ["orders", "trades"], None):
+            pieces = [(one.last_seq, list(one.entries)) for one in journal.pieces(after, wanted)]
+            expected = [e for e in journal.read(after) if wanted is None or e.topic in wanted]
+            assert records(e for _, entries in pieces for e in entries) == records(expected)
+            ends = [last for last, _ in pieces]
+            assert ends == sorted(ends)
+            assert not ends or ends[-1] == journal.last_seq
+
+
 def test_a_gap_in_the_sequence_is_refused(journal):
     fill(journal, 1)
     with pytest.raises(AssertionError, match="12 does not follow 10"):
