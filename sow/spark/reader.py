@@ -18,7 +18,7 @@ Columns that are not fields of the body are never pushed.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -41,7 +41,7 @@ from pyspark.sql.datasource import (
 
 from sow.history.bookmarks import POSITION
 from sow.spark.columns import OF_THE_ROW, Messages, decoder
-from sow.spark.http import segment
+from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
 from sow.spark.rows import PARTS, SnapshotPart, Wanted, extent, position, range_of_log, take
 
@@ -138,8 +138,7 @@ class SowReader(DataSourceReader):
         options = self.options
         start = STARTS.get(options.starting, options.starting)
         part = extent(options.server, options.topic, start, to=self._ending())
-        parts = options.partitions or PARTS
-        return split_log(int(part["from"]), int(part["to"]), parts, part["log"])
+        return split_log(options, part, options.partitions or PARTS)
 
     def _ending(self) -> str | None:
         """The last bookmark of a read of the log; for a time, the last one before it."""
@@ -196,11 +195,24 @@ def _keys(condition: Filter) -> tuple[str, ...] | None:
     return values if values and are_keys else None
 
 
-def split_log(after: int, until: int, parts: int, log: str) -> list[LogPart]:
-    """A range of the log called `log` in parts of equal length, at least one."""
-    parts = max(1, min(parts, until - after))
-    cuts = [after + (until - after) * at // parts for at in range(parts + 1)]
-    return [LogPart(start, end, log) for start, end in pairwise(cuts)]
+def split_log(options: SourceOptions, part: Mapping[str, Any], parts: int) -> list[LogPart]:
+    """A range of the log, as its `extent`, in at most `parts` parts of equally many rows of the
+    topic, at least one; a row is counted before the filter."""
+    after, until, log = int(part["from"]), int(part["to"]), part["log"]
+    rows, cuts = -(-part["rows"] // parts), [after]
+    end = position(log, until)
+    while part["rows"] and len(cuts) < parts:
+        start = position(log, cuts[-1])
+        try:
+            found = extent(options.server, options.topic, start, to=end, limit=rows)
+        except ServerRefusal as error:
+            if error.reason != "invalid bookmark":
+                raise
+            break  # removed meanwhile; the task that reads the rest says so
+        if int(found["to"]) >= until:
+            break
+        cuts.append(int(found["to"]))
+    return [LogPart(start, stop, log) for start, stop in pairwise([*cuts, until])]
 
 
 COMPARISON_FILTERS: dict[type[Filter], str] = {

@@ -54,8 +54,8 @@ ROWS_OF_A_BATCH = 100_000
 and its writes block the server for no more than a tenth of a second."""
 PARTS_MAX = 8
 """Tasks of a batch, unless `partitions` is set: more add load on the server for little gain."""
-BOOKMARKS_OF_A_PART = 50_000
-"""A shorter range is read in less time than another task takes to start."""
+ROWS_OF_A_PART = 50_000
+"""Fewer rows are read in less time than another task takes to start."""
 EMPTY_AFTER = 100_000
 """So many changes of other topics are worth a batch without rows, to move past them."""
 
@@ -223,9 +223,12 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = self._oldest(after, here)
         if after >= until:
             return []
-        parts = -(-(until - after) // BOOKMARKS_OF_A_PART)
+        found = self._extent(after, limit=None, to=until, log=here["log"])
+        parts = -(-found["rows"] // ROWS_OF_A_PART)
         parts = min(parts, self.options.partitions or PARTS_MAX)
-        return split_log(after, until, 1 if self.options.latest else parts, here["log"])
+        # Up to its own end, whatever the log has: a task names what it lacks.
+        whole = {**found, "to": until}
+        return split_log(self.options, whole, 1 if self.options.latest else max(1, parts))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""

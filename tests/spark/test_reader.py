@@ -30,6 +30,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sow.errors import SowError
 from sow.expressions import compile_filter
 from sow.messages import message_type
+from sow.spark import reader as planning
 from sow.spark import rows as module
 from sow.spark.columns import JSON_MESSAGES, ROW, decoder
 from sow.spark.http import ServerRefusal
@@ -94,6 +95,34 @@ def test_a_read_of_the_log_ends_where_it_is_sent(server):
     log = server.get("/v1/status").json["log"]
     for ending in (str(first["bookmark"]), f"{log}-{first['bookmark']}", at):
         assert rows(server, "orders", startingBookmark=start, endingBookmark=ending) == [first]
+
+
+@pytest.mark.edge
+def test_parts_of_the_log_have_equally_many_rows_of_the_topic(server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", *({"id": n} for n in range(100)))
+    server.publish("loud", *({"id": n} for n in range(900)))
+    server.publish("orders", {"id": "last"})
+    requested = {"topic": "orders", "startingBookmark": start, "partitions": "4"}
+    source = SowDataSource({"url": server.url, **requested})
+    source.schema()
+    reader = source.reader(from_arrow_schema(ROW))
+    counts = [sum(map(len, reader.read(part))) for part in reader.partitions()]
+    assert counts == [26, 26, 26, 23]
+
+
+@pytest.mark.edge
+def test_a_part_that_was_removed_while_parts_were_cut_is_named_by_its_task(server, monkeypatch):
+    server.publish("orders", *({"id": n} for n in range(10)))
+    options = read_options({"url": server.url, "topic": "orders", "retryTimeout": "1"})
+    part = module.extent(options.server, "orders", "0")
+
+    def removed(*_arguments, **_requested):
+        raise ServerRefusal("not kept", {"reason": "invalid bookmark"})
+
+    monkeypatch.setattr(planning, "extent", removed)
+    (whole,) = planning.split_log(options, part, 4)
+    assert (whole.after, whole.until) == (int(part["from"]), int(part["to"]))
 
 
 @pytest.mark.edge
