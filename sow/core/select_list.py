@@ -48,6 +48,13 @@ class SelectList:
         """The fields that it names, and the whole."""
         return frozenset(((), *self._shown))
 
+    @property
+    def whole_fields(self) -> tuple[str, ...] | None:
+        """The names, if it shows some outermost fields, each of them whole, and nothing else."""
+        if self._shown.get((), True) or not all(len(steps) < 2 for steps in self._shown):
+            return None
+        return tuple(steps[0] for steps, shown in self._shown.items() if shown)
+
     def may_show(self, name: str) -> bool:
         """Whether anything of the outermost field `name` is visible in some document."""
         here = self._shown.get((name,), self._shown.get((), True))

@@ -14,7 +14,7 @@ from sow.expressions import Filter, MessageColumns
 from sow.security.row_level_security import RowPolicy
 from sow.store.protocols import Journal, LogEntry, Op
 from sow.topic.records import Records
-from sow.topic.rendering import Shape
+from sow.topic.rendering import WHOLE, Shape
 
 RECORDS_AT_ONCE = 500
 """Records of one entry that are made rows at once: a millisecond, with their keys and as text."""
@@ -37,7 +37,7 @@ class Extent:
 class LogRows:
     """Consecutive records of one topic that share operation and time, as columns.
 
-    `bodies` is empty unless the operation is publish.
+    `bodies` is empty unless the operation is publish; a reader is shown them in `shape`.
     """
 
     topic: Records
@@ -46,6 +46,12 @@ class LogRows:
     ts_us: int
     keys: list[str]
     bodies: Sequence[bytes]
+    shape: Shape = WHOLE
+
+    @property
+    def shown(self) -> Sequence[bytes]:
+        """The bodies in their shape."""
+        return self.topic.renderer.shown(self.shape, self.bodies)
 
 
 def extent(
@@ -81,7 +87,7 @@ def cutting(
                 if taken < stop - start:
                     return Extent(after, entry.seq + start + taken - 1, rows)
             yield
-        reached = min(piece.last_seq, end)
+        reached = max(after, min(piece.last_seq, end))
         if piece.last_seq >= end:
             break
         yield
@@ -99,10 +105,11 @@ def log_rows(
     topics: Mapping[str, Records],
     condition: Filter | None = None,
     guards: Mapping[str, RowPolicy] = NO_GUARDS,
+    shape: Shape = WHOLE,
 ) -> Iterator[LogRows]:
-    """The rows of a part of the log, in order; of publishes only those that pass a filter, and of
-    topics with a row policy only what it shows."""
-    pieces = log_pieces(journal, part, topics, condition, guards)
+    """The rows of a part of the log, in order; of publishes only those that pass a filter, in the
+    given shape, and of topics with a row policy only what it shows."""
+    pieces = log_pieces(journal, part, topics, condition, guards, shape)
     return (rows for rows in pieces if rows is not None)
 
 
@@ -112,11 +119,12 @@ def log_pieces(
     topics: Mapping[str, Records],
     condition: Filter | None = None,
     guards: Mapping[str, RowPolicy] = NO_GUARDS,
+    shape: Shape = WHOLE,
 ) -> Iterator[LogRows | None]:
     """The same in pieces; None for what was read and skipped."""
     if part.until <= part.after:
         return
-    known: dict[str, SowKeys | None] = {}
+    known: dict[str, _TopicRows] = {}
     for piece in journal.pieces(part.after, topics):
         for entry in piece.entries:
             start, stop = _bounds(entry, part.after, part.until)
@@ -125,16 +133,46 @@ def log_pieces(
                 yield None
                 continue
             if entry.topic not in known:
-                known[entry.topic] = SowKeys(topic.domain) if topic.keys else None
+                guard = guards.get(entry.topic)
+                known[entry.topic] = _TopicRows(topic, condition, guard, shape)
             for at in range(start, stop, RECORDS_AT_ONCE):
-                rows = _rows(topic, known[entry.topic], entry, at, min(at + RECORDS_AT_ONCE, stop))
-                if (guard := guards.get(entry.topic)) is not None:
-                    yield _seen(rows, condition, guard)
-                else:
-                    yield rows if condition is None else _passing(rows, condition)
+                yield known[entry.topic].of(entry, at, min(at + RECORDS_AT_ONCE, stop))
         yield None
         if piece.last_seq >= part.until:
             return
+
+
+class _TopicRows:
+    """Makes rows of one topic's entries: what one reader is shown of them."""
+
+    def __init__(
+        self, topic: Records, condition: Filter | None, guard: RowPolicy | None, shape: Shape
+    ) -> None:
+        self._topic = topic
+        self._condition = condition if guard is None else guard.condition(condition)
+        self._shape = shape if guard is None else Shape(select=guard.shape(shape.select))
+        self._hides_records = guard is not None and guard.rows is not None
+        self._sow_keys = SowKeys(topic.domain) if topic.keys else None
+
+    def of(self, entry: LogEntry, start: int, stop: int) -> LogRows | None:
+        """The rows of some records of an entry. Whether a deleted record had passed the filter is
+        not known here, so all deletes are shown, unless a row policy hides records."""
+        if entry.op != "publish":
+            return None if self._hides_records else self._all(entry, start, stop)
+        rows = self._all(entry, start, stop)
+        return rows if self._condition is None else _passing(rows, self._condition)
+
+    def _all(self, entry: LogEntry, start: int, stop: int) -> LogRows:
+        bodies = entry.bodies[start:stop]
+        identities = (
+            self._topic.identities_of(bodies)
+            if entry.identities is None
+            else entry.identities[start:stop]
+        )
+        sow_keys = self._sow_keys
+        keys = list(identities) if sow_keys is None else [sow_keys[one] for one in identities]
+        seqs = range(entry.seq + start, entry.seq + stop)
+        return LogRows(self._topic, entry.op, seqs, entry.ts_us, keys, bodies, self._shape)
 
 
 class SowKeys(dict[str, str]):
@@ -155,35 +193,8 @@ class SowKeys(dict[str, str]):
         return found
 
 
-def _rows(
-    topic: Records, sow_keys: SowKeys | None, entry: LogEntry, start: int, stop: int
-) -> LogRows:
-    bodies = entry.bodies[start:stop]
-    identities = (
-        topic.identities_of(bodies) if entry.identities is None else entry.identities[start:stop]
-    )
-    keys = list(identities) if sow_keys is None else [sow_keys[identity] for identity in identities]
-    seqs = range(entry.seq + start, entry.seq + stop)
-    return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
-
-
-def _seen(rows: LogRows, condition: Filter | None, guard: RowPolicy) -> LogRows | None:
-    """The visible part of rows. Whether a deleted record was visible is not known here, so a user
-    with a row filter gets no deletes."""
-    if rows.op != "publish":
-        return rows if guard.rows is None else None
-    joined = guard.condition(condition)
-    passing = rows if joined is None else _passing(rows, joined)
-    if passing is None or guard.select is None:
-        return passing
-    shown = rows.topic.renderer.shown(Shape(select=guard.select), passing.bodies)
-    return replace(passing, bodies=shown)
-
-
 def _passing(rows: LogRows, condition: Filter) -> LogRows | None:
-    """Whether a deleted record had passed is not known here, so all deletes are kept."""
-    if rows.op != "publish":
-        return rows
+    """The publishes that pass a filter."""
     columns = rows.topic.decoder(condition.paths).columns(rows.bodies)
     messages = MessageColumns(
         rows.topic.name, rows.bodies, lambda: rows.keys, rows.seqs, [rows.ts_us] * len(rows.keys)
@@ -192,11 +203,9 @@ def _passing(rows: LogRows, condition: Filter) -> LogRows | None:
     places = [at for at, hit in enumerate(inside) if hit]
     if not places:
         return None
-    return LogRows(
-        rows.topic,
-        rows.op,
-        [rows.seqs[at] for at in places],
-        rows.ts_us,
-        [rows.keys[at] for at in places],
-        [rows.bodies[at] for at in places],
+    return replace(
+        rows,
+        seqs=[rows.seqs[at] for at in places],
+        keys=[rows.keys[at] for at in places],
+        bodies=[rows.bodies[at] for at in places],
     )

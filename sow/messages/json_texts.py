@@ -74,6 +74,7 @@ JSON_NULL = b"null"
 NO_TEXT = msgspec.Raw(b"")
 members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 """The texts of a document's fields, by name."""
+encode = msgspec.json.Encoder().encode
 
 
 class FieldTexts:
@@ -86,7 +87,7 @@ class FieldTexts:
         if all(name.isprintable() and not set(name) & set('"\\') for name in names):
             fields = [(f"f{at}", msgspec.Raw, NO_TEXT) for at in range(len(names))]
             rename = {f"f{at}": name for at, name in enumerate(names)}
-            row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
+            row = msgspec.defstruct("Row", fields, rename=rename, gc=False, omit_defaults=True)
             self._decode = msgspec.json.Decoder(row).decode
 
     def __call__(self, bodies: Sequence[bytes]) -> list[Texts]:
@@ -104,6 +105,15 @@ class FieldTexts:
             texts = [getattr(row, field) for row in rows]
             found.append([None if text is NO_TEXT else bytes(text) for text in texts])
         return found
+
+    def documents(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Documents of these fields only, in the order of the names, each as it is written."""
+        decode = self._decode
+        if decode is not None:
+            return [encode(decode(body)) for body in bodies]
+        wanted = self.names
+        documents = map(members, bodies)
+        return [encode({name: one[name] for name in wanted if name in one}) for one in documents]
 
 
 def text_within(text: bytes | None, names: Sequence[str]) -> bytes | None:

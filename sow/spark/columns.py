@@ -14,6 +14,7 @@ become numbers or times if the column has such a type; those without fields have
 `value`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +131,27 @@ class Messages:
 
 
 JSON_MESSAGES = Messages()
+
+
+NAMED_CHARS_MAX = 2_000
+"""Characters of a select list in an address: proxies bound an address at some 8,000."""
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def requested_columns(schema: pa.Schema, messages: Messages | None) -> dict[str, str]:
+    """The parameters of a request for what a schema needs of a row: the server sends no other
+    columns and, of bodies, no other fields."""
+    if messages is None:
+        return {"columns": ",".join(schema.names)}
+    names = {OF_THE_ROW[name] for name in schema.names if name in OF_THE_ROW} | {"value"}
+    if not all(field.nullable for field in schema):
+        names |= {"key", "bookmark"}  # an error names the record
+    requested = {"columns": ",".join(name for name in ROW.names if name in names)}
+    fields = [name for name in schema.names if name not in OF_THE_ROW]
+    select = ",".join(f"/{name}" for name in fields) or "-/"
+    if messages.is_json and all(map(PLAIN_NAME.match, fields)) and len(select) <= NAMED_CHARS_MAX:
+        requested["select"] = select
+    return requested
 
 
 def decoder(

@@ -40,10 +40,19 @@ from pyspark.sql.datasource import (
 )
 
 from sow.history.bookmarks import POSITION
-from sow.spark.columns import OF_THE_ROW, Messages, decoder
+from sow.spark.columns import OF_THE_ROW, Messages, decoder, requested_columns
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
-from sow.spark.rows import PARTS, SnapshotPart, Wanted, extent, position, range_of_log, take
+from sow.spark.rows import (
+    PARTS,
+    Needed,
+    SnapshotPart,
+    Wanted,
+    extent,
+    position,
+    range_of_log,
+    take,
+)
 
 STARTS = {"earliest": "0", "latest": "now"}
 """Start positions in the log by name."""
@@ -59,7 +68,9 @@ class LogPart(InputPartition):
         self.until = until
         self.log = log
 
-    def read(self, options: SourceOptions, condition: str | None) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, options: SourceOptions, condition: str | None, needed: Needed
+    ) -> Iterator[pa.RecordBatch]:
         """The rows that pass the filter, in Arrow; raises DataLoss and ServerRefusal."""
         return range_of_log(
             options.server,
@@ -69,6 +80,7 @@ class LogPart(InputPartition):
             condition,
             options.fail_on_data_loss,
             self.log,
+            needed,
         )
 
 
@@ -103,6 +115,11 @@ class SowReader(DataSourceReader):
         self.from_log = from_log
         self.filters: list[str] = [options.filter] if options.filter else []
         self.keys: tuple[str, ...] | None = None
+
+    @property
+    def needed(self) -> Needed:
+        """What the server is to send of a row."""
+        return requested_columns(self.schema, self.messages)
 
     @property
     def condition(self) -> str | None:
@@ -155,11 +172,11 @@ class SowReader(DataSourceReader):
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part as they are."""
         if isinstance(partition, LogPart):
-            return partition.read(self.options, self.condition)
+            return partition.read(self.options, self.condition, self.needed)
         if isinstance(partition, GroupsPart):
             return partition.read()
         assert isinstance(partition, SnapshotPart)
-        return partition.read(self.options.server)
+        return partition.read(self.options.server, self.needed)
 
 
 class PushingReader(SowReader):

@@ -17,16 +17,23 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sow.errors import ClientError
-from sow.spark.columns import ROW
 from sow.spark.http import Reply, ServerRefusal, SowServer, member, segment
 
 ROWS_AT_ONCE = 200_000
 """Size of an answer: it is read completely before use, so that the request can be repeated."""
 
 
-def part_of_snapshot(server: SowServer, snapshot: str, part: int) -> Iterator[pa.RecordBatch]:
+Needed = Mapping[str, str]
+"""The parameters that say which columns and fields are needed (`columns.requested_columns`)."""
+WHOLE_ROWS: Needed = {}
+
+
+def part_of_snapshot(
+    server: SowServer, snapshot: str, part: int, needed: Needed = WHOLE_ROWS
+) -> Iterator[pa.RecordBatch]:
     """One part of a snapshot."""
-    return iter(pa.ipc.open_stream(server.arrow(f"/v1/snapshots/{snapshot}", part=part).body))
+    reply = server.arrow(f"/v1/snapshots/{snapshot}", part=part, **needed)
+    return iter(pa.ipc.open_stream(reply.body))
 
 
 def range_of_log(
@@ -37,11 +44,13 @@ def range_of_log(
     condition: str | None,
     fail_on_data_loss: bool = True,
     log: str = "",
+    needed: Needed = WHOLE_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Changes of a topic after one bookmark of `log`, up to and including another; raises DataLoss,
     and ServerRefusal if the server has another log."""
     while after < until:
-        reply = _changes(server, topic, position(log, after), position(log, until), condition)
+        ends = {"from": position(log, after), "to": position(log, until)}
+        reply = _changes(server, topic, ends, condition, needed)
         # The server refuses removed entries, but from 0 on it starts at the oldest entry it has.
         if reply is None or after == 0:
             here = extent(server, topic, "now", limit=1)
@@ -75,12 +84,12 @@ def position(log: str, number: int) -> str:
 
 
 def _changes(
-    server: SowServer, topic: str, after: str, until: str, condition: str | None
+    server: SowServer, topic: str, ends: Mapping[str, str], condition: str | None, needed: Needed
 ) -> Reply | None:
     """The answer to one request for a range; None if its beginning is not in the log."""
-    requested = {"topics": member(topic), "from": after, "to": until, "limit": ROWS_AT_ONCE}
+    requested = {"topics": member(topic), "limit": ROWS_AT_ONCE, "filter": condition}
     try:
-        return server.arrow("/v1/log", filter=condition, **requested)
+        return server.arrow("/v1/log", **requested, **ends, **needed)
     except ServerRefusal as error:
         if error.reason != "invalid bookmark":
             raise
@@ -89,8 +98,8 @@ def _changes(
 
 def last_of_each_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Of ordered rows, the last one of each key and topic, in the same order."""
-    table = pa.Table.from_batches(batches, ROW)
-    if not len(table):
+    found = list(batches)
+    if not found or not len(table := pa.Table.from_batches(found)):
         return
     topics, keys = (_codes(table.column(name)) for name in ("topic", "key"))
     records = topics.astype(np.int64) * (int(keys.max()) + 1) + keys
@@ -189,16 +198,16 @@ class SnapshotPart(InputPartition):
         self.requested = requested
         self.bookmark = bookmark
 
-    def read(self, server: SowServer) -> Iterator[pa.RecordBatch]:
+    def read(self, server: SowServer, needed: Needed = WHOLE_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows, in Arrow; raises ServerRefusal if neither snapshot nor log has them any
         more."""
         try:
-            return part_of_snapshot(server, self.snapshot, self.part)
+            return part_of_snapshot(server, self.snapshot, self.part, needed)
         except ServerRefusal as error:
             if error.reason != "not found":
                 raise
         again = server.json("POST", "/v1/snapshots", **{**self.requested, "as_of": self.bookmark})
-        return part_of_snapshot(server, again["snapshot"], self.part)
+        return part_of_snapshot(server, again["snapshot"], self.part, needed)
 
 
 def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[TakenSnapshot]:

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sow.errors import AnotherLog
-from sow.spark.columns import ROW, Messages, decoder
+from sow.spark.columns import ROW, Messages, decoder, requested_columns
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
 from sow.spark.reader import STARTS, LogPart, split_log
@@ -241,12 +241,15 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, SnapshotPart):
             return self._part(partition)
         assert isinstance(partition, LogPart)
-        rows = partition.read(self.options, self.options.filter)
-        return last_of_each_key(rows) if self.options.latest else rows
+        needed = requested_columns(self.schema, self.messages)
+        if not self.options.latest:
+            return partition.read(self.options, self.options.filter, needed)
+        needed["columns"] = ",".join({"topic", "key", *needed["columns"].split(",")})
+        return last_of_each_key(partition.read(self.options, self.options.filter, needed))
 
     def _part(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
         try:
-            return part.read(self.options.server)
+            return part.read(self.options.server, requested_columns(self.schema, self.messages))
         except ServerRefusal as error:
             if error.reason not in ("invalid bookmark", AnotherLog.reason):
                 raise

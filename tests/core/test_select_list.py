@@ -26,6 +26,27 @@ def test_a_list_shows_what_its_longest_paths_say(members, visible):
     assert parse_select(members).apply(ORDER) == visible
 
 
+@pytest.mark.parametrize(
+    ("members", "names"),
+    [
+        (["/px", "/id"], ("px", "id")),
+        (["-/", "+/id"], ("id",)),
+        (["-/"], ()),
+        (["-/", "-/px"], ()),
+        (["+/id"], None),
+        (["-/id"], None),
+        (["/leg/qty"], None),
+        (["/leg", "/px/deep"], None),
+    ],
+)
+def test_a_list_of_whole_outermost_fields_says_which(members, names):
+    found = parse_select(members).whole_fields
+    assert found == names
+    if found is not None:
+        shown = parse_select(members).apply(ORDER)
+        assert shown == {name: ORDER[name] for name in found}
+
+
 def test_an_empty_container_is_shown_where_it_is_not_hidden():
     assert parse_select(["-/a/b"]).apply({"a": {"b": 1}, "c": {}}) == {"a": {}, "c": {}}
 

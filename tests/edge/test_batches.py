@@ -44,6 +44,37 @@ def test_the_log_in_arrow_has_six_columns_and_says_where_to_go_on(server):
     assert found["key"][0] == found["key"][2]
 
 
+def test_the_log_has_the_columns_and_fields_that_are_requested(server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", {"id": 1, "px": 2.5, "leg": {"qty": 3}})
+    server.request("DELETE", records("orders", filter="/id = 1"))
+    log = f"/v1/log?topics=orders&from={start}"
+    assert rows(server.get(f"{log}&columns=op,value&select=/px", ARROW)) == [
+        {"op": "publish", "value": '{"px":2.5}'},
+        {"op": "delete", "value": None},
+    ]
+    first, second = server.get(f"{log}&select=-/leg").rows
+    assert (first["d"], "d" in second) == ({"id": 1, "px": 2.5}, False)
+    newest = server.get("/v1/log/extent").json["newest"]
+    empty = table(server.get(f"/v1/log?from={newest}&columns=value", ARROW))
+    assert empty.schema.names == ["value"]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("columns=value", "columns is for Arrow"),
+        ("columns=nope&format=arrow", "a row has no column nope"),
+        ("columns=&format=arrow", "columns names none"),
+        ("select=id&topics=orders", "is not a path"),
+        ("select=/id&topics=string", "are sent whole or not at all"),
+    ],
+)
+def test_columns_and_fields_that_rows_cannot_have_are_refused(server, query, says):
+    answer = server.get(f"/v1/log?{query}")
+    assert (answer.status, says in answer.json["detail"]) == (400, True)
+
+
 def test_an_extent_is_what_a_read_of_it_gives(server):
     start = server.get("/v1/log/extent").json["newest"]
     for n in range(5):

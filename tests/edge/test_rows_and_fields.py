@@ -8,6 +8,7 @@ one that is added has to be asked here, too.
 
 import json
 import re
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -175,6 +176,10 @@ def test_the_log_and_snapshots(server):
     for form in ("application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"):
         answer = server.clean(server.ask("GET", "/v1/log?topics=orders", ANN, Accept=form))
         assert b"own" in answer.body
+        for select in ("/client", "+/client", "/client,/px", "-/"):
+            more = f"&columns=value&select={quote(select)}" if form == ARROW else ""
+            more = more or f"&select={quote(select)}"
+            server.clean(server.ask("GET", f"/v1/log?topics=orders{more}", ANN, Accept=form))
     rows = server.ask("GET", "/v1/log?topics=orders", ANN).body.count(b"\n")
     assert server.ask("GET", "/v1/log/extent?topics=orders", ANN).json["rows"] == rows
     taken = server.ask("POST", "/v1/snapshots?topic=orders", ANN).json

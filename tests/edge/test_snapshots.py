@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sow.server.api.snapshots import SnapshotHandler
-from tests.edge.arrow import documents
+from tests.edge.arrow import documents, rows
 from tests.edge.serving import records
 
 
@@ -41,6 +41,21 @@ def test_a_snapshot_that_was_let_go_is_not_found(server):
     snapshot = taken(server, topic="orders").json["snapshot"]
     assert server.request("DELETE", f"/v1/snapshots/{snapshot}").status == 200
     assert server.get(f"/v1/snapshots/{snapshot}").status == 404
+
+
+def test_a_part_has_the_columns_and_fields_that_are_requested(server):
+    server.publish("orders", {"id": 1, "px": 2.5, "leg": {"qty": 3, "side": "B"}})
+    name = taken(server, topic="orders", filter="/id%20=%201").json["snapshot"]
+
+    def part(query):
+        return rows(server.get(f"/v1/snapshots/{name}?{query}"))
+
+    assert part("columns=value&select=/px") == [{"value": '{"px":2.5}'}]
+    assert part("columns=value&select=-/leg/side") == [
+        {"value": '{"id":1,"px":2.5,"leg":{"qty":3}}'}
+    ]
+    (row,) = part("columns=op,bookmark&select=-/")
+    assert list(row) == ["bookmark", "op"]
 
 
 def test_a_part_that_is_not_there_is_refused(server):

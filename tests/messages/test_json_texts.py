@@ -42,9 +42,20 @@ def test_each_field_has_the_text_of_its_value_or_none(documents, names):
                 assert text is None
 
 
+@given(
+    st.lists(st.dictionaries(NAMES, VALUES), max_size=4), st.lists(NAMES, unique=True, min_size=1)
+)
+def test_documents_have_these_fields_and_no_others(documents, names):
+    found = FieldTexts(names).documents([json.dumps(document).encode() for document in documents])
+    for document, text in zip(documents, found, strict=True):
+        assert json.loads(text) == {name: document[name] for name in names if name in document}
+
+
 def test_digits_stay_as_they_were_written():
     bodies = [b'{"a": 1.50 , "b":1e2}', b'{"a":123456789012345678901234567890}', b'{"a":null}']
     assert FieldTexts(["a"])(bodies) == [[b"1.50", b"123456789012345678901234567890", b"null"]]
+    assert FieldTexts(["a"]).documents(bodies)[0] == b'{"a":1.50}'
+    assert FieldTexts([]).documents(bodies)[0] == b"{}"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from sow.spark.columns import (
     Messages,
     check_row_columns,
     decoder,
+    requested_columns,
 )
 from tests.cases import all_cases
 from tests.messages.examples import EXAMPLES, OPTIONS
@@ -301,3 +302,32 @@ def test_fields_called_like_columns_of_the_row_are_fields():
         alone = pa.schema([schema.field(name)])
         assert decoder(alone)(rows(document)).to_pylist() == [{name: found[name]}]
     assert decoder(alone, None)(rows(document)).to_pylist() == [{"value": document}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "messages", "requested"),
+    [
+        ([("key", pa.string())], None, {"columns": "key"}),
+        ([("px", pa.float64())], Messages(), {"columns": "value", "select": "/px"}),
+        (
+            [("_ts", TIME), ("leg", pa.struct([("qty", pa.int64())]))],
+            Messages(),
+            {"columns": "ts,value", "select": "/leg"},
+        ),
+        ([("_key", pa.string())], Messages(), {"columns": "key,value", "select": "-/"}),
+        ([("a b", pa.string())], Messages(), {"columns": "value"}),
+        ([(f"field_{n}", pa.string()) for n in range(500)], Messages(), {"columns": "value"}),
+        (
+            [("px", pa.float64())],
+            Messages(MessageTypeOptions("fix", "fix")),
+            {"columns": "value"},
+        ),
+    ],
+)
+def test_a_request_names_the_columns_and_fields_that_a_schema_needs(schema, messages, requested):
+    assert requested_columns(pa.schema(schema), messages) == requested
+
+
+def test_a_column_that_may_not_be_null_needs_the_name_of_its_record():
+    schema = pa.schema([pa.field("px", pa.float64(), nullable=False)])
+    assert requested_columns(schema, Messages())["columns"] == "bookmark,key,value"

@@ -38,7 +38,14 @@ from sow.server.http.chunked_response import answer_in_pieces
 from sow.server.http.negotiation import form_of
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_count, read_seconds, route
-from sow.server.http.tables import ArrowStream, of_log, warm_up
+from sow.server.http.tables import (
+    ArrowStream,
+    columns_of,
+    of_log,
+    schema_of,
+    shape_of,
+    warm_up,
+)
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import Consumers, no_consumer
 from sow.sessions.queries.access_control import row_policy_for
@@ -56,7 +63,7 @@ READING = "reading the log"
 """The name of this work in metrics."""
 CONSUMER_PATH = "/v1/log/consumers/{name}"
 EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
-LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format")
+LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format", "select", "columns")
 
 CSV_COLUMNS = ("seq", "bm", "ts", "topic", "op", "k", "d")
 Topics = dict[str, Records]
@@ -88,13 +95,17 @@ class LogHandler:
         kind = form_of(request, requested, (NDJSON, ARROW, CSV, JSON))
         kind = NDJSON if kind == JSON else kind
         topics, condition, guards = await self._wanted(request, requested)
+        shape, columns = shape_of(requested, topics.values()), columns_of(requested, kind)
         part = await self._requested_for(requested, topics)
         # He may not be who waits any more.
         await reauthorize_stream(request)
+        journal = self._runtime.journal
+        pieces = log_pieces(journal, part, topics, condition, guards, shape)
         if kind == ARROW:
             await warm_up()
-        journal = self._runtime.journal
-        pieces = FORMS[kind](log_pieces(journal, part, topics, condition, guards))
+            pieces = _arrow(pieces, columns)
+        else:
+            pieces = FORMS[kind](pieces)
         headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
         return await answer_in_pieces(self._runtime.turns, READING, request, pieces, kind, headers)
 
@@ -325,10 +336,10 @@ def _counting(rows: Iterable[LogRows | None]) -> Task[int]:
     return count
 
 
-def _arrow(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
-    stream = ArrowStream()
+def _arrow(rows: Iterable[LogRows | None], columns: Sequence[str]) -> Iterator[bytes]:
+    stream = ArrowStream(schema_of(columns))
     for piece in rows:
-        yield b"" if piece is None else stream.piece([of_log(piece)])
+        yield b"" if piece is None else stream.piece([of_log(piece, columns)])
     yield stream.end()
 
 
@@ -345,17 +356,16 @@ def _cells(rows: LogRows) -> Iterator[Sequence[str]]:
     ts, name = timestamp(rows.ts_us), rows.topic.name
     bodies: Sequence[bytes] = [b""] * len(rows.keys)
     if rows.op == "publish":
-        bodies = rows.topic.renderer.json_texts(rows.bodies)
+        bodies = rows.topic.renderer.json_texts(rows.shown)
     for seq, key, body in zip(rows.seqs, rows.keys, bodies, strict=True):
         yield str(seq), str(seq), ts, name, rows.op, key, body.decode()
 
 
 FORMS: Mapping[str, Callable[[Iterable[LogRows | None]], Iterator[bytes]]] = {
     NDJSON: _ndjson,
-    ARROW: _arrow,
     CSV: _csv,
 }
-"""The encoder of each format."""
+"""The encoder of each format that is text."""
 
 
 def _lines(rows: LogRows | None) -> bytes:
@@ -369,7 +379,7 @@ def _lines(rows: LogRows | None) -> bytes:
     ]
     if rows.op != "publish":
         return b"".join([head + b"\n" for head in heads])
-    bodies = rows.topic.renderer.line_bodies(rows.bodies)
+    bodies = rows.topic.renderer.line_bodies(rows.shown)
     return b"".join(
         [b'%b,"d":%b}\n' % (head[:-1], body) for head, body in zip(heads, bodies, strict=True)]
     )

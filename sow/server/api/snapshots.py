@@ -37,11 +37,10 @@ from sow.server.http.chunked_response import write_pieces
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, read_count, route
-from sow.server.http.tables import of_snapshot, streamed, warm_up
+from sow.server.http.tables import columns_of, of_snapshot, shape_of, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
 from sow.sessions.queries.query_results import execute_query
-from sow.topic.rendering import WHOLE
 
 COUNTED_US = 1_000_000
 """How often the memory of snapshots is checked: some hundred thousand changes may come in that
@@ -52,6 +51,7 @@ KEYS_AT_ONCE = 2_000
 """String keys whose part is computed in one step: a fraction of a millisecond."""
 NOTHING = np.zeros(0, np.int64)
 TAKE_PARAMETERS = ("topic", "filter", "keys", "as_of", "parts")
+PART_PARAMETERS = ("part", "select", "columns")
 SNAPSHOT_PATH = "/v1/snapshots/{id}"
 SNAPSHOT_KEPT_US = 600_000_000
 """How long an unused snapshot is pinned: a failed task is retried before that."""
@@ -333,7 +333,7 @@ class SnapshotHandler:
     async def _in_turns(self, steps: Task[Result]) -> Result:
         return await self._runtime.turns.run("a snapshot", steps)
 
-    @route("GET", SNAPSHOT_PATH, "logon", "A part of it", ("part",))
+    @route("GET", SNAPSHOT_PATH, "logon", "A part of it", PART_PARAMETERS)
     @operation("read_snapshot", answers=(ARROW,))
     async def read(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/snapshots/{id}`: one part of a snapshot, as an Arrow stream; raises
@@ -345,12 +345,13 @@ class SnapshotHandler:
             raise ClientError(
                 f"part={part}: this snapshot has the parts 0 to {len(taken.parts) - 1}"
             )
+        shape, columns = shape_of(requested, [taken.topic.records]), columns_of(requested)
         response = web.StreamResponse(headers={"SOW-Bookmark": str(taken.bookmark)})
         response.content_type = ARROW
         await response.prepare(request)
         await warm_up()
-        shape = restrict_shape(WHOLE, taken.guard)
-        pieces = streamed(of_snapshot(taken.parts[part], shape))
+        shown = restrict_shape(shape, taken.guard)
+        pieces = streamed(of_snapshot(taken.parts[part], shown, columns), columns)
         await write_pieces(self._runtime.turns, "reading a snapshot", request, response, pieces)
         taken.touch(self._runtime.now_us())
         return response

@@ -12,14 +12,18 @@ the fields of the record are those of its field `d`.
 import asyncio
 import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from conflated_topics.envelope import from_ipc, to_ipc
+from sow.core.cache import kept
+from sow.core.comma_lists import comma_list, read_list
 from sow.core.cooperative import Task, untracked
+from sow.core.media_types import ARROW
 from sow.core.select_list import parse_select
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
@@ -30,6 +34,7 @@ from sow.messages.base import base64_line
 from sow.messages.column_types import pieces
 from sow.messages.csv_rows import Cells, cells, column_of, csv_pieces, header
 from sow.messages.declared import DeclaredFields
+from sow.messages.json_texts import FieldTexts
 from sow.server.loop.scheduler import FairScheduler
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.topic.records import Records
@@ -49,6 +54,10 @@ SCHEMA = pa.schema(
         ("value", pa.string()),
     ]
 )
+RowColumns: TypeAlias = Mapping[str, Callable[[], Any]]
+"""How each column of some rows is made."""
+SELECTS_KEPT = 256
+"""Select lists whose decoders are cached: each takes a tenth of a millisecond to make."""
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
 SEQ_MAX = 2**63 - 1
 """The largest value of the column `bookmark`."""
@@ -56,72 +65,114 @@ TS_US_MAX = 253_402_300_799_999_999
 """The end of the year 9999: the last one that is written as a date."""
 
 
-def texts(topic: Records, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
-    """Bodies as the text of the column `value`."""
+def shape_of(requested: Mapping[str, str], topics: Iterable[Records]) -> Shape:
+    """The parameter `select`: the shape of rows of these topics; raises ClientError where it cannot
+    be applied to their messages."""
+    if "select" not in requested:
+        return WHOLE
+    select = read_list(requested["select"])
+    for topic in topics:
+        topic.renderer.check_select(select)
+    return Shape(select=tuple(map(str, select)))
+
+
+def columns_of(requested: Mapping[str, str], kind: str = ARROW) -> tuple[str, ...]:
+    """The parameter `columns`: which columns a row has in Arrow, in their own order; raises
+    ClientError for others, and other formats."""
+    names = comma_list(requested.get("columns", ",".join(SCHEMA.names)))
+    if "columns" in requested and kind != ARROW:
+        raise ClientError("columns is for Arrow: leave it out, or write format=arrow")
+    if not names:
+        raise ClientError(f"columns names none; write some of {', '.join(SCHEMA.names)}")
+    if unknown := next((name for name in names if name not in SCHEMA.names), None):
+        raise ClientError(
+            f"columns: a row has no column {clipped(unknown)}; it has {', '.join(SCHEMA.names)}"
+        )
+    return tuple(name for name in SCHEMA.names if name in names)
+
+
+@kept(SELECTS_KEPT)
+def _documents_of(names: tuple[str, ...]) -> Callable[[Sequence[bytes]], Sequence[bytes]]:
+    return FieldTexts(names).documents
+
+
+def texts(topic: Records, bodies: Sequence[bytes], shape: Shape = WHOLE) -> Sequence[bytes | str]:
+    """Bodies, in the given shape, as the text of the column `value`."""
     if topic.message_type.name == "json":
-        return bodies
+        names = None if shape.select is None else parse_select(shape.select).whole_fields
+        if names is not None:
+            return _documents_of(names)(bodies)
+        return topic.renderer.shown(shape, bodies)
     return [
         value if isinstance(value, str) else text.decode()
-        for text in topic.renderer.json_texts(bodies)
+        for text in topic.renderer.json_texts(topic.renderer.shown(shape, bodies))
         for value in (orjson.loads(text),)
     ]
 
 
-def of_log(piece: LogRows) -> pa.RecordBatch:
+def of_log(piece: LogRows, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
     """Rows of the log."""
     count = len(piece.keys)
-    values: Sequence[bytes | str | None] = [None] * count
-    if piece.op == "publish":
-        values = texts(piece.topic, piece.bodies)
+
+    def values() -> Sequence[bytes | str | None]:
+        if piece.op != "publish":
+            return [None] * count
+        return texts(piece.topic, piece.bodies, piece.shape)
+
     return _batch(
-        np.array(piece.seqs, np.int64),
-        piece.topic.name,
-        piece.keys,
-        piece.op,
-        np.full(count, piece.ts_us, np.int64),
-        values,
+        columns,
+        {
+            "bookmark": lambda: np.array(piece.seqs, np.int64),
+            "topic": lambda: pa.repeat(pa.scalar(piece.topic.name), count),
+            "key": lambda: piece.keys,
+            "op": lambda: pa.repeat(pa.scalar(piece.op), count),
+            "ts": lambda: np.full(count, piece.ts_us, np.int64),
+            "value": values,
+        },
     )
 
 
-def of_snapshot(snapshot: Snapshot, shape: Shape = WHOLE) -> Iterable[pa.RecordBatch]:
+def of_snapshot(
+    snapshot: Snapshot, shape: Shape = WHOLE, columns: Sequence[str] = SCHEMA.names
+) -> Iterator[pa.RecordBatch]:
     """The records of a snapshot, in the given shape."""
     for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
-        stamps = snapshot.stamps
-        assert stamps is not None
-        numbers = stamps.sow_keys.numbers
-        yield _batch(
-            stamps.seqs[start:stop],
-            snapshot.topic.name,
-            stamps.sow_keys.part(start, stop)
+        yield _batch(columns, _columns_of(snapshot, shape, start, stop))
+
+
+def _columns_of(snapshot: Snapshot, shape: Shape, start: int, stop: int) -> RowColumns:
+    stamps, topic = snapshot.stamps, snapshot.topic
+    assert stamps is not None
+    sow_keys, count = stamps.sow_keys, stop - start
+    numbers = sow_keys.numbers
+    return {
+        "bookmark": lambda: stamps.seqs[start:stop],
+        "topic": lambda: pa.repeat(pa.scalar(topic.name), count),
+        "key": lambda: (
+            sow_keys.part(start, stop)
             if numbers is None
-            else pa.array(numbers[start:stop]).cast(pa.string()),
-            "publish",
-            stamps.ts_us[start:stop],
-            texts(
-                snapshot.topic,
-                snapshot.topic.renderer.shown(shape, snapshot.bodies.part(start, stop)),
-            ),
-        )
+            else pa.array(numbers[start:stop]).cast(pa.string())
+        ),
+        "op": lambda: pa.repeat(pa.scalar("publish"), count),
+        "ts": lambda: stamps.ts_us[start:stop],
+        "value": lambda: texts(topic, snapshot.bodies.part(start, stop), shape),
+    }
 
 
-def _batch(
-    seqs: "np.typing.NDArray[np.int64]",
-    topic: str,
-    keys: Sequence[str] | pa.Array,
-    op: str,
-    ts_us: "np.typing.NDArray[np.int64]",
-    values: Sequence[bytes | str | None],
-) -> pa.RecordBatch:
-    count = len(keys)
-    columns = [
-        pa.array(seqs, pa.int64()),
-        pa.repeat(pa.scalar(topic), count),
-        keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string()),
-        pa.repeat(pa.scalar(op), count),
-        pa.array(ts_us, pa.timestamp("us", tz="UTC")),
-        pa.array(values, pa.string()),
+def _batch(columns: Sequence[str], made: RowColumns) -> pa.RecordBatch:
+    """The chosen columns; the others are not made."""
+    schema = schema_of(columns)
+    values = [made[field.name]() for field in schema]
+    arrays = [
+        one if isinstance(one, pa.Array) else pa.array(one, field.type)
+        for one, field in zip(values, schema, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The schema of rows with some columns."""
+    return pa.schema([SCHEMA.field(name) for name in columns])
 
 
 async def warm_up() -> None:
@@ -156,14 +207,16 @@ class ArrowStream:
         return taken
 
 
-def streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Batches as a stream, piece by piece; they are of one schema, and of `SCHEMA` if there are
-    none."""
+def streamed(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str] = SCHEMA.names
+) -> Iterator[bytes]:
+    """Batches as a stream, piece by piece; they are of one schema, and have these columns if there
+    are none."""
     stream: ArrowStream | None = None
     for batch in batches:
         stream = stream or ArrowStream(batch.schema)
         yield stream.piece([batch])
-    yield (stream or ArrowStream()).end()
+    yield (stream or ArrowStream(schema_of(columns))).end()
 
 
 class UnfitRecord(ClientError):
