@@ -100,12 +100,10 @@ class LogHandler:
         # He may not be who waits any more.
         await reauthorize_stream(request)
         journal = self._runtime.journal
-        pieces = log_pieces(journal, part, topics, condition, guards, shape)
+        rows = log_pieces(journal, part, topics, condition, guards, shape)
         if kind == ARROW:
             await warm_up()
-            pieces = _arrow(pieces, columns)
-        else:
-            pieces = FORMS[kind](pieces)
+        pieces = _arrow(rows, columns) if kind == ARROW else FORMS[kind](rows)
         headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
         return await answer_in_pieces(self._runtime.turns, READING, request, pieces, kind, headers)
 
