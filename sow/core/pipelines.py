@@ -26,6 +26,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "url": READS + WRITES,
     "topic": READS + WRITES,
     "token": READS + WRITES,
+    "tokenFile": READS + WRITES,
     "ca": READS + WRITES,
     "filter": READS,
     "columns": READS,

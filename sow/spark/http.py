@@ -11,6 +11,7 @@ import os
 import ssl
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -44,14 +45,50 @@ def certificates(file: str | None = None) -> str | None:
     return text
 
 
-def token_of_environment() -> str | None:
-    """The token that SOW_TOKEN holds."""
-    return os.environ.get("SOW_TOKEN") or None
+class Credentials(NamedTuple):
+    """The token of requests, or the file that holds it, which is read for each request: a token
+    that ends is renewed in the file while a query runs."""
+
+    token: str | None = None
+    token_file: str | None = None
+
+    def header(self) -> dict[str, str]:
+        """The header of a request; raises ClientError for a file without a token, so that nothing
+        is requested without one."""
+        token = self.token if self.token_file is None else _token_in(self.token_file)
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+NOBODY = Credentials()
+
+
+def _token_in(file: str) -> str:
+    try:
+        token = Path(file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise ClientError(f"the tokenFile {file} cannot be read: {why}") from None
+    if not token:
+        raise ClientError(f"the tokenFile {file} is empty; write the token into it")
+    if not is_token(token):
+        raise ClientError(f"the tokenFile {file} holds no token: it has invalid characters")
+    return token
+
+
+def is_token(text: str) -> bool:
+    """Whether a header can carry a text as a token."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def environment_credentials() -> Credentials:
+    """By the file that SOW_TOKEN_FILE names, or the token that SOW_TOKEN holds."""
+    file = os.environ.get("SOW_TOKEN_FILE") or None
+    return Credentials(None if file else os.environ.get("SOW_TOKEN") or None, file)
 
 
 def own_server(url: str) -> "SowServer":
     """The server beside which a pipeline runs, as the environment configures it."""
-    return SowServer(url, token=token_of_environment(), ca=certificates())
+    return SowServer(url, environment_credentials(), ca=certificates())
 
 
 class Reply(NamedTuple):
@@ -79,7 +116,11 @@ class SowServer:
     """
 
     def __init__(
-        self, url: str, token: str | None = None, retry_s: float = 60.0, ca: str | None = None
+        self,
+        url: str,
+        credentials: Credentials = NOBODY,
+        retry_s: float = 60.0,
+        ca: str | None = None,
     ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -87,13 +128,13 @@ class SowServer:
         if "@" in parts.netloc:
             # It would appear in every error, so it is not shown.
             raise ClientError("the option url contains a user; give the option token")
-        if token and not (token.isascii() and token.isprintable() and " " not in token):
+        if credentials.token and not is_token(credentials.token):
             raise ClientError("the token has invalid characters; copy it again")
         self.url = url
         self._secure = parts.scheme == "https"
         self._address = (parts.hostname, parts.port or (443 if self._secure else 80))
         self._prefix = parts.path.rstrip("/")
-        self._token = token
+        self._credentials = credentials
         self._retry_s = retry_s
         self._ca = ca
 
@@ -122,12 +163,10 @@ class SowServer:
         )
         target = f"{self._prefix}{path}" + (f"?{query}" if query else "")
         headers = {"Accept": accept, "Content-Type": content_type}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
         give_up, pause_s = time.monotonic() + self._retry_s, PAUSE_S
         while True:
             try:
-                return self._once(method, target, content, headers)
+                return self._once(method, target, content, headers | self._credentials.header())
             except ssl.SSLCertVerificationError as error:
                 # Retries do not help.
                 raise SowError(

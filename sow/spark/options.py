@@ -12,12 +12,19 @@ from sow.core.definitions import URL_DEFAULT
 from sow.core.humanize import did_you_mean
 from sow.core.pipelines import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.errors import ClientError
-from sow.spark.http import SowServer, certificates, token_of_environment
+from sow.spark.http import (
+    Credentials,
+    SowServer,
+    certificates,
+    environment_credentials,
+    is_token,
+)
 
 # Options that Spark itself adds.
 SPARKS = ("checkpointlocation", "queryname")
 NEVER_EMPTY = (
-    "url", "ca", "asOf", "projection", "grouping", "startingBookmark", "endingBookmark", "consumer",
+    "url", "ca", "tokenFile", "asOf", "projection", "grouping", "startingBookmark",
+    "endingBookmark", "consumer",
     "writer", "deadLetterPath", "keyColumn", "opColumn",
 )  # fmt: skip
 """Options that may not be empty; a `filter` without text lets every row through."""
@@ -30,7 +37,7 @@ class SourceOptions:
     """The options of one read or write."""
 
     topic: str
-    token: str | None
+    credentials: Credentials
     ca: str | None
     url: str = URL_DEFAULT
     retry_s: float = 60.0
@@ -69,7 +76,7 @@ class SourceOptions:
     @property
     def server(self) -> SowServer:
         """The server that they name."""
-        return SowServer(self.url, self.token, self.retry_s, self.ca)
+        return SowServer(self.url, self.credentials, self.retry_s, self.ca)
 
 
 def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOptions:
@@ -100,9 +107,11 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         raise ClientError('give the topic: .option("topic", "orders")')
     parsed: dict[str, Any] = {}
     for name, text in requested.items():
+        if name in ("token", "tokenFile"):
+            continue
         field, parse = PARSED.get(name, (name, _text))
         parsed[field] = parse(name, text)
-    parsed["token"] = _token(requested.get("token") or token_of_environment())
+    parsed["credentials"] = _credentials(requested)
     parsed["ca"] = certificates(requested.get("ca"))
     return SourceOptions(**parsed)
 
@@ -132,12 +141,18 @@ def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
         raise ClientError("the option allowEmpty needs mode replace: remove it")
 
 
-def _token(text: str | None) -> str | None:
-    if text is not None and not (text.isascii() and text.isprintable()):
+def _credentials(requested: Mapping[str, str]) -> Credentials:
+    token, file = requested.get("token"), requested.get("tokenFile")
+    if token and file:
+        raise ClientError(
+            "give token or tokenFile, not both: the file is read again when it changes"
+        )
+    found = Credentials(token, file) if token or file else environment_credentials()
+    if found.token is not None and not is_token(found.token):
         raise ClientError(
             "the token has characters that a header cannot, such as the end of a line"
         )
-    return text
+    return found
 
 
 def _text(_name: str, text: str) -> str:

@@ -138,6 +138,8 @@ def test_a_topic_is_replaced_by_batches_alone(use, options, says):
     [
         ({"topic": " "}, "give the topic"),
         ({**TOPIC, "token": "secret\n"}, "the token has characters that a header cannot"),
+        ({**TOPIC, "token": "t", "tokenFile": "f"}, "give token or tokenFile, not both"),
+        ({**TOPIC, "tokenFile": " "}, "the option tokenFile is empty"),
     ],
 )
 def test_what_no_request_can_hold_is_refused_before_one_is_sent(given, said):

@@ -115,15 +115,16 @@ def run_pipeline(
 
 
 def log_on_by(one: Pipeline) -> None:
-    """Make all requests of this process, and of Spark's workers, use the pipeline's token."""
+    """Make all requests of this process, and of Spark's workers, use the pipeline's token: each
+    reads it from the file. Raises ClientError if it holds none."""
     if one.token_file:
+        from sow.spark.http import Credentials
+
         try:
-            os.environ["SOW_TOKEN"] = Path(one.token_file).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ClientError(
-                f"the TokenFile of pipeline {one.name} cannot be read: {one.token_file}: "
-                f"{getattr(error, 'strerror', None) or 'it is not text'}"
-            ) from None
+            Credentials(token_file=one.token_file).header()
+        except ClientError as error:
+            raise ClientError(f"TokenFile of pipeline {one.name}: {error.detail}") from None
+        os.environ["SOW_TOKEN_FILE"] = os.path.abspath(one.token_file)
 
 
 def _check_master(text: str) -> None:
