@@ -12,7 +12,7 @@ from sow.core.cooperative import Task, run_to_completion
 from sow.core.keys import sow_key
 from sow.expressions import Filter, MessageColumns
 from sow.security.row_level_security import RowPolicy
-from sow.store.protocols import Journal, LogEntry, Op
+from sow.store.protocols import EntryHead, Journal, LogEntry, LogStretch, Op
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, Shape
 
@@ -75,28 +75,44 @@ def cutting(
     limit: int,
     topics: Mapping[str, Records],
 ) -> Task[Extent]:
-    """The same in steps, one entry of the topics or one piece of the log each."""
+    """The same in steps, one entry of the topics or one stretch of the log each."""
     reached, rows = after, 0
     end = sys.maxsize if until is None else until
-    for piece in journal.pieces(after, topics):
-        for entry in piece.entries:
-            start, stop = _bounds(entry, after, end)
-            if topics[entry.topic].has_logged(entry) and stop > start:
-                taken = min(stop - start, limit - rows)
-                rows += taken
-                if taken < stop - start:
-                    return Extent(after, entry.seq + start + taken - 1, rows)
-            yield
-        reached = max(after, min(piece.last_seq, end))
-        if piece.last_seq >= end:
+    for stretch in journal.stretches(after, topics):
+        counted = _counted(stretch, after, end, topics)
+        if counted is not None and counted <= limit - rows:
+            rows += counted
+        else:
+            for head in stretch.heads():
+                start, stop = _bounds(head.seq, head.records, after, end)
+                if topics[head.topic].has_logged(head) and stop > start:
+                    taken = min(stop - start, limit - rows)
+                    rows += taken
+                    if taken < stop - start:
+                        return Extent(after, head.seq + start + taken - 1, rows)
+                yield
+        reached = max(after, min(stretch.last_seq, end))
+        if stretch.last_seq >= end:
             break
         yield
     return Extent(after, reached, rows)
 
 
-def _bounds(entry: LogEntry, after: int, until: int) -> tuple[int, int]:
+def _counted(
+    stretch: LogStretch, after: int, end: int, topics: Mapping[str, Records]
+) -> int | None:
+    """The rows of a stretch, if all of it is in the range and known without reading it."""
+    if stretch.rows is None or stretch.first_seq <= after or stretch.last_seq > end:
+        return None
+    heads = [EntryHead(name, stretch.first_seq, n, 0) for name, n in stretch.rows.items()]
+    if not all(topics[head.topic].has_logged(head) for head in heads):
+        return None
+    return sum(head.records for head in heads)
+
+
+def _bounds(seq: int, count: int, after: int, until: int) -> tuple[int, int]:
     """The places of the records of an entry that lie after one record, up to another."""
-    return max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
+    return max(0, after + 1 - seq), min(count, until + 1 - seq)
 
 
 def log_rows(
@@ -127,7 +143,7 @@ def log_pieces(
     known: dict[str, _TopicRows] = {}
     for piece in journal.pieces(part.after, topics):
         for entry in piece.entries:
-            start, stop = _bounds(entry, part.after, part.until)
+            start, stop = _bounds(entry.seq, len(entry), part.after, part.until)
             topic = topics[entry.topic]
             if not topic.has_logged(entry):
                 yield None

@@ -13,7 +13,7 @@ Only the writer thread appends and trims; any thread reads. `sow.store.repair` r
 
 import os
 import threading
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -42,13 +42,14 @@ from sow.store.layout import (
     BlockHeader,
     decode_entries,
     encode_entries,
+    entry_heads,
     read_header,
+    rows_by_topic,
     seal,
     split,
-    topics_of,
     unseal,
 )
-from sow.store.protocols import LogEntry, LogPiece, accounts_of
+from sow.store.protocols import EntryHead, LogEntry, LogPiece, LogStretch, accounts_of
 from sow.store.topic_spans import TopicSpans
 
 DATA_FILE = "data.mdb"
@@ -222,21 +223,23 @@ class LmdbJournal:
         may use the reserve.
         """
         blocks: list[tuple[bytes, bytes]] = []
-        noted: list[tuple[int, int, int, set[str]]] = []
+        noted: list[tuple[int, int, int, Mapping[str, int]]] = []
         last_seq, chain = self._last_seq, self._chain
         accounts = [change for entry in entries if entry.account for change in _accounts(entry)]
         numbered = [entry for entry in entries if not entry.account]
         for group in split(numbered, self._group_bytes):
             block, last_seq, chain = _seal_group(group, last_seq, chain)
             blocks.append((key_of(group[0].seq), block))
-            topics = {entry.topic for entry in group}
-            noted.append((group[0].seq, last_seq, len(block), topics))
+            rows: dict[str, int] = {}
+            for entry in group:
+                rows[entry.topic] = rows.get(entry.topic, 0) + len(entry)
+            noted.append((group[0].seq, last_seq, len(block), rows))
         self._env.write(
             partial(_put_groups, after_seq=self._last_seq, blocks=blocks, accounts=accounts)
         )
+        self._last_seq, self._chain = last_seq, chain
         for span in noted:
             self._spans.note(*span)
-        self._last_seq, self._chain = last_seq, chain
         self._newest.mark(self._last_seq)
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:
@@ -251,6 +254,64 @@ class LmdbJournal:
         Ends when it has caught up. While it is open, nothing it has yet to read is trimmed.
         Raises StoreError when retention has removed record `after_seq + 1` already.
         """
+        with self._keeping(after_seq) as keep:
+            seq = after_seq
+            while seq < self._last_seq:
+                for piece in self._pieces(seq, after_seq, topics):
+                    yield piece
+                    seq = piece.last_seq
+                    keep(seq)
+
+    def _pieces(
+        self, seq: int, after_seq: int, topics: Container[str] | None
+    ) -> Iterator[LogPiece]:
+        """The pieces of the span that follows record `seq`; of the whole log without `topics`."""
+        end = None
+        if topics is not None:
+            known = self._spans.look(seq + 1, topics)
+            end = min(known.last, self._last_seq)
+            if known.rows is not None and not known.rows:
+                yield LogPiece(end, ())
+                return
+        for header, block in self._groups(seq, end):
+            if topics is not None:
+                self._learn(header, block)
+            yield LogPiece(header.last_seq, decode_entries(block, after_seq, topics))
+
+    def stretches(self, after_seq: int, topics: Container[str]) -> Iterator[LogStretch]:
+        """The log from the group holding record `after_seq + 1`, without decoding an entry, and
+        without reading what is counted. Raises as `pieces` does."""
+        with self._keeping(after_seq) as keep:
+            seq = after_seq
+            while seq < self._last_seq:
+                known = self._spans.look(seq + 1, topics)
+                end = min(known.last, self._last_seq)
+                if known.rows is not None and (known.first == seq + 1 or not known.rows):
+                    heads = partial(self._heads, seq, end, topics)
+                    yield LogStretch(seq + 1, end, known.rows, heads)
+                    seq = end
+                else:
+                    for header, block in self._groups(seq, end):
+                        self._learn(header, block)
+                        heads = partial(entry_heads, block, topics)
+                        yield LogStretch(header.seq, header.last_seq, None, heads)
+                        seq = header.last_seq
+                keep(seq)
+
+    def _heads(self, seq: int, end: int, topics: Container[str]) -> Iterator[EntryHead]:
+        for _, block in self._groups(seq, end):
+            yield from entry_heads(block, topics)
+
+    def _learn(self, header: BlockHeader, block: bytes) -> None:
+        """Note what a verified group holds, if that is not known."""
+        if not self._spans.knows(header.seq):
+            self._spans.note(header.seq, header.last_seq, len(block), rows_by_topic(block))
+
+    @contextmanager
+    def _keeping(self, after_seq: int) -> Iterator[Callable[[int], None]]:
+        """While it is open, what follows record `after_seq` is not trimmed, or what follows the
+        record that the yielded function was last called with. Raises StoreError if it is trimmed
+        already."""
         replay = object()
         with self._lock:
             if after_seq < self._base_seq:
@@ -259,30 +320,15 @@ class LmdbJournal:
                     f"{self.first_seq}"
                 )
             self._replays[replay] = after_seq + 1
+
+        def keep(reached: int) -> None:
+            self._replays[replay] = reached + 1
+
         try:
-            seq = after_seq
-            while seq < self._last_seq:
-                for piece in self._span(seq, after_seq, topics):
-                    yield piece
-                    seq = piece.last_seq
-                    self._replays[replay] = seq + 1
+            yield keep
         finally:
             with self._lock:
                 del self._replays[replay]
-
-    def _span(self, seq: int, after_seq: int, topics: Container[str] | None) -> Iterator[LogPiece]:
-        """The pieces of the span that follows record `seq`; of the whole log without `topics`."""
-        end = None
-        if topics is not None:
-            end, may_have = self._spans.look(seq + 1, topics)
-            end = min(end, self._last_seq)
-            if not may_have:
-                yield LogPiece(end, ())
-                return
-        for header, block in self._groups(seq, end):
-            if topics is not None and not self._spans.knows(header.seq):
-                self._spans.note(header.seq, header.last_seq, len(block), topics_of(block))
-            yield LogPiece(header.last_seq, decode_entries(block, after_seq, topics))
 
     def accounts(self) -> list[LogEntry] | None:
         """The last state of each account, by number and time; None where none was ever kept.

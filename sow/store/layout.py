@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from io import BytesIO, StringIO
 from typing import get_args
 
-from sow.store.protocols import LogEntry, Op, Slice, numbers, part_of
+from sow.store.protocols import EntryHead, LogEntry, Op, Slice, numbers, part_of
 
 BLOCK_MAGIC = b"SOW1"
 GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES = 1, 2, 3, 4, 5, 6
@@ -162,15 +162,27 @@ def encode_entries(entries: Sequence[LogEntry]) -> bytes:
     return b"".join(parts)
 
 
-def topics_of(block: bytes) -> set[str]:
-    """The topics of a verified group."""
-    found, at = set(), HEADER_BYTES
+def entry_heads(block: bytes, topics: Container[str] | None = None) -> Iterator[EntryHead]:
+    """The heads of the entries of a verified group, of some topics."""
+    at = HEADER_BYTES
     while at < len(block):
-        *_, texts_bytes, bodies_bytes = entry = _ENTRY.unpack_from(block, at)
-        topic_at, topic_bytes = at + _ENTRY.size, entry[2]
-        found.add(block[topic_at : topic_at + topic_bytes])
-        at = topic_at + topic_bytes + texts_bytes + bodies_bytes
-    return {topic.decode("utf-8", "surrogatepass") for topic in found}
+        _, _, topic_bytes, count, seq, ts_us, _, texts_bytes, bodies_bytes = _ENTRY.unpack_from(
+            block, at
+        )
+        topic_at = at + _ENTRY.size
+        texts_at = topic_at + topic_bytes
+        at = texts_at + texts_bytes + bodies_bytes
+        topic = block[topic_at:texts_at].decode("utf-8", "surrogatepass")
+        if topics is None or topic in topics:
+            yield EntryHead(topic, seq, count, ts_us)
+
+
+def rows_by_topic(block: bytes) -> dict[str, int]:
+    """How many records of each topic a verified group has."""
+    found: dict[str, int] = {}
+    for topic, _, count, _ in entry_heads(block):
+        found[topic] = found.get(topic, 0) + count
+    return found
 
 
 def decode_entries(

@@ -7,7 +7,7 @@ of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk
 """
 
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -75,6 +75,25 @@ class LogPiece(NamedTuple):
 
     last_seq: int
     entries: Iterable[LogEntry]
+
+
+class EntryHead(NamedTuple):
+    """An entry of the log by itself: so many records, from `seq` on."""
+
+    topic: str
+    seq: int
+    records: int
+    ts_us: int
+
+
+class LogStretch(NamedTuple):
+    """Records `first_seq` to `last_seq` of the log: how many of some topics there are, if that is
+    known without reading them, and what reads the heads of their entries."""
+
+    first_seq: int
+    last_seq: int
+    rows: Mapping[str, int] | None
+    heads: Callable[[], Iterator[EntryHead]]
 
 
 def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
@@ -165,6 +184,11 @@ class Journal(Protocol):
     def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
         """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
         are passed over without decoding them."""
+        ...
+
+    def stretches(self, after_seq: int, topics: Container[str]) -> Iterator[LogStretch]:
+        """The same for a reader that counts: stretches of bounded size, without a gap; the first
+        may begin before record `after_seq + 1`."""
         ...
 
     def accounts(self) -> Sequence[LogEntry] | None:

@@ -1,15 +1,16 @@
-"""Which topics each span of the log has, so that a reader of a quiet topic passes over the others.
+"""How many records of which topics each span of the log has: what a reader may pass over or count.
 
-A span is about a megabyte of consecutive groups. Its topics are noted when the groups are written,
-or when a reader has walked through them; what was never noted is read. So a span is passed over
-only on what this process has seen in it, never on a byte that nobody has verified. Nothing is
-stored: a process begins without spans.
+A span is about a megabyte of consecutive groups. Its records are counted when the groups are
+written, or when a reader has walked through them; what was never counted is read. So a span is
+passed over only on what this process has seen in it, never on a byte that nobody has verified.
+Nothing is stored: a process begins without spans.
 """
 
 import sys
 import threading
 from bisect import bisect_right
-from collections.abc import Container, Iterable
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 SPAN_BYTES = 1024**2
@@ -21,13 +22,23 @@ SPANS_MAX = 16_384
 """The oldest spans are forgotten beyond that: a log of 16 GiB, some 20 MB of names at the most."""
 
 
-class Span(NamedTuple):
-    """Consecutive groups: records `first` to `last`, of `topics`; None: of any."""
+@dataclass(slots=True)
+class _Span:
+    """Consecutive groups: records `first` to `last`, so many of each topic; None: of any."""
 
     first: int
     last: int
     size_bytes: int
-    topics: frozenset[str] | None
+    rows: dict[str, int] | None
+
+
+class Counted(NamedTuple):
+    """What is known of records `first` to `last`: how many of the requested topics there are; None:
+    they have to be read."""
+
+    first: int
+    last: int
+    rows: Mapping[str, int] | None
 
 
 class TopicSpans:
@@ -36,43 +47,42 @@ class TopicSpans:
     def __init__(self, span_bytes: int = SPAN_BYTES, spans_max: int = SPANS_MAX) -> None:
         self._span_bytes = span_bytes
         self._spans_max = spans_max
-        self._spans: list[Span] = []
+        self._spans: list[_Span] = []
         self._lock = threading.Lock()
 
-    def note(self, first: int, last: int, size_bytes: int, topics: Iterable[str]) -> None:
-        """A group holds records `first` to `last` of `topics`; nothing changes if it is known."""
+    def note(self, first: int, last: int, size_bytes: int, rows: Mapping[str, int]) -> None:
+        """A group holds records `first` to `last`, `rows` of each topic; nothing changes if it is
+        known."""
         with self._lock:
             at = self._place(first)
             before = self._spans[at] if at >= 0 else None
             if before is not None and before.last >= first:
                 return
-            names = _bounded(frozenset(map(sys.intern, topics)))
             if before is None or before.last + 1 != first or before.size_bytes > self._span_bytes:
-                self._spans.insert(at + 1, Span(first, last, size_bytes, names))
+                before = _Span(first, last, 0, {})
+                self._spans.insert(at + 1, before)
                 del self._spans[: max(0, len(self._spans) - self._spans_max)]
-            else:
-                size_bytes += before.size_bytes
-                if names is None or before.topics is None:
-                    names = None
-                elif names <= before.topics:
-                    names = before.topics  # mostly: no new set
-                else:
-                    names = _bounded(names | before.topics)
-                self._spans[at] = Span(before.first, last, size_bytes, names)
+            before.last = last
+            before.size_bytes += size_bytes
+            if before.rows is not None:
+                for topic, count in rows.items():
+                    name = sys.intern(topic)
+                    before.rows[name] = before.rows.get(name, 0) + count
+                if len(before.rows) > TOPICS_MAX:
+                    before.rows = None
 
-    def look(self, seq: int, topics: Container[str]) -> tuple[int, bool]:
-        """The end of the span that record `seq` is in, and whether it may have one of `topics`.
-
-        A stretch that is not known ends before the next span and may have all.
-        """
+    def look(self, seq: int, topics: Container[str]) -> Counted:
+        """What is known of the span that record `seq` is in; what is in none ends before the next
+        one."""
         with self._lock:
             at = self._place(seq)
             if at >= 0 and (span := self._spans[at]).last >= seq:
-                names = span.topics
-                return span.last, names is None or any(name in topics for name in names)
+                counts = span.rows
+                rows = counts and {name: n for name, n in counts.items() if name in topics}
+                return Counted(span.first, span.last, rows)
             following = at + 1
-            known = following < len(self._spans)
-            return (self._spans[following].first - 1 if known else sys.maxsize), True
+            is_last = following == len(self._spans)
+            return Counted(seq, sys.maxsize if is_last else self._spans[following].first - 1, None)
 
     def knows(self, seq: int) -> bool:
         """Whether the group with record `seq` was noted."""
@@ -91,7 +101,3 @@ class TopicSpans:
         if self._spans and self._spans[-1].first <= seq:
             return len(self._spans) - 1  # mostly: the newest
         return bisect_right(self._spans, seq, key=lambda span: span.first) - 1
-
-
-def _bounded(topics: frozenset[str]) -> frozenset[str] | None:
-    return topics if len(topics) <= TOPICS_MAX else None

@@ -23,7 +23,7 @@ from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_fields
 from sow.store.memory import Table, Usage
-from sow.store.protocols import LogEntry
+from sow.store.protocols import EntryHead, LogEntry
 from sow.topic.batch import Batch, Changes, Reason
 from sow.topic.fields import ComputedFields, ExtractedFields, PreprocessingDecoder, computed_fields
 from sow.topic.queue_policy import queue_policy
@@ -187,7 +187,7 @@ class Records:
         """Log entries of the topic's name up to `seq` are not its own."""
         self.since_seq = seq
 
-    def has_logged(self, entry: LogEntry) -> bool:
+    def has_logged(self, entry: LogEntry | EntryHead) -> bool:
         """Whether a log entry is this topic's: of its name, and not from a time when that was
         another topic's."""
         return entry.topic == self.name and entry.seq > self.since_seq

@@ -72,6 +72,18 @@ def test_pieces_have_the_entries_of_some_topics(journal):
             ends = [last for last, _ in pieces]
             assert ends == sorted(ends)
             assert not ends or ends[-1] == journal.last_seq
+            if wanted is None:
+                continue
+            stretches = list(journal.stretches(after, wanted))
+            heads = [head for one in stretches for head in one.heads()]
+            whole = [e for e in expected if e.seq > after]
+            told = [(h.topic, h.seq, h.records, h.ts_us) for h in heads if h.seq > after]
+            assert told == [(e.topic, e.seq, len(e), e.ts_us) for e in whole]
+            for one in stretches:
+                rows = {head.topic: 0 for head in one.heads()}
+                for head in one.heads():
+                    rows[head.topic] += head.records
+                assert one.rows is None or (one.rows == rows and one.first_seq > after)
 
 
 def test_a_gap_in_the_sequence_is_refused(journal):
