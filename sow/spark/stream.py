@@ -81,6 +81,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: int | None = None
         self._empty: tuple[int, int] | None = None
         """A range that turned out to have no rows."""
+        self._reached: int | None = None
+        """The end of the last batch that was planned."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
@@ -106,6 +108,11 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: within its row limit and the run's end."""
+        end = self._next_end(start, limit)
+        self._reached = int(end["bookmark"])
+        return end
+
+    def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = after = int(start["bookmark"])
         if self._empty is not None and self._empty[0] == begin:
             after = self._empty[1]
@@ -196,8 +203,21 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return int(found["ts_us"]) >= int(start["at_us"]) + within_us
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of the log, for the query's progress."""
-        return {"bookmark": int(self._extent("now", limit=1)["newest"])}
+        """The end of the log, for the query's progress; with the topic's rows that are in no batch
+        yet, and how long the oldest of them has been there."""
+        try:
+            found = self._extent("now" if self._reached is None else self._reached, limit=None)
+        except ServerRefusal as error:
+            if error.reason != "invalid bookmark":
+                raise
+            # Removed meanwhile: the next batch says so, not a figure.
+            return {"bookmark": int(self._extent("now", limit=1)["newest"])}
+        waits_us = 0 if found["since_us"] is None else found["ts_us"] - found["since_us"]
+        return {
+            "bookmark": int(found["newest"]),
+            "lag_rows": found["rows"],
+            "lag_seconds": max(0, waits_us) / 1_000_000,
+        }
 
     def _extent(
         self, start: str | int, limit: int | None, to: int | None = None, log: str = ""

@@ -258,3 +258,25 @@ def test_where_a_query_begins_is_a_batch_without_rows():
     reader = SowStreamReader(read_options({"topic": "orders", "startingBookmark": "latest"}), ROW)
     # Nothing came until the first trigger, and rows did when Spark requested them again.
     assert reader.partitions({"bookmark": 7}, {"bookmark": 5}) == []
+
+
+def test_the_lag_is_what_is_in_no_batch_yet(server):
+    reader = stream(server, startingBookmark="latest", maxRowsPerTrigger="2")
+    start = reader.initialOffset()
+    server.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    server.publish("loud", {"id": 1})
+    assert "lag_rows" in reader.reportLatestOffset()
+    end = next_of(reader, start)
+    behind = reader.reportLatestOffset()
+    assert (behind["bookmark"], behind["lag_rows"]) == (int(end_of_log(server)), 1)
+    assert behind["lag_seconds"] > 0
+    next_of(reader, end)
+    at_the_end = reader.reportLatestOffset()
+    assert (at_the_end["lag_rows"], at_the_end["lag_seconds"]) == (0, 0)
+
+
+def test_a_lag_that_the_log_does_not_have_any_more_fails_no_query(server, monkeypatch):
+    reader = stream(server, startingBookmark="latest")
+    next_of(reader, reader.initialOffset())
+    reader._reached = 10**12
+    assert reader.reportLatestOffset() == {"bookmark": int(end_of_log(server))}

@@ -308,12 +308,11 @@ def _rows(observed: Any, name: str, count: str = "rows") -> int:
 
 
 def _lag(progress: Any) -> int | None:
-    """Bookmarks between the last one read and the end of the log, of the source furthest behind."""
+    """Rows that are in no batch yet, of the source that has the most."""
     behind = []
     for source in progress.get("sources") or []:
         try:
-            end, newest = (orjson.loads(source[name]) for name in ("endOffset", "latestOffset"))
-            behind.append(max(0, int(newest["bookmark"]) - int(end["bookmark"])))
+            behind.append(int(orjson.loads(source["latestOffset"])["lag_rows"]))
         except (KeyError, TypeError, ValueError):
             continue
     return max(behind, default=None)

@@ -119,15 +119,20 @@ class LogHandler:
         await self._runtime.settled()
         part = await self._requested_for(requested, topics, limit_max=None)
         await reauthorize_stream(request)
-        journal, rows = self._runtime.journal, part.rows
+        journal, rows, turns = self._runtime.journal, part.rows, self._runtime.turns
         if condition is not None or guards:
             counting = _counting(log_pieces(journal, part, topics, condition, guards))
-            rows = await self._runtime.turns.run(READING, counting)
+            rows = await turns.run(READING, counting)
+        since_us = None
+        if rows:
+            first = _first_ts_us(log_pieces(journal, part, topics, condition, guards))
+            since_us = await turns.run(READING, first)
         return json_response(
             {
                 "from": str(part.after),
                 "to": str(part.until),
                 "rows": rows,
+                "since_us": since_us,
                 "oldest": str(journal.first_seq - 1),
                 "newest": str(journal.last_seq),
                 "ts": timestamp(now_us),
@@ -332,6 +337,15 @@ def _counting(rows: Iterable[LogRows | None]) -> Task[int]:
         count += 0 if piece is None else len(piece.keys)
         yield
     return count
+
+
+def _first_ts_us(rows: Iterable[LogRows | None]) -> Task[int | None]:
+    """The time of the first row."""
+    for piece in rows:
+        if piece is not None:
+            return piece.ts_us
+        yield
+    return None
 
 
 def _arrow(rows: Iterable[LogRows | None], columns: Sequence[str]) -> Iterator[bytes]:

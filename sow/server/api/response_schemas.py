@@ -156,6 +156,7 @@ class LogExtent(ResponseModel):
     from_: str = msgspec.field(name="from")
     to: str
     rows: int
+    since_us: int | None
     oldest: str
     newest: str
     ts: str

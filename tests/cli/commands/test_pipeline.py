@@ -102,8 +102,7 @@ def test_rows_of_all_sources_are_counted_and_the_one_furthest_behind_is_the_lag(
     seen["observedMetrics"] |= {"sow_rows_in_a": {"rows": 1}, "sow_rows_in_b": {"rows": 2}}
     del seen["observedMetrics"]["sow_rows_in"]
     seen["sources"] = [
-        {"endOffset": f'{{"bookmark": "{end}"}}', "latestOffset": '{"bookmark": "9"}'}
-        for end in (8, 5)
+        {"latestOffset": f'{{"bookmark": 9, "lag_rows": {rows}}}'} for rows in (1, 4)
     ]
     screen = PipelineScreen("both", as_json=True)
     screen.show(SimpleNamespace(recentProgress=[seen]))
