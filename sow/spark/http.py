@@ -45,7 +45,7 @@ def certificates(file: str | None = None) -> str | None:
     return text
 
 
-class Credentials(NamedTuple):
+class TokenSource(NamedTuple):
     """The token of requests, or the file that holds it, which is read for each request: a token
     that ends is renewed in the file while a query runs."""
 
@@ -59,7 +59,7 @@ class Credentials(NamedTuple):
         return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-NOBODY = Credentials()
+NOBODY = TokenSource()
 
 
 def _token_in(file: str) -> str:
@@ -80,15 +80,15 @@ def is_token(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-def environment_credentials() -> Credentials:
+def environment_token() -> TokenSource:
     """By the file that SOW_TOKEN_FILE names, or the token that SOW_TOKEN holds."""
     file = os.environ.get("SOW_TOKEN_FILE") or None
-    return Credentials(None if file else os.environ.get("SOW_TOKEN") or None, file)
+    return TokenSource(None if file else os.environ.get("SOW_TOKEN") or None, file)
 
 
 def own_server(url: str) -> "SowServer":
     """The server beside which a pipeline runs, as the environment configures it."""
-    return SowServer(url, environment_credentials(), ca=certificates())
+    return SowServer(url, environment_token(), ca=certificates())
 
 
 class Reply(NamedTuple):
@@ -118,7 +118,7 @@ class SowServer:
     def __init__(
         self,
         url: str,
-        credentials: Credentials = NOBODY,
+        token_source: TokenSource = NOBODY,
         retry_s: float = 60.0,
         ca: str | None = None,
     ) -> None:
@@ -128,13 +128,13 @@ class SowServer:
         if "@" in parts.netloc:
             # It would appear in every error, so it is not shown.
             raise ClientError("the option url contains a user; give the option token")
-        if credentials.token and not is_token(credentials.token):
+        if token_source.token and not is_token(token_source.token):
             raise ClientError("the token has invalid characters; copy it again")
         self.url = url
         self._secure = parts.scheme == "https"
         self._address = (parts.hostname, parts.port or (443 if self._secure else 80))
         self._prefix = parts.path.rstrip("/")
-        self._credentials = credentials
+        self._token_source = token_source
         self._retry_s = retry_s
         self._ca = ca
 
@@ -166,7 +166,7 @@ class SowServer:
         give_up, pause_s = time.monotonic() + self._retry_s, PAUSE_S
         while True:
             try:
-                return self._once(method, target, content, headers | self._credentials.header())
+                return self._once(method, target, content, headers | self._token_source.header())
             except ssl.SSLCertVerificationError as error:
                 # Retries do not help.
                 raise SowError(

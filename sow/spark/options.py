@@ -13,10 +13,10 @@ from sow.core.humanize import did_you_mean
 from sow.core.pipelines import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.errors import ClientError
 from sow.spark.http import (
-    Credentials,
     SowServer,
+    TokenSource,
     certificates,
-    environment_credentials,
+    environment_token,
     is_token,
 )
 
@@ -37,7 +37,7 @@ class SourceOptions:
     """The options of one read or write."""
 
     topic: str
-    credentials: Credentials
+    token_source: TokenSource
     ca: str | None
     url: str = URL_DEFAULT
     retry_s: float = 60.0
@@ -76,7 +76,7 @@ class SourceOptions:
     @property
     def server(self) -> SowServer:
         """The server that they name."""
-        return SowServer(self.url, self.credentials, self.retry_s, self.ca)
+        return SowServer(self.url, self.token_source, self.retry_s, self.ca)
 
 
 def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOptions:
@@ -111,7 +111,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
             continue
         field, parse = PARSED.get(name, (name, _text))
         parsed[field] = parse(name, text)
-    parsed["credentials"] = _credentials(requested)
+    parsed["token_source"] = _token_source(requested)
     parsed["ca"] = certificates(requested.get("ca"))
     return SourceOptions(**parsed)
 
@@ -141,13 +141,13 @@ def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
         raise ClientError("the option allowEmpty needs mode replace: remove it")
 
 
-def _credentials(requested: Mapping[str, str]) -> Credentials:
+def _token_source(requested: Mapping[str, str]) -> TokenSource:
     token, file = requested.get("token"), requested.get("tokenFile")
     if token and file:
         raise ClientError(
             "give token or tokenFile, not both: the file is read again when it changes"
         )
-    found = Credentials(token, file) if token or file else environment_credentials()
+    found = TokenSource(token, file) if token or file else environment_token()
     if found.token is not None and not is_token(found.token):
         raise ClientError(
             "the token has characters that a header cannot, such as the end of a line"

@@ -1,4 +1,4 @@
-"""How many records of which topics each span of the log has: what a reader may pass over or count.
+"""The records of each topic in each span of the log: what a reader may pass over or count.
 
 A span is about a megabyte of consecutive groups. Its records are counted when the groups are
 written, or when a reader has walked through them; what was never counted is read. So a span is
@@ -32,7 +32,7 @@ class _Span:
     rows: dict[str, int] | None
 
 
-class Counted(NamedTuple):
+class SpanRows(NamedTuple):
     """What is known of records `first` to `last`: how many of the requested topics there are; None:
     they have to be read."""
 
@@ -71,7 +71,7 @@ class TopicSpans:
                 if len(before.rows) > TOPICS_MAX:
                     before.rows = None
 
-    def look(self, seq: int, topics: Container[str]) -> Counted:
+    def look(self, seq: int, topics: Container[str]) -> SpanRows:
         """What is known of the span that record `seq` is in; what is in none ends before the next
         one."""
         with self._lock:
@@ -79,10 +79,10 @@ class TopicSpans:
             if at >= 0 and (span := self._spans[at]).last >= seq:
                 counts = span.rows
                 rows = counts and {name: n for name, n in counts.items() if name in topics}
-                return Counted(span.first, span.last, rows)
+                return SpanRows(span.first, span.last, rows)
             following = at + 1
             is_last = following == len(self._spans)
-            return Counted(seq, sys.maxsize if is_last else self._spans[following].first - 1, None)
+            return SpanRows(seq, sys.maxsize if is_last else self._spans[following].first - 1, None)
 
     def knows(self, seq: int) -> bool:
         """Whether the group with record `seq` was noted."""

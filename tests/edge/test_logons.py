@@ -18,7 +18,7 @@ from sow.client.sync import Client as SyncClient
 from sow.errors import NotEntitled, SowError, Unauthenticated, UnknownTopic
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import sum_of
-from sow.spark.http import Credentials, SowServer
+from sow.spark.http import SowServer, TokenSource
 from sow.spark.http import certificates as certificates_of
 from tests.edge.certificates import authority, certificates
 from tests.edge.serving import Running, configuration
@@ -212,12 +212,12 @@ def test_what_is_copied_and_loaded_is_what_a_certificates_holder_may(
 
 def test_sparks_workers_show_the_token(server, files):
     ca = certificates_of(files.ca)
-    found = SowServer(server.url, Credentials("t0ken"), ca=ca).json("GET", "/v1/topics")
+    found = SowServer(server.url, TokenSource("t0ken"), ca=ca).json("GET", "/v1/topics")
     assert [topic["name"] for topic in found] == ["orders"]
     with pytest.raises(SowError, match="log on first"):
         SowServer(server.url, ca=ca, retry_s=0).json("GET", "/v1/topics")
     with pytest.raises(SowError, match=r"is not trusted: .* the option ca, or SOW_CA"):
-        SowServer(server.url, Credentials("t0ken")).json("GET", "/v1/topics")
+        SowServer(server.url, TokenSource("t0ken")).json("GET", "/v1/topics")
 
 
 def test_a_certificate_of_another_authority_opens_nothing(server, files, tmp_path):

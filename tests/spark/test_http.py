@@ -9,7 +9,7 @@ import pytest
 
 from sow.errors import ClientError, SowError
 from sow.spark import http as module
-from sow.spark.http import PAUSE_S_MAX, Credentials, ServerRefusal, SowServer, segment
+from sow.spark.http import PAUSE_S_MAX, ServerRefusal, SowServer, TokenSource, segment
 
 
 class Played:
@@ -44,7 +44,7 @@ class Played:
 
 def test_an_answer_is_decoded_and_its_bookmark_kept(monkeypatch):
     played = Played(monkeypatch, (200, {"a": 1}))
-    server = SowServer("http://host:1/base/", Credentials("secret"))
+    server = SowServer("http://host:1/base/", TokenSource("secret"))
     assert server.json("GET", "/v1/x", wanted=True, left=None, text="a b") == {"a": 1}
     assert server.arrow("/v1/x").bookmark == "7"
     method, target, content, headers = played.requests[0]
@@ -93,14 +93,14 @@ def test_an_address_that_is_none_is_refused(url):
 def test_no_secret_stands_in_what_is_refused():
     for url, token in (("http://ann:s3cret@box:8080", None), ("http://box", "s3cret\n")):
         with pytest.raises(ClientError) as refused:
-            SowServer(url, Credentials(token))
+            SowServer(url, TokenSource(token))
         assert "s3cret" not in str(refused.value)
 
 
 def test_a_token_is_read_from_its_file_for_each_request(monkeypatch, tmp_path):
     played, file = Played(monkeypatch, (200, {})), tmp_path / "token"
     server = pickle.loads(
-        pickle.dumps(SowServer("http://host:1", Credentials(token_file=str(file))))
+        pickle.dumps(SowServer("http://host:1", TokenSource(token_file=str(file))))
     )
     for token in ("first", "second\n"):
         file.write_text(token)
@@ -124,7 +124,7 @@ def test_nothing_is_requested_by_a_file_without_a_token(monkeypatch, tmp_path, c
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ClientError, match=says) as refused:
-        SowServer("http://host:1", Credentials(token_file=str(file))).json("GET", "/")
+        SowServer("http://host:1", TokenSource(token_file=str(file))).json("GET", "/")
     assert str(file) in refused.value.detail
     assert "two words" not in refused.value.detail
     assert played.requests == []

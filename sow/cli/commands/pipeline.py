@@ -118,10 +118,10 @@ def log_on_by(one: Pipeline) -> None:
     """Make all requests of this process, and of Spark's workers, use the pipeline's token: each
     reads it from the file. Raises ClientError if it holds none."""
     if one.token_file:
-        from sow.spark.http import Credentials
+        from sow.spark.http import TokenSource
 
         try:
-            Credentials(token_file=one.token_file).header()
+            TokenSource(token_file=one.token_file).header()
         except ClientError as error:
             raise ClientError(f"TokenFile of pipeline {one.name}: {error.detail}") from None
         os.environ["SOW_TOKEN_FILE"] = os.path.abspath(one.token_file)

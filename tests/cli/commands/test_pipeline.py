@@ -10,7 +10,7 @@ from sow.cli import main
 from sow.cli.commands.pipeline import PipelineScreen, log_on_by
 from sow.config import load
 from sow.errors import ClientError
-from sow.spark.http import environment_credentials
+from sow.spark.http import environment_token
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
 CONFIG = f"""<SOWConfig><Name>t</Name>{MESSAGE_TYPES}<SOW>{TOPICS}
@@ -125,16 +125,16 @@ def test_a_pipeline_logs_on_by_its_file(tmp_path, monkeypatch):
     (tmp_path / "config.xml").write_text(CONFIG)
     (one,) = load(str(tmp_path / "config.xml")).configuration.pipelines
     log_on_by(one)
-    assert environment_credentials().header() == {"Authorization": "Bearer sow_other"}
+    assert environment_token().header() == {"Authorization": "Bearer sow_other"}
     (tmp_path / "token").write_text("sow_its\n")
     named = CONFIG.replace("</Sink></Pipeline>", "</Sink><TokenFile>token</TokenFile></Pipeline>")
     (tmp_path / "config.xml").write_text(named)
     (one,) = load(str(tmp_path / "config.xml")).configuration.pipelines
     log_on_by(one)
     monkeypatch.chdir("/")
-    assert environment_credentials().header() == {"Authorization": "Bearer sow_its"}
+    assert environment_token().header() == {"Authorization": "Bearer sow_its"}
     (tmp_path / "token").write_text("sow_renewed\n")
-    assert environment_credentials().header() == {"Authorization": "Bearer sow_renewed"}
+    assert environment_token().header() == {"Authorization": "Bearer sow_renewed"}
     (tmp_path / "token").unlink()
     with pytest.raises(ClientError, match=r"TokenFile of pipeline copy: .*cannot be read: No such"):
         log_on_by(one)
