@@ -9,7 +9,6 @@ cause may leave before its group is durable: what a client has seen is never los
 stores each group's entries in order, then calls `release`.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -22,7 +21,7 @@ from sow.engine.bulk_publish import BulkPublish, is_one_slice, reading
 from sow.engine.capacity import Capacity, DiskReserve
 from sow.engine.catalog import Catalog
 from sow.engine.column_type_tracking import ColumnTypeTracker
-from sow.engine.output import PendingOutput
+from sow.engine.output import LateFollowers, PendingOutput
 from sow.engine.queries import FilterCache, Queries
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress, restore, restore_accounts
@@ -43,10 +42,6 @@ from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
 
 ChangesListener = Callable[[Records, Sequence[str]], None]
-
-LATE_TURNS_MAX = 64
-"""Turns that a publisher leaves to one before it that does not take them: that one may wait for
-its own client."""
 
 
 class Engine:
@@ -79,8 +74,7 @@ class Engine:
         self.filters = FilterCache(lambda: self.configuration.limits, known)
         self.output = PendingOutput(self.sequencer, self.timers, self.notify_work, self._caught_up)
         self.requests = self.output.requests
-        self._late_tickets: dict[str, deque[object]] = {}
-        """By topic, those who wait for its late followers, in order."""
+        self.followers = LateFollowers(self.output, self._is_late)
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
             self._view,
@@ -249,36 +243,15 @@ class Engine:
         """Whether a publish to the topic need not wait: no publish has slices left, no session
         exceeds its conflation budget, and the topic has no atomic change and no late followers."""
         waits = self.publications.has_left or self.conflation_budget.exist
-        return not waits and not self.atomic.concerns((name,)) and self._is_ready(name)
-
-    def _is_ready(self, name: str) -> bool:
-        return not self._is_late(name) and name not in self._late_tickets
+        return not waits and not self.atomic.concerns((name,)) and self.followers.keep_up(name)
 
     def _is_late(self, name: str) -> bool:
-        return bool(self.output.late) and name in self.topics and self.topics[name].records.late > 0
+        return name in self.topics and self.topics[name].records.late > 0
 
     def make_ready(self, name: str) -> Task[None]:
         """The steps that have to precede a publish or a removal."""
         yield from self.conflation_budget.work_off()
-        yield from self.caught_up(name)
-
-    def caught_up(self, name: str) -> Task[None]:
-        """The steps after which nobody who follows the topic is late. Who came first goes on first:
-        what it changes makes followers late again, and others might never have a turn."""
-        if self._is_ready(name):
-            return
-        ticket, patience = object(), LATE_TURNS_MAX
-        tickets = self._late_tickets.setdefault(name, deque())
-        tickets.append(ticket)
-        try:
-            while self._is_late(name) or (patience and tickets[0] is not ticket):
-                patience -= not self._is_late(name)
-                self.output.catch_up()
-                yield
-        finally:
-            tickets.remove(ticket)
-            if not tickets:
-                del self._late_tickets[name]
+        yield from self.followers.caught_up(name)
 
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
         """`publish` of no more bodies than a step takes, to a topic that `publishable` has just

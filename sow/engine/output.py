@@ -2,7 +2,8 @@
 
 Changes give channels output; it waits there until the group is closed, so that the channels of one
 turn are flushed once, each with all it has. Channels that are late (`sow.streaming.channel`) catch
-up beside other work, some of it with each flush. Nothing here knows topics or stores anything.
+up beside other work, some of it with each flush. A publisher waits for the late followers of its
+topic, in turns with the other publishers. Nothing here knows topics or stores anything.
 
 Windows and views report complete requests. A request or a frame may take many steps, and other
 clients are served between them. A subscription to single changes gets each at once; a live window
@@ -11,6 +12,7 @@ So their output is held back while a request is open that has changed one of the
 longer than `HELD_US_MAX`. A request that changes nothing holds nothing back.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
@@ -24,6 +26,9 @@ from sow.topic.records import Records
 
 CAUGHT_UP_US = 2_000
 """What one step does of what is late: as long as a slice of the scheduler."""
+LATE_TURNS_MAX = 64
+"""Turns that a publisher leaves to one before it that does not take them: that one may wait for
+its own client."""
 HELD_US_MAX = 1_000_000
 """A request that takes longer is reported in parts: a publish of a million records must not delay
 what other clients publish to the same topic."""
@@ -259,3 +264,37 @@ class PendingOutput:
         """Assert what is always true between two steps."""
         self.requests.check()
         assert all(channel.late for channel in self.late), "a channel has caught up unnoticed"
+
+
+class LateFollowers:
+    """What waits until nobody who follows a topic is late; `is_late` returns, by the name of a
+    topic, whether somebody is."""
+
+    def __init__(self, output: PendingOutput, is_late: Callable[[str], bool]) -> None:
+        self._output = output
+        self._is_late = is_late
+        self._tickets: dict[str, deque[object]] = {}
+        """By topic, those that wait for its followers, in order."""
+
+    def keep_up(self, name: str) -> bool:
+        """Whether a change of the topic need not wait."""
+        is_late = self._output.late and self._is_late(name)
+        return not is_late and name not in self._tickets
+
+    def caught_up(self, name: str) -> Task[None]:
+        """The steps after which nobody who follows the topic is late. Who came first goes on first:
+        what it changes makes followers late again, and others might never have a turn."""
+        if self.keep_up(name):
+            return
+        ticket, patience = object(), LATE_TURNS_MAX
+        tickets = self._tickets.setdefault(name, deque())
+        tickets.append(ticket)
+        try:
+            while self._is_late(name) or (patience and tickets[0] is not ticket):
+                patience -= not self._is_late(name)
+                self._output.catch_up()
+                yield
+        finally:
+            tickets.remove(ticket)
+            if not tickets:
+                del self._tickets[name]

@@ -155,7 +155,7 @@ class TopicChanges:
     def _introducing(self, topic: LiveTopic) -> Task[None]:
         self._engine.atomic.hold_other_output(topic)
         for batch in topic.introduced():
-            yield from self._engine.caught_up(topic.name)
+            yield from self._engine.followers.caught_up(topic.name)
             self._engine.route(topic, batch)
             self._engine.notify_work()
             yield
@@ -231,7 +231,7 @@ class TopicChanges:
             # Until the step that ends it finds it empty: a window may give records back meanwhile.
             while len(topic.records.table) or topic.records.late:
                 yield from self._empty(topic, lambda some: self._discharge(topic, some))
-                yield from self._engine.caught_up(topic.name)
+                yield from self._engine.followers.caught_up(topic.name)
         end_topic(topic)
         self._engine.detach_topic(topic)
 
@@ -249,7 +249,7 @@ class TopicChanges:
                 take_out(names)
                 if len(table):
                     yield
-                    yield from self._engine.caught_up(topic.name)
+                    yield from self._engine.followers.caught_up(topic.name)
 
     def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> Task[None]:
         """Remove a topic of a pattern, some of its records in each step: they are deleted, and its

@@ -352,7 +352,7 @@ def test_two_publishers_of_a_topic_whose_followers_are_late_take_turns(monkeypat
 def test_a_publisher_that_takes_no_turns_delays_others_only_for_some(late):
     late.client().say(c="subscribe", t="orders", opts="select=[-/*,+/id]")
     late.engine.publish("orders", [b'{"id":%d}' % at for at in range(9)], late.now)
-    first = late.engine.caught_up("orders")
+    first = late.engine.followers.caught_up("orders")
     next(first)
     assert not late.engine.is_free("orders")
     late.engine.publish("orders", [b'{"id":1,"px":2}'], late.now)

@@ -292,7 +292,7 @@ class StagedWrites:
             pieces.clear()
             while numbered:
                 yield
-                yield from engine.caught_up(topic.name)
+                yield from engine.followers.caught_up(topic.name)
                 piece, seqs = numbered.popleft()
                 if not piece.removes and deeds:
                     room.take_next()

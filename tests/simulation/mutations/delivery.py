@@ -29,7 +29,7 @@ DELIVERY = (
     ),
     Mutation(
         "a publisher does not wait for its followers",
-        "sow/engine/engine.py",
+        "sow/engine/output.py",
         "while self._is_late(name) or (patience and tickets[0] is not ticket):",
         "while False:",
     ),
