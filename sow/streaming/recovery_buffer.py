@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sow.core.definitions import SessionSettings
+from sow.protocol.encodings import Frames
 from sow.streaming.outbox.outbox import Pulled
 from sow.streaming.queue_memory import ENTRY_BYTES, QueueShare
 
@@ -32,8 +33,25 @@ class RecoveryBuffer:
         self._message_count = 0
         self._bytes = 0
         self.sent = 0
+        self._times_resumed = 0
         self.withdrawn = 0
         """Up to which line nothing may be resent, since its client's permissions have changed."""
+
+    def named_by(self, frame: bytes) -> Frames:
+        """The frame that names the session: lines are counted from when it has left."""
+        yield frame, 0
+        self.restart()
+
+    def resumed_by(self, frame: bytes) -> Frames:
+        """The frame by which a connection learns that it has resumed the session."""
+        self._times_resumed += 1
+        return self._unless_resumed_again(frame, self._times_resumed)
+
+    def _unless_resumed_again(self, frame: bytes, time: int) -> Frames:
+        # One that no socket has taken was for a connection that has gone: a client that gets it
+        # after another one would count it.
+        if time == self._times_resumed:
+            yield frame, 0
 
     def restart(self) -> None:
         """The session has just been named: the next line is the first."""

@@ -10,7 +10,6 @@ its time is over (`sow.sessions.commands.session_manager`). No I/O here: an edge
 its socket can take more, and `apply_back_pressure` after it has.
 """
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol
 from weakref import ref
@@ -25,26 +24,16 @@ from sow.security.authorization import EVERYTHING, Permissions
 from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.outbox.entries import Delivery
 from sow.streaming.outbox.outbox import (
-    GIVEN_UP_MAX,
     NOT_YET,
-    GivenUp,
     HeldBack,
     NotYet,
     Outbox,
     Pulled,
 )
+from sow.streaming.outbox.overflow import Overflow
 from sow.streaming.queue_memory import UNCOUNTED_BYTES, WAITING_BYTES, SessionMemory
 from sow.streaming.recovery_buffer import RecoveryBuffer
 
-PATIENCE_US = 1_000_000
-"""A queue may be over its bounds for so long while the client's socket takes nothing: a server that
-has had no time for a client is no reason to close it."""
-BURST_FACTOR = 4
-"""A queue may be over its bounds by so much in bytes: a burst that a client is reading is no reason
-to close it."""
-AGAIN_FRACTION = 0.1
-"""A queue that conflation could not bring under its bounds is conflated again when it has grown by
-so much: what has just been folded will not fold again."""
 SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
 AUTHORIZATION = "AUTHORIZATION"
@@ -108,6 +97,7 @@ class Session:
         self.connected = True
         self.conflates = settings.conflates
         self.outbox = Outbox(settings, released, conflation_budget)
+        self.overflow = Overflow(self.outbox, settings)
         self.recovery = RecoveryBuffer(settings)
         self.memory = SessionMemory(self.outbox.queue, self.recovery)
         self.ended: str | None = None
@@ -120,11 +110,6 @@ class Session:
         self.successor: Session | None = None
         self.named = False
         """The client knows the session's name, and so can resume it."""
-        self._times_resumed = 0
-        self.dropped = 0
-        """Messages dropped with subscriptions that were given up."""
-        self.given_up: deque[GivenUp] = deque(maxlen=GIVEN_UP_MAX)
-        """The last times that subscriptions were given up."""
         self._give_up = give_up
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
@@ -141,8 +126,6 @@ class Session:
         self._conflating = False
         """All of it is folded, because it is over its bounds or soon will be; else only what is
         folded on queueing, and exceeded the budget of a step."""
-        self._full_since_us: int | None = None
-        self._folded_to: tuple[int, int] | None = None
         self._sent = (0, 0)
 
     @property
@@ -226,25 +209,13 @@ class Session:
         self.seal(group, now_us)
         if self.ended is None:
             frame = self.encoding.frame([self.encoding.reply(reply)])
-            self.outbox.push_frames(self._name_frames(frame), group, now_us)
+            self.outbox.push_frames(self.recovery.named_by(frame), group, now_us)
             self.named = True
-
-    def _name_frames(self, frame: bytes) -> Frames:
-        yield frame, 0
-        # Reached when the frame has left.
-        self.recovery.restart()
 
     def send_resumed(self, reply: Reply, now_us: int) -> None:
         """Send, before all that waits, that the session was resumed; this line is not counted."""
-        self._times_resumed += 1
         frame = self.encoding.frame([self.encoding.reply(reply)])
-        self.outbox.push_frames_first(self._resumed_frames(frame, self._times_resumed), now_us)
-
-    def _resumed_frames(self, frame: bytes, time: int) -> Frames:
-        # One that no socket has taken was for a connection that has gone: a client that gets it
-        # after another one would count it.
-        if time == self._times_resumed:
-            yield frame, 0
+        self.outbox.push_frames_first(self.recovery.resumed_by(frame), now_us)
 
     def send_unsubscribed(
         self, name: str, reason: str, now_us: int, detail: str | None = None
@@ -457,26 +428,25 @@ class Session:
         is judged when that is done, and time counts only while the client is what it waits for.
         """
         if not self.outbox:
-            self._full_since_us = self._folded_to = None
+            if self.overflow.is_noted:
+                self.overflow.end()
             return False
         self.folds |= self.outbox.is_left_unfolded
         if self.outbox.queue.share is None and self.ended is None and self._is_left_waiting:
             self.memory.count_queue()
         if not self.outbox.full:
-            self._full_since_us = None
+            if self.overflow.is_noted:
+                self.overflow.pause()
             return True
         waits_for_client = self._waits_for_client
         if not waits_for_client:
-            self._full_since_us = None
-        if self.ended is None and self._worth_folding():
+            self.overflow.pause()
+        if self.ended is None and self._worth_folding:
             self.conflate(now_us)
         if self.folds or not self.outbox.full:
             return bool(self.outbox)
-        if self._full_since_us is None and waits_for_client:
-            self._full_since_us = now_us
-        since_us = now_us if self._full_since_us is None else self._full_since_us
-        patient = self.connected and now_us - since_us <= PATIENCE_US
-        if not patient or self._bursts():
+        is_too_late = waits_for_client and self.overflow.lasts_too_long(now_us)
+        if is_too_late or not self.connected or self.overflow.is_excessive:
             self.end(SLOW, now_us)
         return True
 
@@ -517,7 +487,7 @@ class Session:
             self.fail(error, now_us)
         if self.ended is None and self._conflating and not self.folds:
             self._conflating = False
-            self._folded_to = (self.outbox.message_count, self.outbox.size_bytes)
+            self.overflow.note_folded()
             self._send_notice(now_us)
         return self.folds
 
@@ -538,34 +508,20 @@ class Session:
         topics = [self._give_up(self, membership.name) for membership in given_up]
         if given_up:
             # After they ended, which delivers pending lines: nothing is sent beyond a gap.
-            lines = self.outbox.drop(given_up)
-            self.dropped += lines
-            first = tuple(topics[:GIVEN_UP_MAX])
-            self.given_up.append(GivenUp(now_us, first, len(topics), lines))
+            self.overflow.note_given_up(now_us, topics, self.outbox.drop(given_up))
 
     def wants_folding(self) -> bool:
         """Whether idle time is well spent on conflating the queue before it is full."""
         fraction = self.settings.background_conflation_fraction
-        return self.conflates and self.outbox.fills(fraction) and self._worth_folding()
+        return self.conflates and self.outbox.fills(fraction) and self._worth_folding
 
+    @property
     def _worth_folding(self) -> bool:
-        if self.folds:
-            return False
-        if self._folded_to is None:
-            return True
-        message_count, size = self._folded_to
-        return (
-            self.outbox.message_count - message_count
-            > AGAIN_FRACTION * self.settings.queue_messages_max
-            or self.outbox.size_bytes - size > AGAIN_FRACTION * self.settings.queue_bytes_max
-        )
-
-    def _bursts(self) -> bool:
-        return self.outbox.size_bytes > BURST_FACTOR * self.settings.queue_bytes_max
+        return not self.folds and self.overflow.is_worth_folding
 
     def _send_notice(self, now_us: int) -> None:
         """Notify the client of how much it will not get."""
-        counts = (self.outbox.folded, self.dropped)
+        counts = (self.outbox.folded, self.overflow.dropped)
         if counts != self._sent:
             self._sent = counts
             line = self.encoding.reply(replies.conflated(*counts))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.streaming.sessions import BURST_FACTOR
+from sow.streaming.outbox.overflow import BURST_FACTOR
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 

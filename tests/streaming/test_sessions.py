@@ -7,7 +7,8 @@ import pytest
 from sow.protocol.encodings import LINES, skip_lines
 from sow.streaming.outbox.entries import Delivery
 from sow.streaming.outbox.outbox import FOLDED_AT_ONCE
-from sow.streaming.sessions import BURST_FACTOR, PATIENCE_US, SLOW
+from sow.streaming.outbox.overflow import BURST_FACTOR, PATIENCE_US
+from sow.streaming.sessions import SLOW
 from sow.topic.updates import Update
 from tests.streaming.making import Ended, pulled, session, wording
 from tests.topic.making import body
@@ -266,7 +267,7 @@ def test_a_long_queue_is_not_even_looked_through_by_who_fills_it():
 
 def test_a_client_is_sent_once_what_it_will_not_see():
     one = filled(1)
-    one.dropped = 3
+    one.overflow.dropped = 3
     one.conflate(0)
     one.conflate(0)
     notices = [line for frame in pulled(one) for line in frame if line["c"] == "heartbeat"]

@@ -26,7 +26,7 @@ from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming import sessions
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.entries import ConflationStats
-from sow.streaming.outbox.outbox import GivenUp
+from sow.streaming.outbox.overflow import GivenUp
 from sow.streaming.sessions import SLOW, Session
 
 EXPLAIN = "Explain a session: what it does not receive, since when, why, and what to do"
@@ -119,7 +119,7 @@ def story_of(session: Session, followed: Iterable[Subscription], now_us: int) ->
         why += _following(one, session)
     if len(some) > SENT_SUBSCRIPTIONS:
         why.append("it follows more: GET /v1/sessions/{id} lists them")
-    why += map(_given_up, session.given_up)
+    why += map(_given_up, session.overflow.given_up)
     return {
         "id": session.id,
         "client": session.client,
@@ -241,11 +241,11 @@ def _given_up(one: GivenUp) -> str:
 def _advice(session: Session, now_us: int) -> Iterator[str]:
     oldest_us = session.outbox.oldest_us()
     is_late = oldest_us is not None and now_us - oldest_us >= LATE_US
-    if is_late or session.outbox.folded or session.given_up:
+    if is_late or session.outbox.folded or session.overflow.given_up:
         yield SLOW_DOWN
     if session.outbox.folded and session.conflates:
         yield SEND_ALL
     if not session.conflates:
         yield FOLD_AGAIN
-    if session.given_up:
+    if session.overflow.given_up:
         yield SUBSCRIBE_AGAIN

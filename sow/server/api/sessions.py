@@ -174,7 +174,7 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
         "queue_bytes": session.outbox.size_bytes,
         "conflated": session.conflates,
         "conflated_messages": session.outbox.folded,
-        "dropped_messages": session.dropped,
+        "dropped_messages": session.overflow.dropped,
         "lag_ms": waits_ms(oldest_us, now_us),
         "reason": session.ended,
     }

@@ -30,7 +30,8 @@ from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemory
 from sow.sessions.commands.executor import Executor
-from sow.streaming.sessions import PATIENCE_US, Session
+from sow.streaming.outbox.overflow import PATIENCE_US
+from sow.streaming.sessions import Session
 
 TAKEN_BYTES_MAX = 2 * FRAME_PIECE_BYTES
 """Text that is parsed at once: some hundred messages, or a few thousand of the shortest commands,

@@ -121,7 +121,7 @@ class SessionManager:
     @property
     def dropped(self) -> int:
         """Messages that were dropped with subscriptions that sessions gave up, ever."""
-        return self._dropped_before + sum(session.dropped for session in self)
+        return self._dropped_before + sum(session.overflow.dropped for session in self)
 
     @property
     def folded_because(self) -> dict[str, int]:
@@ -322,7 +322,7 @@ class SessionManager:
             self.gone.append(_gone(session, why, self._engine.now_us))
             self._folded_before += session.outbox.folded
             self._folded_always_before += session.outbox.folded_always
-            self._dropped_before += session.dropped
+            self._dropped_before += session.overflow.dropped
             session.abandon()
             if session.named:
                 self._gone[session.name] = why
@@ -442,7 +442,7 @@ def _gone(session: Session, why: str, now_us: int) -> GoneSession:
         session.connected_us,
         now_us,
         session.outbox.folded,
-        session.dropped,
+        session.overflow.dropped,
         session.ended or why,
     )
 

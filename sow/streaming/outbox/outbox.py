@@ -80,21 +80,6 @@ class Pulled(NamedTuple):
         return cls(left.frame, left.message_count, left.since_us, holders)
 
 
-GIVEN_UP_MAX = 10
-"""So many times that subscriptions were given up are remembered, and so many topics of each: the
-last ones explain a gap."""
-
-
-class GivenUp(NamedTuple):
-    """Subscriptions that were given up at `at_us` because the session did not keep up: the first of
-    their topics, their number, and how many lines were dropped with them."""
-
-    at_us: int
-    topics: tuple[str, ...]
-    subscriptions: int
-    lines: int
-
-
 class HeldBack:
     """Deliveries that wait until their session applies its permissions, by the names of their
     channels."""

@@ -155,15 +155,15 @@ DELIVERY = (
     ),
     Mutation(
         "that it was taken up is said once for each socket that was lost again",
-        "sow/streaming/sessions.py",
+        "sow/streaming/recovery_buffer.py",
         "        if time == self._times_resumed:\n",
         "        if True:\n",
     ),
     Mutation(
         "lines before the logon's ack are counted",
-        "sow/streaming/sessions.py",
-        "        # Reached when the frame has left.\n        self.recovery.restart()\n",
-        "        pass\n",
+        "sow/streaming/recovery_buffer.py",
+        "        yield frame, 0\n        self.restart()\n",
+        "        yield frame, 0\n",
     ),
     Mutation(
         "what was given up is not said",
