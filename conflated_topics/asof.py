@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.envelope import Envelope, from_ipc, to_ipc
-from conflated_topics.folds import sortable
+from conflated_topics.folds import Flags, Ints, sortable
 from conflated_topics.recorded import key_codes, times_us
 from conflated_topics.state_partitions import (
     AGAIN,
@@ -42,7 +42,6 @@ from conflated_topics.state_partitions import (
     gathered,
     latest,
 )
-from conflated_topics.windows import Flags, Ints
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from conflated_topics.documents import merged
-from conflated_topics.windows import Flags, Ints
 
 Fold = Callable[[Any, Any], Any]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 # The operation `merge` on a column of documents; a spec chooses it, users do not write it.
 DOCUMENTS = "documents"
