@@ -10,14 +10,20 @@ batches is the last. So a run over files is two queries on one checkpoint: the f
 files; the second has no new files, but its data source `sow_ending` has one row that makes
 `conflate` emit all open windows (`ToItsEnd`). Both consist of ordinary batches: an interrupted one
 runs again unchanged.
+
+An error of Spark's has a hundred lines, and `reason` makes one sentence of it. Errors of SOW are
+raised in Spark's workers and come back wrapped in Spark's own; their sentence is extracted. Spark's
+own errors have a class, which maps to an element of the pipeline. The text is for users only:
+nothing depends on it.
 """
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -26,14 +32,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
 from pyspark.sql.types import StructType
 
+from conflated_topics.user_texts import nearest
 from sow.core.definitions import ConflatedTopic, View
-from sow.core.pipelines import Pipeline, Sink, Source, has_scheme
-from sow.errors import ClientError
+from sow.core.pipelines import KNOWN_FORMATS, SPARKS_FORMATS, Pipeline, Sink, Source, has_scheme
+from sow.errors import BadFilter, ClientError, SowError, clipped
 from sow.spark.conflation import SparkConflation
-from sow.spark.error_text import reason
-from sow.spark.http import own_server, segment
+from sow.spark.http import ServerRefusal, own_server, segment
 from sow.spark.pipeline_conflation import conflated, copied, row_columns
 from sow.spark.pipeline_io import SourceRows, given, written
+from sow.spark.rows import DataLoss
 from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of
 from sow.spark.session import has_session, session
 from sow.spark.views import SparkView, following_operators, rows_of_groups
@@ -322,3 +329,90 @@ class ToItsEnd:
     def stop(self) -> None:
         """Stop between two batches."""
         self._query.stop()
+
+
+# Errors of Spark's.
+
+KINDS = (ServerRefusal, BadFilter, ClientError, SowError, DataLoss, ValueError)
+OURS = tuple(f"{kind.__name__}: " for kind in KINDS)
+MISSING = "Failed to find the data source: kafka"
+KAFKA = (
+    "Spark's connector for Kafka is missing; add <Setting Name='spark.jars.packages' "
+    "Value='org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0'/> to the pipeline"
+)
+
+OTHER_SOURCES = "sources in the checkpoint offsets and now there are"
+EARLIER_RELEASE = (
+    "this checkpoint comes from an earlier release, without Conflate or with other sources, and "
+    "cannot be continued; start again by removing it: it is the Checkpoint of the pipeline "
+    "or its directory under pipelines in the data directory"
+)
+CALLED = re.compile(r"An error occurred while calling \S+\.\s*:?\s*(?:[\w.$]+: )?")
+"""The prefix that Python's bridge to Java adds."""
+CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s+(.+)")
+SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
+WITHOUT_SCHEMA = "Schema must be specified"
+
+
+class Meant(NamedTuple):
+    """The element that an error of Spark's concerns, and what to write there."""
+
+    element: str
+    instead: str
+
+
+WRONG_SCHEMA = Meant("Schema", "write the columns as the files have them, or leave Schema out")
+ELEMENTS = {
+    "PATH_NOT_FOUND": Meant(
+        "Path",
+        "create it, or write where the files are; a relative path starts at the data directory",
+    ),
+    "UNABLE_TO_INFER_SCHEMA": Meant("Path", "there are no such files yet: write a <Schema>"),
+    "FAILED_READ_FILE": WRONG_SCHEMA,
+    "CANNOT_READ_FILE_FOOTER": Meant("Format", "the files at Path have another one"),
+    "UNRESOLVED_COLUMN": Meant("SQL", "write a column of its views"),
+    "UNRESOLVED_ROUTINE": Meant("SQL", "write a function of Spark's"),
+    "TABLE_OR_VIEW_NOT_FOUND": Meant("SQL", "write the name of a Source or a Static"),
+    "PARSE_SYNTAX_ERROR": Meant("SQL", "sow check shows where"),
+    "DATATYPE_MISMATCH": Meant("SQL", "cast the column"),
+    "CAST_INVALID_INPUT": Meant("SQL", "use try_cast, or leave the rows out"),
+}
+"""By the class of an error, or by its prefix."""
+
+
+def reason(error: BaseException) -> str:
+    """One sentence for an error of Spark's."""
+    text = str(error)
+    if MISSING in text or ("kafka" in text and "DATA_SOURCE_NOT_FOUND" in text):
+        return KAFKA
+    if OTHER_SOURCES in text:
+        return EARLIER_RELEASE
+    for mark in OURS:
+        if mark in text:
+            detail = text.rpartition(mark)[2].splitlines()[0].strip().strip("'\"")
+            return SQLSTATE.sub("", detail)
+    return _of_spark(CALLED.sub("", text, count=1).strip()) or type(error).__name__
+
+
+def _of_spark(text: str) -> str:
+    """The text of an error of Spark's own classes, with the element that it concerns."""
+    if WITHOUT_SCHEMA in text:
+        return "Schema: files of this format do not declare their columns; write a <Schema>"
+    for condition, detail in CONDITION.findall(text):
+        detail = clipped(SQLSTATE.sub("", detail).strip())
+        if condition == "DATA_SOURCE_NOT_FOUND":
+            return _no_format(detail)
+        for begin, meant in ELEMENTS.items():
+            if condition.startswith(begin):
+                return f"{meant.element}: {detail.rstrip('.')}; {meant.instead}"
+    return text.splitlines()[0] if text else ""
+
+
+def _no_format(detail: str) -> str:
+    name = detail.partition("data source: ")[2].partition(".")[0].strip()
+    meant = nearest(name, [*KNOWN_FORMATS, *SPARKS_FORMATS])
+    near = f"did you mean {meant}? " if meant else ""
+    return (
+        f"Format: Spark has no format {name}; {near}Add a package with "
+        "<Setting Name='spark.jars.packages' Value='…'/>"
+    )

@@ -173,7 +173,7 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
 
 def _follow(running: Any, screen: "PipelineScreen") -> None:
     """Start a run and show its progress until it ends; raises ClientError when it fails."""
-    from sow.spark.error_text import reason
+    from sow.spark.pipelines import reason
 
     wanted = threading.Event()
 
