@@ -19,9 +19,9 @@ from sow.core.paths import parse_path
 from sow.core.select_list import check_written, parse_select
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import check_deterministic, check_fields_alone, compile_fields, compile_filter
+from sow.expressions.patterns import METACHARACTERS, topic_search
 from sow.messages.declared import value_type
 from sow.security.row_level_security import USER_PREFIX, read_condition
-from sow.security.topic_patterns import METACHARACTERS, topic_search
 
 NUMBER_AND_UNIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 # Beyond this a value no longer fits the 64-bit integers that it is stored in.

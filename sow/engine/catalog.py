@@ -34,10 +34,9 @@ from sow.errors import (
     clipped,
 )
 from sow.expressions import Filter
-from sow.expressions.patterns import Search
+from sow.expressions.patterns import Search, is_pattern, topic_search
 from sow.messages import message_type
 from sow.protocol.commands import Command
-from sow.security.topic_patterns import is_pattern, topic_search
 from sow.store.memory import RECORD_BYTES, Usage
 from sow.streaming.router import PatternSubscriptions
 from sow.topic.conflated_topic import ConflatedCopy

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from sow.core.definitions import ConflatedTopic, Definition
 from sow.engine.running_topics import LiveTopic
+from sow.expressions import patterns
 from sow.expressions.patterns import Search
-from sow.security import topic_patterns
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class PatternTopic:
         """Those of these names that its topics may have. Names of copies are first filtered by
         prefix and suffix, since there may be very many."""
         if self.underlying is not None:
-            begins, ends = topic_patterns.copy_ends(_format_of(self.definition))
+            begins, ends = patterns.copy_ends(_format_of(self.definition))
             names = [name for name in names if name.startswith(begins) and name.endswith(ends)]
         return list(filter(self.may_hold, names))
 
@@ -72,12 +72,12 @@ class PatternTopic:
 
 def copy_name(definition: Definition, underlying: str) -> str:
     """What the conflated topic of one topic of a pattern is called."""
-    return topic_patterns.copy_name(_format_of(definition), underlying)
+    return patterns.copy_name(_format_of(definition), underlying)
 
 
 def copied_from(definition: Definition, copy: str) -> str | None:
     """The topic whose copy by this definition has the name `copy`; None if it is no copy's."""
-    return topic_patterns.copied_from(_format_of(definition), copy)
+    return patterns.copied_from(_format_of(definition), copy)
 
 
 def _format_of(definition: Definition) -> str:

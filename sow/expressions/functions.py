@@ -16,12 +16,11 @@ from conflated_topics.user_texts import nearest
 from sow.core.paths import Scalar
 from sow.errors import BadFilter, ClientError, clipped
 from sow.expressions.aggregates import AGGREGATES, AggregateFunction
-from sow.expressions.array_functions import ARRAY_FUNCTIONS
 from sow.expressions.date_functions import DATE_FUNCTIONS
 from sow.expressions.function import ANY, Example, Function
 from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import Call, Literal, MessageTrait, Node
-from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
+from sow.expressions.numeric_functions import ARRAY_FUNCTIONS, NUMERIC_FUNCTIONS
 from sow.expressions.text_functions import TEXT_FUNCTIONS
 
 

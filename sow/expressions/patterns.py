@@ -1,4 +1,4 @@
-"""LIKE: regular expressions of linear time.
+"""Patterns: regular expressions of linear time, of LIKE and of names of topics.
 
 RE2 is the engine, so a search takes a time that is linear in the text; at worst it is the text's
 length times that of the program which the pattern becomes, so programs are bounded too. What RE2
@@ -12,6 +12,11 @@ states as these have combinations, `a[ab]{20}c` a million; then nearly every cha
 state, from each step of the pattern's program. So its cost is the number of *free positions*: those
 that match more than one character, or are counted. Few of them mean few states, also in a set with
 hundreds of other patterns.
+
+Names of topics are patterns, too, searched for in the same way. A name is taken for one when it
+holds a character that means something to a regular expression; the caller first checks whether a
+topic of exactly that name exists. The format of copies' names has the name of the underlying topic
+in the place of each ``%n``, and is read in both directions.
 """
 
 import re
@@ -22,7 +27,7 @@ import re2
 
 from sow.core.cache import clear_at_sweeps, kept
 from sow.core.paths import Scalar, Value
-from sow.errors import BadFilter, TooLarge, clipped, shown
+from sow.errors import BadFilter, ClientError, TooLarge, clipped, shown
 from sow.expressions.values import Outcome, any_of, as_text
 
 clear_at_sweeps(re2.purge)  # the library keeps a hundred of the last patterns
@@ -251,3 +256,49 @@ def searched_chars_max(pattern: str) -> int:
 def slow_steps(pattern: str) -> int:
     """The number of a pattern's steps that are not simple."""
     return 0 if is_simple(pattern) else steps_of(pattern)
+
+
+# Names of topics.
+
+METACHARACTERS = frozenset("^$.*+?()[]{}|\\")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name may be meant as a pattern."""
+    return not METACHARACTERS.isdisjoint(name)
+
+
+def is_meant_as_pattern(name: str) -> bool:
+    """Whether a name was probably meant as one: it has metacharacters other than dots."""
+    return not METACHARACTERS.isdisjoint(name.replace(".", ""))
+
+
+def topic_search(pattern: str) -> Search:
+    """Whether a topic's name matches; raises ClientError."""
+    try:
+        return searcher(pattern, 0)
+    except BadFilter as error:
+        detail = error.detail.removeprefix("LIKE ")
+        raise ClientError(f"topic {detail}", reason="bad regex topic") from None
+    except TooLarge as error:
+        raise TooLarge(f"topic {error.detail.removeprefix('LIKE ')}") from None
+
+
+def copy_name(topic_format: str, underlying: str) -> str:
+    """What the copy of a topic is called: the format, with the topic's name for each %n."""
+    return topic_format.replace("%n", underlying)
+
+
+def copy_ends(topic_format: str) -> tuple[str, str]:
+    """How the names of all copies begin and end."""
+    parts = topic_format.split("%n")
+    return parts[0], parts[-1]
+
+
+def copied_from(topic_format: str, copy: str) -> str | None:
+    """The topic whose copy has the name `copy` by this format; None if no copy has it."""
+    parts = topic_format.split("%n")
+    left, times = len(copy) - sum(map(len, parts)), len(parts) - 1
+    start = len(parts[0])
+    source = copy[start : start + left // times]
+    return source if source and copy_name(topic_format, source) == copy else None

@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.definitions import ConflatedTopic, Topic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
-from sow.security.topic_patterns import topic_search
+from sow.expressions.patterns import topic_search
 
 DESKS = PatternTopic(Topic("desks", "json", pattern="^/desk/"), topic_search("^/desk/"))
 COPIES = ConflatedTopic("copies", "json", "desks", topic_format="%n-C")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
+from sow.expressions.numeric_functions import ARRAY_FUNCTIONS, NUMERIC_FUNCTIONS
 from tests.cases import all_cases
 
 
@@ -54,3 +54,25 @@ def test_a_degree_along_a_meridian_is_some_111_km():
     assert distance(60, 25, 61, 25) == pytest.approx(111_195, abs=1)
     assert distance(0, 0, 0, 180) == pytest.approx(math.pi * 6_371_008.8)
     assert distance(math.inf, 0, 0, 0) is None
+
+
+@all_cases(
+    ("name", "value", "result"),
+    [
+        ("ARRAY_COUNT", None, 0),
+        ("ARRAY_COUNT", 5, 1),
+        ("ARRAY_COUNT", [None, "", 1], 1),
+        ("ARRAY_MAX", [2, "10", 3.5], "10"),
+        ("ARRAY_MAX", [2, "ten"], "ten"),
+        ("ARRAY_MAX", [math.nan, 1], 1),
+        ("ARRAY_MAX", [], None),
+        ("ARRAY_MIN", [2, "10", None], 2),
+        ("ARRAY_MIN", "x", "x"),
+        ("ARRAY_SUM", [], 0),
+        ("ARRAY_SUM", [1, "2", "x", None], 3),
+        ("ARRAY_SUM", [10**400, 0.5], math.inf),
+        ("ARRAY_SUM", [-(10**400), 0.5], -math.inf),
+    ],
+)
+def test_a_list_gives(name, value, result):
+    assert ARRAY_FUNCTIONS[name].run(value) == result

@@ -20,8 +20,8 @@ from sow.core.definitions import Configuration, Topic, is_persistent
 from sow.engine.catalog import Catalog
 from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError
+from sow.expressions.patterns import topic_search
 from sow.messages import message_type
-from sow.security.topic_patterns import topic_search
 from sow.store.manifest import Names, Past, StoredDefinition, names_of
 from sow.store.protocols import LogEntry
 from sow.topic.records import Records

@@ -21,7 +21,7 @@ from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import Busy, ClientError, Stopped, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
-from sow.expressions.patterns import Search
+from sow.expressions.patterns import Search, is_pattern, topic_search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.history.unread_quota import UnreadQuota
@@ -29,7 +29,6 @@ from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.encodings import Encoding
 from sow.query import Query, QueryAnswer
-from sow.security.topic_patterns import is_pattern, topic_search
 from sow.sessions.queries.access_control import (
     is_visible,
     restrict_query,
