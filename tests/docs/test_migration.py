@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.config import load
+from sow.config.binder import ADVICE
 from sow.config.diagnostics import MistakeError
 from sow.config.elements.security import SECURITY
 from sow.config.elements.table import INCLUDE, ROOT
-from sow.config.other_words import ADVICE
 from sow.config.value_types import count_of, duration_us, size_bytes
 from sow.expressions import AGGREGATES, FUNCTIONS
 from sow.messages import MESSAGE_TYPES, MESSAGE_TYPES_REFUSED

@@ -12,8 +12,13 @@ from typing import cast
 from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, halves
-from sow.config.rules.field_rules import has_place
-from sow.config.rules.topic_rules import is_many, names_above, report_missing, underlyings
+from sow.config.rules.topic_rules import (
+    has_place,
+    is_many,
+    names_above,
+    report_missing,
+    underlyings,
+)
 from sow.core.definitions import Join, JoinType, MessageTypeOptions
 from sow.core.join_tree import BadJoin, join_levels
 from sow.core.paths import Path, parse_path
