@@ -108,7 +108,7 @@ class RequestBoundaries:
 
     def holds(self, channel: WindowChannel) -> bool:
         """Whether a window has to wait for the end of a request; if so, it is released then."""
-        until_us = self.holds_until_us((channel.lines.topic.name,))
+        until_us = self.holds_until_us((channel.encoder.topic.name,))
         if until_us is None:
             return False
         self._held[channel] = None

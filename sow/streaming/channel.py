@@ -222,15 +222,15 @@ class DirectChannel(ChangeChannel):
         """The updates of these lines, in order."""
 
     def append(
-        self, lines: UpdateEncoder, updates: Update | Columns, rendered: list[bytes]
+        self, encoder: UpdateEncoder, updates: Update | Columns, rendered: list[bytes]
     ) -> None:
         """Append lines of a topic, with the updates they were encoded from."""
         if self.is_over:
             return
-        if self._exclusive is not None and self._exclusive is not lines.topic:
-            self._behind.append(lambda _now_us: self.append(lines, updates, rendered))
+        if self._exclusive is not None and self._exclusive is not encoder.topic:
+            self._behind.append(lambda _now_us: self.append(encoder, updates, rendered))
             return
-        self._parts.append((lines, updates))
+        self._parts.append((encoder, updates))
         self.rendered += rendered
 
     @property
@@ -256,7 +256,7 @@ class DirectChannel(ChangeChannel):
         """Take them as updates."""
         parts, self._parts = self._parts, []
         self.rendered = []
-        return [(lines, update) for lines, content in parts for update in updates_of(content)]
+        return [(encoder, update) for encoder, content in parts for update in updates_of(content)]
 
     def check(self) -> None:
         """Assert what delivery relies on."""
@@ -264,12 +264,14 @@ class DirectChannel(ChangeChannel):
         count = sum(_count(updates) for _, updates in self._parts)
         assert count == len(self.rendered), "lines without updates"
         seqs: dict[tuple[UpdateEncoder, str], int] = {}
-        for lines, content in self._parts:
+        for encoder, content in self._parts:
             for update in updates_of(content):
-                record = lines, update.identity
+                record = encoder, update.identity
                 assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
                 seqs[record] = update.seq
-        assert all(lines.name == self.name for lines, _ in self._parts), "lines of another channel"
+        assert all(encoder.name == self.name for encoder, _ in self._parts), (
+            "lines of another channel"
+        )
 
 
 def _in_one_step(act: Callable[[], None]) -> Iterator[None]:
@@ -278,8 +280,8 @@ def _in_one_step(act: Callable[[], None]) -> Iterator[None]:
 
 
 def _have_one_policy(parts: Sequence[Part]) -> bool:
-    topics = {lines for lines, _ in parts}
-    return len(topics) == 1 or len({lines.queue_policy.policy for lines in topics}) == 1
+    topics = {encoder for encoder, _ in parts}
+    return len(topics) == 1 or len({encoder.queue_policy.policy for encoder in topics}) == 1
 
 
 def _count(updates: Update | Columns) -> int:

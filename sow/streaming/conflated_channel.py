@@ -249,7 +249,9 @@ class ConflatedChannel(ChangeChannel):
         self.conflator.check()
         pending = self.conflator.pending()
         assert all(waiting.number <= self._offered for waiting in pending.values())
-        assert all(lines.name == self.name for lines, _ in pending), "updates of another channel"
+        assert all(encoder.name == self.name for encoder, _ in pending), (
+            "updates of another channel"
+        )
         assert self._newcomers.keys() <= self.members.keys(), "a newcomer has left"
         assert all(newcomer.held for newcomer in self._newcomers.values()), (
             "a newcomer without held updates"
@@ -271,11 +273,11 @@ class ConflatedChannel(ChangeChannel):
         """Encode updates, leaving out those without a line."""
         rendered: list[bytes] = []
         parts: list[Part] = []
-        for lines, update in updates:
-            line = lines.line(update)
+        for encoder, update in updates:
+            line = encoder.line(update)
             if line is not None:
                 rendered.append(line)
-                parts.append((lines, update))
+                parts.append((encoder, update))
         return rendered, parts
 
 

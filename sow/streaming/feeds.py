@@ -55,7 +55,7 @@ class Feed:
         self.key = key
         self.condition = condition
         self.shape = key.shape
-        self.lines = UpdateEncoder(topic, channel.name, channel.encoding, key)
+        self.encoder = UpdateEncoder(topic, channel.name, channel.encoding, key)
         # Where nothing is stored, no snapshot and no old state shows what a subscriber holds.
         accounts = key.accounts or (key.oof and not topic.retains)
         self.known: set[Place] | None = set() if accounts else None
@@ -172,7 +172,7 @@ class ChangeFeed(Feed):
             reason = changes.reason or "match"
             parting = batch.parting(at) if reason == "match" else None
             update = Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting, old=old)
-            return update if self.key.guard is None else self.lines.as_seen(update)
+            return update if self.key.guard is None else self.encoder.as_seen(update)
         assert changes.news is not None
         delta = batch.delta(self.shape, at) if was and self.key.delta else None
         new = changes.news[at]
@@ -209,10 +209,10 @@ class DirectFeed(ChangeFeed):
                 tails = [tails[at] for at in hits]
                 identities, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
                 columns = (identities, news, seqs, ts_us)  # type: ignore[assignment]
-        self.channel.append(self.lines, columns, self.lines.published(tails, columns[2]))
+        self.channel.append(self.encoder, columns, self.encoder.published(tails, columns[2]))
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
-        self.channel.append(self.lines, update, self.lines.of_batch(batch, at, update))
+        self.channel.append(self.encoder, update, self.encoder.of_batch(batch, at, update))
 
 
 class ConflatedFeed(ChangeFeed):
@@ -230,7 +230,7 @@ class ConflatedFeed(ChangeFeed):
         self, channel: ConflatedChannel, topic: Records, key: FeedKey, condition: Filter | None
     ) -> None:
         super().__init__(channel, topic, key, condition)
-        by_record = not self.lines.conflation_key
+        by_record = not self.encoder.conflation_key
         self.knows_what_is_held = by_record
         if by_record:
             self.wants_old = self._wants_oof = True
@@ -238,9 +238,9 @@ class ConflatedFeed(ChangeFeed):
 
     def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
         key: Key = (update.identity,)
-        if self.lines.conflation_key:
-            key = key_of(batch.row(self.lines.conflation_key, at), update.identity)
-        self.channel.offer((self.lines, key), update, now_us)
+        if self.encoder.conflation_key:
+            key = key_of(batch.row(self.encoder.conflation_key, at), update.identity)
+        self.channel.offer((self.encoder, key), update, now_us)
 
     def has_output(self) -> bool:
         """Something waits in the conflator."""

@@ -179,4 +179,4 @@ def test_by_a_key_of_its_own_one_record_stands_for_another():
 def test_a_key_that_is_the_records_own_is_none():
     subscription = Subscription(interval_us=SECOND, conflation_key=("/id",))
     assert subscription.feed.knows_what_is_held
-    assert subscription.feed.lines.conflation_key == ()
+    assert subscription.feed.encoder.conflation_key == ()

@@ -215,7 +215,7 @@ def _requested(one: Subscription) -> str:
 
 
 def _folded(one: Subscription, saved: ConflationStats) -> str:
-    policies = {feed.lines.queue_policy.policy for feed in one.feeds.values()}
+    policies = {feed.encoder.queue_policy.policy for feed in one.feeds.values()}
     because = (
         "its ConflationPolicy is always, and they waited"
         if policies == {"always"}

@@ -74,8 +74,8 @@ class Replay:
         """Flush what waits, before the feeds change. `as_seen` encodes a record in a state that was
         read, or returns None if it may not be sent."""
         self._kept += self._channel.gathered()
-        seen = [(as_seen(lines, said.new or b""), said) for lines, said in self._kept]
-        self._kept = [(lines, said) for lines, said in seen if lines is not None]
+        seen = [(as_seen(encoder, said.new or b""), said) for encoder, said in self._kept]
+        self._kept = [(encoder, said) for encoder, said in seen if encoder is not None]
 
     def frames(
         self, on_live: Callable[[], None], on_failure: Callable[[Exception], None]
@@ -112,10 +112,10 @@ class Replay:
     def _frame(self) -> tuple[bytes, int]:
         """What was gathered; possibly nothing, which lets others have their turn."""
         kept, self._kept = self._kept, []
-        said = [lines.line(update) for lines, update in kept]
-        lines = [line for line in said if line is not None] + self._lines
+        said = [encoder.line(update) for encoder, update in kept]
+        encoder = [line for line in said if line is not None] + self._lines
         self._lines = []
-        return (self._channel.encoding.frame(lines), len(lines)) if lines else (b"", 0)
+        return (self._channel.encoding.frame(encoder), len(encoder)) if encoder else (b"", 0)
 
     def _is_over(self) -> bool:
         """Whether everything was processed, entries on their way to the disk included."""

@@ -90,16 +90,16 @@ class UnsentUpdates:
 
     def _look_at(self, entry: Foldable) -> None:
         self._looked_at[id(entry.source)] = entry.source
-        for lines, update in entry.updates():
-            self._seen[id(update)] = update, self._may_see(lines, update)
+        for encoder, update in entry.updates():
+            self._seen[id(update)] = update, self._may_see(encoder, update)
 
-    def _may_see(self, lines: UpdateEncoder, update: Update) -> bool:
+    def _may_see(self, encoder: UpdateEncoder, update: Update) -> bool:
         """Whether the state of an update may be seen; a removal may."""
         state = update.new if update.new is not None else update.parting
-        guard = row_policy_for(self._rights, lines.topic)
+        guard = row_policy_for(self._rights, encoder.topic)
         if state is None or guard is None or guard.rows is None:
             return True
-        columns = lines.topic.decoder(guard.rows.paths).columns([state])
+        columns = encoder.topic.decoder(guard.rows.paths).columns([state])
         return guard.rows.matches(columns, 1)[0]
 
     def taken(self, sees: Sees) -> list[Said]:
@@ -110,45 +110,45 @@ class UnsentUpdates:
             self._look_at(entry)
         self._instead.clear()
         left: dict[tuple[Records, str], Said] = {}
-        for lines, update in (one for entry in entries for one in entry.updates()):
-            record = lines.topic, update.identity
+        for encoder, update in (one for entry in entries for one in entry.updates()):
+            record = encoder.topic, update.identity
             before = left.pop(record, None)
             whole = update if before is None else compose(before[1], update)
-            if not self._stays(lines, update, sees):
+            if not self._stays(encoder, update, sees):
                 self._instead[id(update)] = None
-                left[record] = lines, whole
+                left[record] = encoder, whole
             elif before is not None:
                 # In the place of the newer one, and so with its bookmark.
                 placed = whole._replace(first_seq=update.first_seq, first_ts_us=update.first_ts_us)
                 self._instead[id(update)] = None if placed.is_void else placed
         return [*left.values()]
 
-    def _stays(self, lines: UpdateEncoder, update: Update, sees: Sees) -> bool:
-        if is_hidden(lines.topic.name):
+    def _stays(self, encoder: UpdateEncoder, update: Update, sees: Sees) -> bool:
+        if is_hidden(encoder.topic.name):
             return False
-        if lines.key.delta and lines.shape != self._shape_of(lines.topic):
+        if encoder.key.delta and encoder.shape != self._shape_of(encoder.topic):
             # A delta is of what was seen before.
             return False
-        slot = lines.topic.table.slots.get(update.identity)
-        return self._seen[id(update)][1] and (slot is None or sees(lines.topic, slot))
+        slot = encoder.topic.table.slots.get(update.identity)
+        return self._seen[id(update)][1] and (slot is None or sees(encoder.topic, slot))
 
-    def leave_rest(self, lines_of: Callable[[Records], UpdateEncoder]) -> None:
+    def leave_rest(self, encoder_of: Callable[[Records], UpdateEncoder]) -> None:
         """Encode what stays with its visible fields; what was taken out is sent by the caller. The
         state that the client holds, which the next oof may repeat, is the one that was visible when
         it was sent."""
         sent: set[tuple[Records, str]] = set()
 
-        def encoded(lines: UpdateEncoder, update: Update) -> Said | None:
+        def encoded(encoder: UpdateEncoder, update: Update) -> Said | None:
             left = self._instead.get(id(update), update)
             if left is None:
                 return None
-            if lines.shape == self._shape_of(lines.topic):
-                return lines, left
-            record = lines.topic, update.identity
+            if encoder.shape == self._shape_of(encoder.topic):
+                return encoder, left
+            record = encoder.topic, update.identity
             if record in sent:
-                return lines_of(lines.topic), left
+                return encoder_of(encoder.topic), left
             sent.add(record)
-            return lines_of(lines.topic), lines.as_sent(left)
+            return encoder_of(encoder.topic), encoder.as_sent(left)
 
         self._session.outbox.reencode(self._name, encoded)
 
@@ -275,7 +275,7 @@ class ReportedSince:
         """Read the next updates that it has emitted, as many as were emitted at one time."""
         delivery, _ = self._session.held_back(self._name)[self._read]
         self._read += 1
-        _put_by_places(self.updates, ((lines, update) for lines, _, update in delivery.keyed()))
+        _put_by_places(self.updates, ((encoder, update) for encoder, _, update in delivery.keyed()))
 
     def look_at_all(self) -> None:
         """Look at what is left."""
@@ -287,12 +287,12 @@ def _put_by_places(
     updates: dict[ConflationPlace, Update], said: Iterable[tuple[UpdateEncoder, Update]]
 ) -> None:
     """Store emitted updates, one a key, after those that are stored already."""
-    for lines, update in said:
+    for encoder, update in said:
         key: Key = (update.identity,)
-        if lines.conflation_key:
-            (key,) = lines.keys((update,))
-        earlier = updates.get((lines, key))
-        updates[lines, key] = update if earlier is None else compose(earlier, update)
+        if encoder.conflation_key:
+            (key,) = encoder.keys((update,))
+        earlier = updates.get((encoder, key))
+        updates[encoder, key] = update if earlier is None else compose(earlier, update)
 
 
 NO_WAITING = PendingUpdates().columns()
@@ -313,7 +313,7 @@ class PendingKnown:
         self._noted: Places = {}
         """Those at which something has changed since."""
         self._topics: dict[UpdateEncoder, PendingUpdates] = {}
-        self._lines: dict[Records, UpdateEncoder] = {}
+        self._encoders: dict[Records, UpdateEncoder] = {}
         """How the subscription sees each of the topics with pending updates."""
         self._keys: dict[tuple[UpdateEncoder, str], dict[Key, None]] = {}
         """Where records may wait, if not at keys of their own."""
@@ -358,11 +358,11 @@ class PendingKnown:
 
     def hear(self, records: Records, identities: Iterable[str]) -> None:
         """Records may have moved to other slots."""
-        lines = self._lines.get(records)
-        if lines is not None:
+        encoder = self._encoders.get(records)
+        if encoder is not None:
             for identity in identities:
-                for key in self._keys.get((lines, identity), ((identity,),)):
-                    self._noted[(lines, key)] = None
+                for key in self._keys.get((encoder, identity), ((identity,),)):
+                    self._noted[(encoder, key)] = None
 
     def as_of_now(
         self, unsent: Iterable[tuple[UpdateEncoder, Update]] = ()
@@ -379,27 +379,27 @@ class PendingKnown:
         return self._topics
 
     def _put_before(self, updates: dict[ConflationPlace, Update]) -> None:
-        for (lines, key), update in updates.items():
-            rows = self._topics.setdefault(lines, PendingUpdates())
-            rows.put_before(key, update, lines.topic.table.slots.get(update.identity, SLOTLESS))
+        for (encoder, key), update in updates.items():
+            rows = self._topics.setdefault(encoder, PendingUpdates())
+            rows.put_before(key, update, encoder.topic.table.slots.get(update.identity, SLOTLESS))
 
     def _look(self, count: int) -> None:
         channel, session = self._channel, self._session
         if not isinstance(channel, ConflatedChannel) or session is None:
             return
         for _ in range(count):
-            lines, key = place = self._left.pop() if self._left else self._noted.popitem()[0]
-            rows = self._topics.get(lines)
+            encoder, key = place = self._left.pop() if self._left else self._noted.popitem()[0]
+            rows = self._topics.get(encoder)
             if rows is None:
-                rows = self._topics[lines] = PendingUpdates()
-                self._lines[lines.topic] = lines
+                rows = self._topics[encoder] = PendingUpdates()
+                self._encoders[encoder.topic] = encoder
             update = channel.pending_for(session, place)
             if update is None:
                 rows.put(key, None)
                 continue
-            if lines.conflation_key:
-                self._keys.setdefault((lines, update.identity), {})[key] = None
-            slot = lines.topic.table.slots.get(update.identity, SLOTLESS)
+            if encoder.conflation_key:
+                self._keys.setdefault((encoder, update.identity), {})[key] = None
+            slot = encoder.topic.table.slots.get(update.identity, SLOTLESS)
             rows.put(key, update, slot)
 
     def close(self) -> None:
@@ -407,7 +407,7 @@ class PendingKnown:
         if isinstance(self._channel, ConflatedChannel):
             self._channel.note_no_more(self._noted)
         self._channel, self._said, self._left, self._noted = None, None, [], {}
-        self._topics, self._lines, self._keys = {}, {}, {}
+        self._topics, self._encoders, self._keys = {}, {}, {}
 
     def settle(self) -> Task[None]:
         """Drop what was read, and what will not be sent any more."""

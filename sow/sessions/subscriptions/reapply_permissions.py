@@ -165,14 +165,14 @@ class PermissionReapplier:
 
     @staticmethod
     def _as_seen(
-        subscription: Subscription, rights: Permissions, lines: UpdateEncoder, body: bytes
+        subscription: Subscription, rights: Permissions, encoder: UpdateEncoder, body: bytes
     ) -> UpdateEncoder | None:
         """Encodes a record in a state read from the log; None: it may not be seen."""
-        records = lines.topic
+        records = encoder.topic
         if not shows(row_policy_for(rights, records), records, body):
             return None
         key, _ = subscription.seen(records)
-        return UpdateEncoder(records, subscription.name, lines.encoding, key)
+        return UpdateEncoder(records, subscription.name, encoder.encoding, key)
 
     def _replace(
         self, session: Session, subscription: Subscription, command: Command

@@ -244,9 +244,9 @@ class SubscriptionReplacer:
         self._following.check_filters(session, command, old)
         self._say_all(replacement)
         unsaid = unsent.taken(_sight(replacement, answers)) if unsent else []
-        pending = known.as_of_now((_lines_now(old, lines), said) for lines, said in unsaid)
+        pending = known.as_of_now((_encoder_now(old, encoder), said) for encoder, said in unsaid)
         held = {
-            feed.topic: _held(replacement, feed, answers, pending.get(feed.lines, NO_ROWS))
+            feed.topic: _held(replacement, feed, answers, pending.get(feed.encoder, NO_ROWS))
             for feed in old.feeds.values()
         }
         gone = _of_gone(old, pending)
@@ -272,7 +272,7 @@ class SubscriptionReplacer:
         new = self._following.begin(session, command, requested, complete, name=old.name)
         diff = DiffMessages(session.encoding, oldest if with_snapshot else None)
         for records, update in gone:
-            diff.take_update(_last_lines(replacement, _lines(new, records)), update)
+            diff.take_update(_last_encoder(replacement, _encoder_of(new, records)), update)
         taken = ResultSnapshot()
         for topic, differs in found.items():
             if with_snapshot:
@@ -282,15 +282,15 @@ class SubscriptionReplacer:
             feed = new.feeds[topic.name]
             if feed.known is not None:
                 feed.keep_account_of(differs.places(topic.records))
-            diff.take(feed.lines, differs, _last_lines(replacement, feed.lines))
+            diff.take(feed.encoder, differs, _last_encoder(replacement, feed.encoder))
         for records, had in held.items():
             nothing = ClientTarget(visible=_visible(replacement, records, answers))
             differs = client_diff(records, had, nothing)
-            left = _lines(new, records)
-            diff.take(left, differs, _last_lines(replacement, left))
+            left = _encoder_of(new, records)
+            diff.take(left, differs, _last_encoder(replacement, left))
         self._following.join(new)
         if unsent:
-            unsent.leave_rest(partial(_lines, new))
+            unsent.leave_rest(partial(_encoder_of, new))
         self._send(session, replacement, new, diff, taken)
         return diff, taken
 
@@ -407,32 +407,32 @@ def _sight(replacement: Replacement, answers: Answers) -> Callable[[Records, int
     return sees
 
 
-def _lines_now(old: Subscription, lines: UpdateEncoder) -> UpdateEncoder:
+def _encoder_now(old: Subscription, encoder: UpdateEncoder) -> UpdateEncoder:
     """The encoder of a subscription for a topic; `lines` is an encoder that it has used."""
-    feed = old.feeds.get(lines.topic.name)
-    return lines if feed is None or feed.topic is not lines.topic else feed.lines
+    feed = old.feeds.get(encoder.topic.name)
+    return encoder if feed is None or feed.topic is not encoder.topic else feed.encoder
 
 
-def _lines(new: Subscription, records: Records) -> UpdateEncoder:
+def _encoder_of(new: Subscription, records: Records) -> UpdateEncoder:
     return UpdateEncoder(records, new.name, new.session.encoding, new.seen(records)[0])
 
 
-def _last_lines(replacement: Replacement, lines: UpdateEncoder) -> UpdateEncoder:
+def _last_encoder(replacement: Replacement, encoder: UpdateEncoder) -> UpdateEncoder:
     """The encoder of the last states that were sent, which may have had fewer fields under other
     permissions."""
     if not replacement.reguards:
-        return lines
-    return lines.within(replacement.old.seen(lines.topic)[0].shape)
+        return encoder
+    return encoder.within(replacement.old.seen(encoder.topic)[0].shape)
 
 
 def _of_gone(
     subscription: Subscription, pending: Mapping[UpdateEncoder, PendingUpdates]
 ) -> list[tuple[Records, Update]]:
     """Waiting updates of topics that no longer exist: the removal of their records."""
-    there = {feed.lines for feed in subscription.feeds.values()}
+    there = {feed.encoder for feed in subscription.feeds.values()}
     return [
-        (lines.topic, update)
-        for lines, rows in pending.items()
-        if lines not in there
+        (encoder.topic, update)
+        for encoder, rows in pending.items()
+        if encoder not in there
         for update in rows.columns().all()
     ]

@@ -248,32 +248,32 @@ class DiffMessages:
         held += [rows for _, rows in (*self._late, *self._taken)]
         return self.weight <= ANSWER_CHUNK_ROWS and all(rows.is_short for rows in held)
 
-    def take_update(self, lines: UpdateEncoder, update: Update) -> None:
+    def take_update(self, encoder: UpdateEncoder, update: Update) -> None:
         """The waiting updates of a topic that no longer exists."""
-        self._updates.append((lines, lines.as_seen(update)))
+        self._updates.append((encoder, encoder.as_seen(update)))
 
     def take(
-        self, lines: UpdateEncoder, found: ClientDiff, last: UpdateEncoder | None = None
+        self, encoder: UpdateEncoder, found: ClientDiff, last: UpdateEncoder | None = None
     ) -> None:
         """Add the difference of a topic, encoded by `lines`; `last` encodes the last states that
         were sent, if with another shape."""
-        last = last or lines
-        if lines.key.oof and (len(found.lost) or found.parted):
-            seen = map(lines.as_seen, found.parted)
-            parted = [(lines if one.reason == "match" else last, one) for one in seen]
-            self._lost.append((lines, parted, Snapshot.take(lines.topic, found.lost)))
-        if lines.key.oof and len(found.taken):
-            self._taken.append((last, Snapshot.take(lines.topic, found.taken)))
+        last = last or encoder
+        if encoder.key.oof and (len(found.lost) or found.parted):
+            seen = map(encoder.as_seen, found.parted)
+            parted = [(encoder if one.reason == "match" else last, one) for one in seen]
+            self._lost.append((encoder, parted, Snapshot.take(encoder.topic, found.lost)))
+        if encoder.key.oof and len(found.taken):
+            self._taken.append((last, Snapshot.take(encoder.topic, found.taken)))
         if len(found.late):
-            rows = Snapshot.take(lines.topic, found.late)
+            rows = Snapshot.take(encoder.topic, found.late)
             assert rows.stamps is not None
             seqs, ts_us = found.late_stamps
             stamps = Stamps(rows.stamps.sow_keys, self._claimed(seqs), ts_us)
-            self._late.append((lines, replace(rows, stamps=stamps)))
+            self._late.append((encoder, replace(rows, stamps=stamps)))
         for update in found.late_updates:
             first_seq = update.first_seq
             claimed = first_seq if self._oldest is None else min(first_seq, self._oldest)
-            self._late_updates.append((lines, update._replace(first_seq=claimed)))
+            self._late_updates.append((encoder, update._replace(first_seq=claimed)))
 
     def _claimed(self, seqs: NDArray[np.int64]) -> NDArray[np.int64]:
         return seqs if self._oldest is None else np.minimum(seqs, self._oldest)
@@ -288,13 +288,13 @@ class DiffMessages:
     def lines(self) -> Iterator[list[bytes]]:
         """The lines, some hundred at a time."""
         yield from _worded(self._updates)
-        for lines, parted, rows in self._lost:
-            for start, stop in rows.chunks(rows_at_once(lines.key.shape)):
-                yield lines.left(rows.part(start, stop))
+        for encoder, parted, rows in self._lost:
+            for start, stop in rows.chunks(rows_at_once(encoder.key.shape)):
+                yield encoder.left(rows.part(start, stop))
             yield from _worded(parted)
-        for lines, rows in self._taken:
-            for start, stop in rows.chunks(rows_at_once(lines.key.shape)):
-                yield lines.left(rows.part(start, stop), "entitlement")
+        for encoder, rows in self._taken:
+            for start, stop in rows.chunks(rows_at_once(encoder.key.shape)):
+                yield encoder.left(rows.part(start, stop), "entitlement")
         yield from self._late_lines()
 
     def frames(self) -> Frames:
@@ -318,13 +318,13 @@ class DiffMessages:
                 if source == len(self._late):
                     yield from _worded([updates[at] for at in rows.tolist()])
                 else:
-                    lines, late = self._late[source]
+                    encoder, late = self._late[source]
                     some = late.at(rows)
-                    for first, last in some.chunks(rows_at_once(lines.key.shape)):
-                        yield lines.stand(some.part(first, last))
+                    for first, last in some.chunks(rows_at_once(encoder.key.shape)):
+                        yield encoder.stand(some.part(first, last))
 
 
 def _worded(updates: Sequence[tuple[UpdateEncoder, Update]]) -> Iterator[list[bytes]]:
     for start in range(0, len(updates), ANSWER_CHUNK_ROWS):
         some = updates[start : start + ANSWER_CHUNK_ROWS]
-        yield [line for lines, update in some if (line := lines.line(update)) is not None]
+        yield [line for encoder, update in some if (line := encoder.line(update)) is not None]

@@ -5,7 +5,7 @@ bytes. One that was folded away stays in place, empty, until it is at the head o
 is such: removing single entries from the middle would cost as much as the queue is long.
 
 Frames are split into single updates, and those that match (`sow.topic.queue_policy`) become one,
-within a *membership* (`ChannelEntries`): a session that unsubscribes and subscribes again begins
+within a `Membership`: a session that unsubscribes and subscribes again begins
 another, so that nothing moves in front of its new snapshot. An update goes into an earlier one that
 waits, or to the end, and never in front of another one of the same record: a record does not go
 backwards.
@@ -35,10 +35,10 @@ from typing import Generic, Protocol, TypeVar
 from sow.core.cooperative import Task
 from sow.core.definitions import Policy
 from sow.streaming.outbox.entries import (
-    ChannelEntries,
     Delivery,
     Foldable,
     FoldPlace,
+    Membership,
     Queued,
     QueuedDelivery,
     QueuedUpdate,
@@ -282,19 +282,17 @@ class Queue:
         if isinstance(entry, Foldable):
             entry.membership.save(before - self.line_count, entry.since_us)
 
-    def spread(
-        self, membership: ChannelEntries, delivery: Delivery, group: int, since_us: int
-    ) -> None:
+    def spread(self, membership: Membership, delivery: Delivery, group: int, since_us: int) -> None:
         """Queue the updates of a delivery, or fold them into what waits."""
-        for lines, place, update in delivery.keyed():
-            self._fold(membership, lines, place, update, group, since_us)
+        for encoder, place, update in delivery.keyed():
+            self._fold(membership, encoder, place, update, group, since_us)
 
     # One update.
 
     def _fold(
         self,
-        membership: ChannelEntries,
-        lines: UpdateEncoder,
+        membership: Membership,
+        encoder: UpdateEncoder,
         place: FoldPlace,
         update: Update,
         group: int,
@@ -311,7 +309,7 @@ class Queue:
             """Queue it at the end, as the newer one of a pair if it stands `behind` an older one;
             `apart`: another update of its record stands between the two, and it must not move in
             front of that."""
-            entry = QueuedUpdate(membership, lines, place, of, group, since_us, moved)
+            entry = QueuedUpdate(membership, encoder, place, of, group, since_us, moved)
             if behind is not None:
                 self.pair(behind, entry, apart)
             self.append(entry, folded=True)
@@ -323,7 +321,7 @@ class Queue:
         if current is None:
             enter()
             return
-        older, last = current.older, membership.last(lines, update)
+        older, last = current.older, membership.last(encoder, update)
         # Another update of its record waits behind the place into which this one would go.
         overtakes = (older or current).number < last != current.number
         if overtakes and place[-1] == (update.identity,):
@@ -333,7 +331,7 @@ class Queue:
         if older is None and self._released() < current.group < group:
             enter(behind=current, apart=overtakes)
             return
-        folded, starved = lines.fold(current.update, update), _is_starved(current)
+        folded, starved = encoder.fold(current.update, update), _is_starved(current)
         if folded == "kept current":
             return
         if not isinstance(folded, Update) or (overtakes and starved):
@@ -341,7 +339,7 @@ class Queue:
         elif folded.is_void:
             membership.give_up(current)
             self.kill(current)
-        elif not overtakes and (starved or not lines.queue_policy.appends):
+        elif not overtakes and (starved or not encoder.queue_policy.appends):
             self.rewrite(current, folded, group)
             membership.reach(current)
         else:
@@ -358,12 +356,12 @@ class Queue:
         older = newer.older
         if older is None or older.group > self._released():
             return newer
-        membership, lines, group = newer.membership, newer.lines, newer.group
-        folded, starved = lines.fold(older.update, newer.update), _is_starved(older)
+        membership, encoder, group = newer.membership, newer.encoder, newer.group
+        folded, starved = encoder.fold(older.update, newer.update), _is_starved(older)
         if folded == "kept both" or (newer.apart and starved):
             self.part(newer)
             return newer
-        moves = newer.apart or (lines.queue_policy.appends and not starved)
+        moves = newer.apart or (encoder.queue_policy.appends and not starved)
         if moves and isinstance(folded, Update) and not folded.is_void:
             newer.displace(older)
             # The newer one may be among the unfolded entries.
@@ -421,9 +419,9 @@ def _moved(folded: Update, newer: Update) -> Update:
 def folded_alone(delivery: Delivery) -> list[tuple[UpdateEncoder, Update]]:
     """What a queue in which nothing else waits makes of a delivery that it folds."""
     queue = Queue(lambda: 0)
-    queue.spread(ChannelEntries(delivery.name), delivery, 0, 0)
+    queue.spread(Membership(delivery.name), delivery, 0, 0)
     return [
-        (entry.lines, entry.update)
+        (entry.encoder, entry.update)
         for entry in queue
         if isinstance(entry, QueuedUpdate) and entry.lives
     ]

@@ -88,7 +88,7 @@ class Delivery:
                 self._folded = self
             else:
                 left = fold(self)
-                rendered = [lines.shortest_line(update) for lines, update in left]
+                rendered = [encoder.shortest_line(update) for encoder, update in left]
                 self._folded = Delivery(self.name, self._encoding, rendered, [*left])
                 self._folded.holders = None if self.holders is None else {}
         return self._folded
@@ -103,7 +103,7 @@ class Delivery:
 
     def reencoded(self, replace: Reencode) -> "Delivery":
         """The delivery with each update replaced by `replace` of it."""
-        before = [(lines, update) for lines, _, update in self.keyed()]
+        before = [(encoder, update) for encoder, _, update in self.keyed()]
         others = [replace(*one) for one in before]
         if others == before:
             return self
@@ -126,21 +126,21 @@ class Delivery:
     def records(self) -> Iterator[tuple[Records, str]]:
         """The record of each update."""
         if self._keyed is not None:
-            yield from ((lines.topic, update.identity) for lines, _, update in self._keyed)
+            yield from ((encoder.topic, update.identity) for encoder, _, update in self._keyed)
             return
-        for lines, content in self._parts:
+        for encoder, content in self._parts:
             identities = (content.identity,) if isinstance(content, Update) else content[0]
-            yield from ((lines.topic, identity) for identity in identities)
+            yield from ((encoder.topic, identity) for identity in identities)
 
     def keyed(self) -> list[tuple[UpdateEncoder, FoldPlace, Update]]:
         """Each update with the place that it is folded in; made on demand."""
         if self._keyed is None:
             self._keyed = []
-            for lines, run in groupby(self._parts, lambda part: part[0]):
+            for encoder, run in groupby(self._parts, lambda part: part[0]):
                 updates = [update for _, content in run for update in updates_of(content)]
                 self._keyed += [
-                    (lines, (lines.topic, lines.queue_policy, key), update)
-                    for key, update in zip(lines.keys(updates), updates, strict=True)
+                    (encoder, (encoder.topic, encoder.queue_policy, key), update)
+                    for key, update in zip(encoder.keys(updates), updates, strict=True)
                 ]
             self._parts = []
         return self._keyed
@@ -206,7 +206,7 @@ class Foldable(Queued):
 
     __slots__ = ("membership",)
 
-    membership: "ChannelEntries"
+    membership: "Membership"
 
     @property
     @abstractmethod
@@ -228,7 +228,7 @@ class QueuedDelivery(Foldable):
     __slots__ = ("delivery",)
 
     def __init__(
-        self, membership: "ChannelEntries", delivery: Delivery, group: int, since_us: int
+        self, membership: "Membership", delivery: Delivery, group: int, since_us: int
     ) -> None:
         # One is made for each frame and session, so without calling the base class.
         self.group = group
@@ -251,7 +251,7 @@ class QueuedDelivery(Foldable):
 
     def updates(self) -> Sequence[tuple[UpdateEncoder, Update]]:
         """Its updates, each with its encoder."""
-        return [(lines, update) for lines, _, update in self.delivery.keyed()]
+        return [(encoder, update) for encoder, _, update in self.delivery.keyed()]
 
     def reencode(self, replace: Reencode) -> bool:
         """Replace each of its updates by `replace` of it; False if nothing is left."""
@@ -270,23 +270,23 @@ class QueuedUpdate(Foldable):
     that it cannot take the older one's position. `moved` counts its moves to the end.
     """
 
-    __slots__ = ("apart", "lines", "moved", "newer", "number", "older", "place", "update")
+    __slots__ = ("apart", "encoder", "moved", "newer", "number", "older", "place", "update")
 
     BESIDE_BYTES = UPDATE_BYTES
 
     def __init__(
         self,
-        membership: "ChannelEntries",
-        lines: UpdateEncoder,
+        membership: "Membership",
+        encoder: UpdateEncoder,
         place: FoldPlace,
         update: Update,
         group: int,
         since_us: int,
         moved: int = 0,
     ) -> None:
-        super().__init__(group, since_us, lines.shortest_line(update), 1)
+        super().__init__(group, since_us, encoder.shortest_line(update), 1)
         self.membership = membership
-        self.lines = lines
+        self.encoder = encoder
         self.place = place
         self.update = update
         self.moved = moved
@@ -298,7 +298,7 @@ class QueuedUpdate(Foldable):
     @property
     def policy(self) -> Policy:
         """What its topic allows now."""
-        return self.lines.queue_policy.policy
+        return self.encoder.queue_policy.policy
 
     @property
     def source(self) -> object:
@@ -307,22 +307,22 @@ class QueuedUpdate(Foldable):
 
     def updates(self) -> Sequence[tuple[UpdateEncoder, Update]]:
         """Its update, with its encoder."""
-        return ((self.lines, self.update),) if self.lives else ()
+        return ((self.encoder, self.update),) if self.lives else ()
 
     def reencode(self, replace: Reencode) -> bool:
         """Replace its update by `replace` of it; False if nothing is left."""
-        other = replace(self.lines, self.update)
+        other = replace(self.encoder, self.update)
         if other is None:
             return False
-        if other != (self.lines, self.update):
-            self.lines, self.update = other
-            self.frame = self.lines.shortest_line(self.update)
+        if other != (self.encoder, self.update):
+            self.encoder, self.update = other
+            self.frame = self.encoder.shortest_line(self.update)
             self.membership.reach(self)
         return True
 
     def rewrite(self, update: Update, group: int) -> None:
         """Replace its update in its position by another one of `group`."""
-        self.frame, self.update = self.lines.shortest_line(update), update
+        self.frame, self.update = self.encoder.shortest_line(update), update
         self.group = max(self.group, group)
 
     def fold_away(self) -> None:
@@ -356,7 +356,7 @@ class ConflationStats(NamedTuple):
     until_us: int
 
 
-class ChannelEntries:
+class Membership:
     """A session's membership in a channel, from joining to leaving, and its waiting updates.
 
     `eager` counts the waiting frames of topics that are always conflated; `saved` is what folding
@@ -413,7 +413,7 @@ class ChannelEntries:
 
     def reach(self, entry: QueuedUpdate) -> None:
         """An entry has another update than before."""
-        record = entry.lines, entry.update.identity
+        record = entry.encoder, entry.update.identity
         # Inserted again, so that nearly all numbers stay in order.
         self.reached.pop(record, None)
         self.reached[record] = entry.number
@@ -425,7 +425,7 @@ class ChannelEntries:
     def reach_instead(self, entry: QueuedUpdate, number: int) -> None:
         """An entry has taken over the update of the one with a number; another update of its record
         may stand behind that, under other values."""
-        if self.last(entry.lines, entry.update) <= max(number, entry.number):
+        if self.last(entry.encoder, entry.update) <= max(number, entry.number):
             self.reach(entry)
 
     def give_up(self, entry: QueuedUpdate) -> None:
@@ -444,9 +444,9 @@ class ChannelEntries:
         if self.newest.get(entry.place) is entry:
             del self.newest[entry.place]
 
-    def last(self, lines: UpdateEncoder, update: Update) -> int:
+    def last(self, encoder: UpdateEncoder, update: Update) -> int:
         """The number of the last entry with an update of this record; 0: there is none."""
-        return self.reached.get((lines, update.identity), 0)
+        return self.reached.get((encoder, update.identity), 0)
 
     def forget(self, entry: QueuedUpdate) -> None:
         """A single update has left."""
@@ -469,9 +469,9 @@ class ChannelEntries:
         singles = [entry for entry in every if isinstance(entry, QueuedUpdate)]
         seqs: dict[tuple[UpdateEncoder, str], int] = {}
         for entry in singles:
-            record, seq = (entry.lines, entry.update.identity), entry.update.seq
+            record, seq = (entry.encoder, entry.update.identity), entry.update.seq
             # Windows by another key than the record's release its updates in their own order.
-            if not entry.lines.key.conflation_key:
+            if not entry.encoder.key.conflation_key:
                 assert seqs.get(record, 0) < seq, f"{record[1]} goes backwards"
                 seqs[record] = seq
         if unfolded and self._passage != passage:
@@ -482,5 +482,5 @@ class ChannelEntries:
         last = {entry.place: entry for entry in singles}
         assert all(last[place] is entry for place, entry in self.newest.items())
         assert all(
-            self.reached[entry.lines, entry.update.identity] >= entry.number for entry in singles
+            self.reached[entry.encoder, entry.update.identity] >= entry.number for entry in singles
         )

@@ -19,10 +19,10 @@ from sow.core.definitions import Policy, SessionSettings
 from sow.protocol.encodings import Frames
 from sow.streaming.outbox.conflate import MESSAGE_BYTES, ConflationBudget, Queue, folded_alone
 from sow.streaming.outbox.entries import (
-    ChannelEntries,
     ConflationStats,
     Delivery,
     Foldable,
+    Membership,
     Queued,
     QueuedDelivery,
     QueuedFrames,
@@ -146,7 +146,7 @@ class Outbox:
             ConflationBudget() if conflation_budget is None else conflation_budget
         )
         self._notice: Queued | None = None
-        self._memberships: dict[str, ChannelEntries] = {}
+        self._memberships: dict[str, Membership] = {}
         """By name: of channels that the session is a member of and has received something from."""
         self._passage = 0
         """The number of the last passage through the queue, the policies that it folds, and whether
@@ -241,7 +241,7 @@ class Outbox:
         """
         membership = self._memberships.get(delivery.name)
         if membership is None:
-            membership = self._memberships[delivery.name] = ChannelEntries(delivery.name)
+            membership = self._memberships[delivery.name] = Membership(delivery.name)
         if delivery.policy == "always":
             if conflates:
                 before = self.queue.line_count + delivery.message_count
@@ -269,7 +269,7 @@ class Outbox:
             queue.message_count += delivery.message_count
             queue.bytes += delivery.size
 
-    def _folds_at_once(self, membership: ChannelEntries, delivery: Delivery, group: int) -> bool:
+    def _folds_at_once(self, membership: Membership, delivery: Delivery, group: int) -> bool:
         """Whether the updates of a delivery are folded into what waits now. Not while a passage
         has not reached its end, and not over the budget of the step: that begins one."""
         if not self or not delivery.message_count:
@@ -296,7 +296,7 @@ class Outbox:
         if allowed:
             self.fold_some(allowed)
 
-    def _save(self, membership: ChannelEntries, count: int, came_us: int) -> None:
+    def _save(self, membership: Membership, count: int, came_us: int) -> None:
         self.folded += count
         self.folded_always += count
         membership.save(count, came_us)
@@ -379,7 +379,7 @@ class Outbox:
                 size += len(entry.frame)
         if not gathered:
             return None
-        frame = gathered[0].lines.encoding.frame([entry.frame for entry in gathered])
+        frame = gathered[0].encoder.encoding.frame([entry.frame for entry in gathered])
         return Queued(0, gathered[0].since_us, frame, len(gathered))
 
     def clear(self) -> None:
@@ -451,7 +451,7 @@ class Outbox:
             self._begin(ALL)
         return bool(self.queue.unfolded)
 
-    def to_give_up(self) -> list[ChannelEntries]:
+    def to_give_up(self) -> list[Membership]:
         """Memberships with a topic that back-pressure unsubscribes.
 
         What waits of one that has ended stays: it may have been replaced, and later lines under its
@@ -464,7 +464,7 @@ class Outbox:
         )
         return [one for one in found if self._memberships.get(one.name) is one]
 
-    def drop(self, memberships: Collection[ChannelEntries]) -> int:
+    def drop(self, memberships: Collection[Membership]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""
         before = self.queue.line_count
 

@@ -79,7 +79,7 @@ class WindowChannel(Channel):
         self._key = key
         self._view: Callable[[], WindowFeed | None] = _nothing
         """Weakly: the view refers to the channel, and the cycle would outlive all members."""
-        self.lines: UpdateEncoder
+        self.encoder: UpdateEncoder
         """Encodes its lines."""
         self._held: dict[Session, WindowPage] = {}
         """The page that each member was last sent."""
@@ -93,7 +93,7 @@ class WindowChannel(Channel):
 
     def show(self, view: "WindowFeed") -> None:
         """Set what it reports."""
-        self._view, self.lines = weakref.ref(view), view.lines
+        self._view, self.encoder = weakref.ref(view), view.encoder
 
     @property
     def view(self) -> "WindowFeed":
@@ -167,7 +167,7 @@ class WindowChannel(Channel):
             return session.idle
         if not self._may_lag(session):
             return True
-        if self.lines.topic.folding.policy == "always":
+        if self.encoder.topic.folding.policy == "always":
             return session.idle
         return session.keeps_up and session.has_room(*self._lagging.get(session, NOTHING_LACKED))
 
@@ -177,7 +177,7 @@ class WindowChannel(Channel):
 
     def _may_lag(self, session: Session) -> bool:
         """Whether a member that does not keep up skips turns."""
-        policy = self.lines.topic.folding.policy
+        policy = self.encoder.topic.folding.policy
         return policy not in ("off", "unsubscribe") and session.conflates
 
     def join(self, session: Session) -> None:
@@ -221,8 +221,8 @@ class WindowChannel(Channel):
                 come.append((step.identity, step.new, step.at))
             elif step.old is not None:
                 left.append((self._leaving(step.identity, step.old, held), step.at))
-        encoder = self.lines if last is None else self.lines.within(last)
-        return PageAnswer(self.lines, encoder, self._positions, left, come)
+        encoder = self.encoder if last is None else self.encoder.within(last)
+        return PageAnswer(self.encoder, encoder, self._positions, left, come)
 
     # Sending.
 
@@ -276,7 +276,7 @@ class WindowChannel(Channel):
 
     @property
     def _policy(self) -> Policy:
-        policy = self.lines.topic.folding.policy
+        policy = self.encoder.topic.folding.policy
         return "unsubscribe" if policy == "unsubscribe" else "off"
 
     @property
@@ -286,11 +286,11 @@ class WindowChannel(Channel):
     def _line(self, step: PageStep, held: WindowPage) -> bytes | None:
         """The line of one step from a page that is held."""
         old, new = step.old, step.new
-        lines, places = self.lines, [step.at] if self._positions else ()
+        encoder, places = self.encoder, [step.at] if self._positions else ()
         if new is None:
             assert old is not None
             update = self._leaving(step.identity, old, held)
-            return lines.placed_line(update, places, moved=True)
+            return encoder.placed_line(update, places, moved=True)
         delta = None if old is None else self._delta(old, new)
         update = Update(
             step.identity,
@@ -303,29 +303,29 @@ class WindowChannel(Channel):
             delta=delta,
             old=None if old is None else old.body,
         )
-        return lines.placed_line(update, places, moved=step.moved and self._positions)
+        return encoder.placed_line(update, places, moved=step.moved and self._positions)
 
     def _leaving(self, identity: str, old: PageRow, held: WindowPage) -> Update:
         """A record has left the window: it was removed, or others took its position."""
-        table = self.lines.topic.table
+        table = self.encoder.topic.table
         slot, parted = table.slots.get(identity), held.parted.get(identity)
         seq, ts_us = old.seq, old.ts_us
         if slot is not None:
             seq, ts_us = int(table.seqs[slot]), int(table.ts_us[slot])
             parted = Parted("match", table.bodies[slot])
         assert parted is not None, "a removed record without a reason"
-        if parted.reason == "match" and not self.lines.may_see(parted.body or b""):
+        if parted.reason == "match" and not self.encoder.may_see(parted.body or b""):
             parted = Parted("entitlement", None)
         return Update(identity, True, None, seq, ts_us, seq, ts_us, *parted, old=old.body)
 
     def _delta(self, old: PageRow, new: PageRow) -> Document | None:
         """The delta of a change as a member sees it; None if it is sent whole."""
-        lines = self.lines
-        if not lines.key.delta or not lines.topic.message_type.partial:
+        encoder = self.encoder
+        if not encoder.key.delta or not encoder.topic.message_type.partial:
             return None
-        renderer = lines.topic.renderer
+        renderer = encoder.topic.renderer
         before, now = [
-            renderer.shown_of(lines.shape, renderer.document(row.body)) for row in (old, new)
+            renderer.shown_of(encoder.shape, renderer.document(row.body)) for row in (old, new)
         ]
         return difference(before, now)
 

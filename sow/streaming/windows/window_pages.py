@@ -176,13 +176,13 @@ class PageAnswer:
 
     def __init__(
         self,
-        lines: UpdateEncoder,
+        encoder: UpdateEncoder,
         last: UpdateEncoder,
         positions: bool,
         left: Sequence[tuple[Update, int]],
         come: Sequence[tuple[str, PageRow, int]],
     ) -> None:
-        self._lines = lines
+        self._encoder = encoder
         self._last = last
         self._positions = positions
         self._left = left
@@ -206,20 +206,20 @@ class PageAnswer:
             yield [line for line in rendered if line is not None]
 
     def _words(self, update: Update) -> UpdateEncoder:
-        return self._lines if update.reason == "match" else self._last
+        return self._encoder if update.reason == "match" else self._last
 
     def answer(self) -> Iterator[list[bytes]]:
         """Lines of the rows."""
         for start, stop in _pieces([len(row.body) for _, row, _ in self._come]):
             come = self._come[start:stop]
             columns = LineColumns(
-                [self._lines.topic.sow_key_of(identity) for identity, _, _ in come],
+                [self._encoder.topic.sow_key_of(identity) for identity, _, _ in come],
                 [row.body for _, row, _ in come],
                 [row.seq for _, row, _ in come],
                 [row.ts_us for _, row, _ in come],
                 [at for _, _, at in come] if self._positions else (),
             )
-            yield self._lines.answer(columns)
+            yield self._encoder.answer(columns)
 
 
 def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:

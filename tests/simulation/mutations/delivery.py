@@ -66,13 +66,13 @@ DELIVERY = (
     Mutation(
         "a replaced update goes to the end",
         "sow/streaming/outbox/conflate.py",
-        "(starved or not lines.queue_policy.appends):",
+        "(starved or not encoder.queue_policy.appends):",
         "starved:",
     ),
     Mutation(
         "a pair goes to its older place whatever the placement",
         "sow/streaming/outbox/conflate.py",
-        "        moves = newer.apart or (lines.queue_policy.appends and not starved)\n",
+        "        moves = newer.apart or (encoder.queue_policy.appends and not starved)\n",
         "        moves = newer.apart\n",
     ),
     Mutation(

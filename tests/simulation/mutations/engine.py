@@ -138,7 +138,7 @@ ENGINE = (
     Mutation(
         "a window shows half a request",
         "sow/engine/output.py",
-        "        until_us = self.holds_until_us((channel.lines.topic.name,))\n",
+        "        until_us = self.holds_until_us((channel.encoder.topic.name,))\n",
         "        until_us: int | None = None\n",
     ),
 )

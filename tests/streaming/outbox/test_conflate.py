@@ -20,8 +20,8 @@ from sow.streaming.outbox.conflate import (
     folded_alone,
 )
 from sow.streaming.outbox.entries import (
-    ChannelEntries,
     Delivery,
+    Membership,
     Queued,
     QueuedDelivery,
     QueuedUpdate,
@@ -40,7 +40,7 @@ class Waiting:
         self.lines = wording(definition)
         self.released = released
         self.queue = Queue(lambda: self.released)
-        self.membership = ChannelEntries("sub")
+        self.membership = Membership("sub")
         self.seq = 0
 
     def update(self, identity, known=False, gone=False):
@@ -281,7 +281,7 @@ def test_a_pair_waits_on_while_its_newer_one_is_not_durable():
 def test_who_comes_back_begins_another_membership():
     waiting = Waiting()
     waiting.spread("a")
-    waiting.membership = ChannelEntries("sub")
+    waiting.membership = Membership("sub")
     waiting.spread("a")
     assert waiting.says() == [("a", 1), ("a", 2)]
 
@@ -337,7 +337,7 @@ def frame(text=b"x", since_us=0, count=1):
 
 def single(identity="1", since_us=0, membership=None, **fields):
     lines = WORDING
-    membership = membership or ChannelEntries("sub")
+    membership = membership or Membership("sub")
     update = Update(identity, False, body(id=1, **fields), 1, 0, 1, 0)
     entry = QueuedUpdate(membership, lines, (lines.queue_policy, (identity,)), update, 0, since_us)
     membership.enter(entry)
@@ -402,7 +402,7 @@ def test_the_dead_are_taken_out_once_they_are_most_of_it(monkeypatch):
 
 
 def test_a_pair_is_one_message_until_it_is_parted():
-    queue, membership = Queue(int), ChannelEntries("sub")
+    queue, membership = Queue(int), Membership("sub")
     older, newer = single(membership=membership), single(membership=membership, v=1)
     queue.append(older)
     queue.append(newer)
@@ -465,7 +465,7 @@ def test_only_what_is_wanted_is_kept_wherever_it_stands():
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_what_is_dropped_is_freed_at_once_and_waits_for_no_collector(begun):
-    queue, membership = Queue(int), ChannelEntries("sub")
+    queue, membership = Queue(int), Membership("sub")
     for entry in (single("dropped", membership=membership) for _ in range(3)):
         queue.append(entry)
     queue.pair(queue.entries[0], queue.entries[1])

@@ -4,8 +4,8 @@ import pytest
 
 from sow.protocol.encodings import LINES
 from sow.streaming.outbox.entries import (
-    ChannelEntries,
     Delivery,
+    Membership,
     Queued,
     QueuedDelivery,
     QueuedFrames,
@@ -36,20 +36,20 @@ def test_a_delivery_says_what_its_topics_allowed_when_it_was_said():
     lines = wording()
     update = Update("1", False, body(id=1), 1, 0, 1, 0)
     delivery = Delivery("sub", LINES, [lines.line(update)], [(lines, update)])
-    entry = QueuedDelivery(ChannelEntries("sub"), delivery, 3, 4)
+    entry = QueuedDelivery(Membership("sub"), delivery, 3, 4)
     allow(lines.topic, "off")
     assert (entry.policy, entry.group, entry.since_us) == ("conflate", 3, 4)
     assert (entry.message_count, entry.frame) == (1, delivery.frame)
 
 
 def test_an_update_says_what_its_topic_allows_now():
-    entry = entered(ChannelEntries("sub"))
-    allow(entry.lines.topic, "off")
+    entry = entered(Membership("sub"))
+    allow(entry.encoder.topic, "off")
     assert entry.policy == "off"
 
 
 def test_a_membership_knows_the_newest_of_each_place_and_record():
-    membership, lines = ChannelEntries("sub"), wording()
+    membership, lines = Membership("sub"), wording()
     first, second = entered(membership, "1", lines=lines), entered(membership, "2", lines=lines)
     assert membership.newest[first.place] is first
     assert membership.last(lines, first.update) == first.number < second.number
@@ -62,7 +62,7 @@ def test_a_membership_knows_the_newest_of_each_place_and_record():
 
 
 def test_when_the_newer_one_is_given_up_the_older_one_is_the_newest_again():
-    membership, lines = ChannelEntries("sub"), wording()
+    membership, lines = Membership("sub"), wording()
     older = entered(membership, lines=lines)
     newer = entered(membership, lines=lines, seq=2)
     newer.older, older.newer = older, newer
@@ -73,7 +73,7 @@ def test_when_the_newer_one_is_given_up_the_older_one_is_the_newest_again():
 
 
 def test_nothing_is_folded_into_what_stands_behind_a_closed_place():
-    membership = ChannelEntries("sub")
+    membership = Membership("sub")
     entry = entered(membership)
     membership.newest.clear()
     assert membership.newest == {}
@@ -82,7 +82,7 @@ def test_nothing_is_folded_into_what_stands_behind_a_closed_place():
 
 
 def test_frames_that_are_always_conflated_are_counted():
-    lines, membership = wording(), ChannelEntries("sub")
+    lines, membership = wording(), Membership("sub")
     allow(lines.topic, "always")
     update = Update("1", False, body(id=1), 1, 0, 1, 0)
     delivery = Delivery("sub", LINES, [lines.line(update)], [(lines, update)])
@@ -95,7 +95,7 @@ def test_frames_that_are_always_conflated_are_counted():
 
 
 def test_a_check_finds_a_record_that_goes_backwards():
-    membership, lines = ChannelEntries("sub"), wording()
+    membership, lines = Membership("sub"), wording()
     policy = lines.queue_policy
     entries = [
         entered(membership, place=(policy, (at,)), seq=seq, lines=lines)
