@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from sow.config.elements.table import ROOT
 from sow.core.cooperative import Task
 from sow.core.definitions import (
     BackPressure,
@@ -62,6 +63,8 @@ CLOSED_AT_ONCE = 1_000
 """Topics to be removed that one step closes: less than a microsecond each."""
 REFUSALS_MAX = 5
 """How many topics that would lose records an error names."""
+SECTION = next(child for child in ROOT.children if child.name == "SOW")
+"""The element that definitions are in, each in one that has the name of its class."""
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
 
 
@@ -187,9 +190,9 @@ class Reconfiguration:
 
     def _steps(self) -> Iterator[ReconfigurationStep]:
         old, new = self._engine.configuration, self._new
-        for name in UNCHANGING:
-            if getattr(old, name) != getattr(new, name):
-                self._refused.append(f"{name} cannot be changed while the server runs")
+        changed = [name for name in UNCHANGING if getattr(old, name) != getattr(new, name)]
+        for element in dict.fromkeys(map(ROOT.filling, changed)):
+            self._refused.append(f"{element} cannot be changed while the server runs")
         yield from self._leave()
         before = {definition.name: definition for definition in old.topics}
         after = {definition.name: definition for definition in new.topics}
@@ -272,19 +275,20 @@ class Reconfiguration:
         return self._changes.add_copies(definition)
 
     def _change(self, old: Definition, new: Definition) -> Iterator[ReconfigurationStep]:
-        fields = {
-            field.name
-            for field in dataclasses.fields(new)
-            if field.name != "line"
-            and (type(old) is not type(new) or getattr(old, field.name) != getattr(new, field.name))
-        }
+        if _what(old) != _what(new):
+            self._refused.append(f"{_what(old)} {new.name} cannot become a {_what(new)}")
+            return
+        if type(old) is not type(new):
+            self._refused.append(f"Engine of {_what(new)} {new.name} cannot be changed")
+            return
+        fields = _changed(old, new)
         allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
         if isinstance(new, ConflatedTopic) and new.engine == "embedded":
             allowed = CHANGEABLE_IN_COPIES
         if isinstance(new, View):
             allowed = CHANGEABLE_IN_VIEWS
-        for name in sorted(fields - allowed):
-            self._refused.append(f"{name} of topic {new.name} cannot be changed")
+        for element in _elements(old, new, fields - allowed):
+            self._refused.append(f"{element} of {_what(new)} {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
             self._check_keys(old, new)
         is_again = not isinstance(new, Topic) and any(one.stopped for one in self._topics(new))
@@ -378,8 +382,27 @@ class Reconfiguration:
         return self._changes.refocus(topic, definition)
 
 
-def _what(definition: ConflatedTopic | View) -> str:
+def _what(definition: Definition) -> str:
+    if isinstance(definition, Topic):
+        return "topic" if definition.view is None else "view"
     return "view" if isinstance(definition, View) else "conflated topic"
+
+
+def _changed(old: Definition, new: Definition) -> set[str]:
+    """The fields in which two definitions of one kind differ."""
+    names = {field.name for field in dataclasses.fields(new)} - {"line"}
+    return {name for name in names if getattr(old, name) != getattr(new, name)}
+
+
+def _elements(old: Definition, new: Definition, fields: Collection[str]) -> list[str]:
+    """The elements of config.xml that fill these fields."""
+    if isinstance(old, Topic) and isinstance(new, Topic) and old.view and new.view:
+        # It is run by Spark, and stored as a topic: its elements are those of the view.
+        old, new = old.view, new.view
+        fields = _changed(old, new)
+    section = SECTION.child(type(new).__name__)
+    assert section is not None
+    return sorted({section.filling(name) for name in fields})
 
 
 def _keys(view: View, configuration: Configuration) -> tuple[Path, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 
 import numpy as np
@@ -10,7 +10,15 @@ import pytest
 
 from sow import indexes
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import Configuration, ConflatedTopic, Limits, SessionSettings, Topic, View
+from sow.core.definitions import (
+    Configuration,
+    ConflatedTopic,
+    Limits,
+    SessionSettings,
+    Topic,
+    View,
+    stored,
+)
 from sow.core.paths import value_at
 from sow.engine import bulk_publish, reconfiguration, topic_changes
 from sow.engine.reconfiguration import check_definition, without_place
@@ -217,9 +225,21 @@ def test_settings_hold_for_what_begins_from_now_on(world):
     [
         ((SLOW, DESKS, COPIES), {}, "topic orders cannot be removed"),
         ((ORDERS, SLOW, DESKS, COPIES, Topic("new", "json")), {}, "topic new cannot be added"),
-        ((replace(ORDERS, keys=("/x",)), SLOW, DESKS, COPIES), {}, "keys of topic orders"),
-        ((ORDERS, replace(SLOW, message_type="fix"), DESKS, COPIES), {}, "message_type of topic"),
-        ((ORDERS, SLOW, DESKS, COPIES), {"port": 1}, "port cannot be changed"),
+        (
+            (replace(ORDERS, keys=("/x",)), SLOW, DESKS, COPIES),
+            {},
+            "Key of topic orders cannot be changed",
+        ),
+        (
+            (ORDERS, replace(SLOW, message_type="fix"), DESKS, COPIES),
+            {},
+            "MessageType of conflated topic",
+        ),
+        (
+            (ORDERS, SLOW, DESKS, COPIES),
+            {"port": 1, "host": "::1"},
+            "^Listen cannot be changed while the server runs: nothing",
+        ),
     ],
 )
 def test_what_needs_a_restart_is_refused_and_nothing_is_changed(world, topics, more, why):
@@ -227,6 +247,35 @@ def test_what_needs_a_restart_is_refused_and_nothing_is_changed(world, topics, m
         reconfigure(world, *topics, FAST, **more)
     assert "orders-F" not in world.engine.topics
     assert world.engine.configuration is world.configuration
+
+
+BY_DESK = View("by-desk", "json", ("orders",), ("/desk",), ("/desk",))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (FAST, replace(BY_DESK, name=FAST.name), "^conflated topic orders-F cannot become a view:"),
+        (BY_DESK, replace(BY_DESK, engine="spark"), "^Engine of view by-desk cannot be changed:"),
+        (
+            replace(BY_DESK, engine="spark"),
+            replace(BY_DESK, engine="spark", filter="/qty > 1"),
+            "^Filter of view by-desk cannot be changed:",
+        ),
+    ],
+)
+def test_a_refusal_names_what_the_writer_of_the_file_has_written(before, after, why):
+    world = World(ORDERS, stored(before))
+    with pytest.raises(ConfigError, match=why):
+        reconfigure(world, ORDERS, stored(after))
+
+
+@all_cases("kind", [Topic, ConflatedTopic, View])
+def test_every_field_of_a_definition_is_called_as_in_the_file(kind):
+    section = reconfiguration.SECTION.child(kind.__name__)
+    without = [one.name for one in fields(kind) if not section.filling(one.name)]
+    assert set(without) <= {"line", "view"}
+    assert all(map(reconfiguration.ROOT.filling, reconfiguration.UNCHANGING))
 
 
 def test_a_copy_that_would_take_the_name_of_a_topic_is_refused(world):

@@ -373,8 +373,8 @@ def test_a_row_that_a_reload_takes_away_and_an_update_brings_back_is_sent_as_it_
 
 def test_what_a_reload_cannot_change_is_refused_by_name(world):
     for other, said in (
-        (replace(DESKS, key_domain="d"), "key_domain of topic desks cannot be changed"),
-        (replace(DESKS, grouping=("/book",)), "grouping of topic desks cannot be changed"),
+        (replace(DESKS, key_domain="d"), "KeyDomain of view desks cannot be changed"),
+        (replace(DESKS, grouping=("/book",)), "Grouping of view desks cannot be changed"),
         (
             replace(DESKS, projection=("SUM(/qty) AS /qty",)),
             "where view desks projects what it groups by .* cannot be changed",

@@ -59,6 +59,14 @@ class Element:
         """The child called `tag`, under any of its names."""
         return next((child for child in self.children if tag in child.names), None)
 
+    def filling(self, field: str) -> str:
+        """The name of the child that fills a field, by itself or by what is in it; "" if none."""
+        for child in self.children:
+            inner = () if child.make else (one for _, one in child.walk())
+            if any(field in one.fields for one in (child, *inner)):
+                return child.name
+        return ""
+
     def walk(self, parent: str = "") -> Iterator[tuple[str, "Element"]]:
         """Every element from here down, with the path of its section."""
         yield parent, self

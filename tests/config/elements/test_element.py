@@ -1,6 +1,6 @@
 """One element of the table: its names, its children under any of theirs, and its place."""
 
-from sow.config.elements.element import Element, foreign, later, unused
+from sow.config.elements.element import Element, foreign, later, listing, unused
 
 LEAF = Element(name="Name", synonyms=("Topic",))
 SECTION = Element(name="SOW", children=(LEAF, Element(name="Deep", children=(LEAF,))))
@@ -32,3 +32,13 @@ def test_what_is_not_ours_says_why():
     assert [one.status for one in unused("SlabSize")] == ["no effect"]
     (admin,) = foreign(Admin="look elsewhere")
     assert (admin.name, admin.status, admin.about) == ("Admin", "foreign", "look elsewhere")
+
+
+def test_a_field_is_filled_by_a_child_or_by_what_is_in_it():
+    listed = listing("Grouping", "", "Field", LEAF.kind, "")
+    split = Element(name="Expiration", children=(Element(name="Age", fields=("age_us",)),))
+    section = Element(name="Topic", children=(listed, split, Element(name="Key", fields=("keys",))))
+    assert section.filling("keys") == "Key"
+    assert section.filling("age_us") == "Expiration"
+    assert section.filling("grouping") == "Grouping"
+    assert section.filling("fields") == "", "it is a field of what the list makes"
