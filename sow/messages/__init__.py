@@ -172,4 +172,4 @@ def line_bodies(kind: MessageType, texts: Sequence[bytes]) -> list[bytes]:
 def _body(kind: MessageType, text: bytes) -> bytes:
     if not kind.structured or not text.lstrip().startswith(b"{"):
         return kind.from_line(text)
-    return kind.encode(read_document(text, getattr(kind, "has_only_texts", False)))
+    return kind.encode(read_document(text, kind.has_only_texts))

@@ -49,6 +49,10 @@ class MessageType(Protocol):
     partial: bool
     """A message may hold some of its fields only: what deltas and select lists need. Of other types
     a delta is the whole message."""
+    has_only_texts: bool
+    """A number or a time is its text."""
+    has_root: bool
+    """A document has one field, and a part of it has it, too."""
     media_type: str
     """The media type of a raw message over HTTP."""
     enc: str | None

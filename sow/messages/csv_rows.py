@@ -186,7 +186,6 @@ class CsvReader:
     ) -> None:
         self._message_type = message_type
         self._types = _texts_of(message_type) | declared_columns(declared)
-        self._has_only_texts = getattr(message_type, "has_only_texts", False)
         self._size_max = size_max
         self._row_chars = self._row_lines = 0
         # A mark at the beginning is what spreadsheets write, and no part of the first name.
@@ -302,12 +301,12 @@ class CsvReader:
                     break
             if not isinstance(level, dict) or steps[-1] in level:
                 raise self._bad(f"{column_of(steps)} is a value and has fields, too")
-            level[steps[-1]] = msgspec.Raw(_value(cell, kind, self._has_only_texts))
+            level[steps[-1]] = msgspec.Raw(_value(cell, kind, self._message_type.has_only_texts))
         text = msgspec.json.encode(document)
         if isinstance(self._message_type, Json):
             return text
         try:
-            return self._message_type.encode(read_document(text, self._has_only_texts))
+            return self._message_type.encode(read_document(text, self._message_type.has_only_texts))
         except BadMessage as error:
             raise self._bad(error.detail) from None
 

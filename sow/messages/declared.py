@@ -202,7 +202,7 @@ class DeclaredFields:
         self.paths = tuple(parse_path(one.path) for one in declared)
         self.types = tuple(value_type(one.type) for one in declared)
         self._parse = kind.parse
-        self._from_text = getattr(kind, "has_only_texts", False)
+        self._from_text = kind.has_only_texts
         self._outer: FieldTexts | None = None
         """Of JSON: its texts are read, and not what they are parsed to."""
         if isinstance(kind, Json):

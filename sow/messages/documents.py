@@ -143,6 +143,8 @@ class DocumentType(ABC):
 
     structured = True
     partial = True
+    has_only_texts = False
+    has_root = False
 
     def __init__(self, options: MessageTypeOptions) -> None:
         self.name = options.name

@@ -20,7 +20,6 @@ class Fix(TextType):
     """The FIX and NVFIX message types; the separator comes from the configuration."""
 
     has_only_texts = True
-    """A number or a time is its text."""
 
     def __init__(self, options: MessageTypeOptions) -> None:
         separator = options.field_separator

@@ -68,6 +68,8 @@ class Json:
 
     structured = True
     partial = True
+    has_only_texts = False
+    has_root = False
     enc: str | None = None
     media_type = JSON
 

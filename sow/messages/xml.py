@@ -44,9 +44,7 @@ class Xml(TextType):
 
     media_type = XML
     has_only_texts = True
-    """A number or a time is its text."""
     has_root = True
-    """A document has one field, and a part of it has it, too."""
 
     def parse(self, body: bytes) -> dict[str, Any]:
         """The root element as the field of a document; raises BadMessage."""

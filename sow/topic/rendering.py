@@ -112,17 +112,13 @@ class Renderer:
         """
         shown = shape.shown(new)
         document = merged(key_fields(self.keys, shown), delta)
-        if not document and self._has_root:
+        if not document and self.message_type.has_root:
             document = self._rooted(shown, new)
         return self.message_type.encode(document)
 
     def _rooted(self, shown: Document, whole: Document) -> Document:
         """The document `shown`; its bare root where nothing is and no message goes without one."""
-        return {name: {} for name in whole} if not shown and self._has_root else shown
-
-    @property
-    def _has_root(self) -> bool:
-        return getattr(self.message_type, "has_root", False)
+        return {name: {} for name in whole} if not shown and self.message_type.has_root else shown
 
     # Bodies as JSON.
 

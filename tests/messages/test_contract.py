@@ -100,7 +100,7 @@ def test_a_type_that_reads_a_number_as_its_text_says_so(kind, name):
     except BadMessage:
         return
     _, (column,) = kind.decoder((parse_path("/b"),)).read([body])
-    assert getattr(kind, "has_only_texts", False) is isinstance(column[0], str), (
+    assert kind.has_only_texts is isinstance(column[0], str), (
         f"{name}: the class needs `has_only_texts = True` just if it makes a text of a number"
     )
 

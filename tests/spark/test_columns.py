@@ -286,7 +286,7 @@ def test_columns_of_json_texts_have_them_as_the_server_does():
 
 def test_every_message_type_is_known_by_its_values():
     kinds = [message_type(name, OPTIONS) for name in EXAMPLES]
-    texts = {kind.name for kind in kinds if getattr(kind, "has_only_texts", False)}
+    texts = {kind.name for kind in kinds if kind.has_only_texts}
     assert set(TEXT_MODULES) == texts, "TEXT_MODULES has to be the types with `has_only_texts`"
     bare = {name for name, example in EXAMPLES.items() if not example.number}
     assert set(WITHOUT_FIELDS) == bare, "WITHOUT_FIELDS has to be the types of one value"
