@@ -150,11 +150,6 @@ class Conflator(Generic[K, V]):
         """Whether some window has ended and was not taken."""
         return bool(self._closed)
 
-    def is_open(self, key: K, now_us: int) -> bool:
-        """Whether `key` is in a window that has not ended by `now_us`."""
-        self._close(now_us)
-        return key in self._pending
-
     def among(self, keys: Set[K]) -> set[K]:
         """Those of `keys` that are pending, in any window."""
         found = self._pending.keys() & keys
