@@ -242,7 +242,7 @@ class Engine:
     def is_free(self, name: str) -> bool:
         """Whether a publish to the topic need not wait: no publish has slices left, no session
         exceeds its conflation budget, and the topic has no atomic change and no late followers."""
-        waits = self.publications.has_left or self.conflation_budget.exist
+        waits = self.publications.has_left or self.conflation_budget.must_work_off()
         return not waits and not self.atomic.concerns((name,)) and self.followers.keep_up(name)
 
     def _is_late(self, name: str) -> bool:

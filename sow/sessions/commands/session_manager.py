@@ -92,9 +92,7 @@ class SessionManager:
         )
         """What waits for all sessions."""
         self.relief = QueueRelief(self.memory, self)
-        engine.conflation_budget.worked_off_by(
-            lambda session: self._fold(session, engine.now_us), self.relief
-        )
+        engine.conflation_budget.relieved_by(self.relief)
         self._notices: list[Callable[[str], None]] = []
         self._coming_listeners: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
@@ -349,7 +347,7 @@ class SessionManager:
         session.conflate(self._engine.now_us)
         self._engine.output.touch(session)
         while session.folds:
-            self._fold(session, self._engine.now_us)
+            self._fold_now(session)
             yield
 
     def close_for(self, session: Session, reason: str) -> None:
@@ -388,7 +386,7 @@ class SessionManager:
 
     def _note_folding(self, session: Session) -> None:
         self._folding[session] = None
-        self._engine.conflation_budget.note(session)
+        self._engine.conflation_budget.note(session, self._fold_now)
         self._notify_folding()
 
     def _notify_folding(self) -> None:
@@ -406,6 +404,9 @@ class SessionManager:
             return False
         self._fold(session, now_us)
         return bool(self._folding)
+
+    def _fold_now(self, session: Session) -> None:
+        self._fold(session, self._engine.now_us)
 
     def _fold(self, session: Session, now_us: int) -> None:
         # The next step is another one's.

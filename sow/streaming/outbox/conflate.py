@@ -234,12 +234,16 @@ class Queue:
         self._pairs -= parted
         self.message_count += parted
 
-    def compact(self, always: bool = False) -> None:
+    def compact(self) -> None:
         """Remove what was folded away, once it is most of the queue."""
-        if always or (self.dead > DEAD_MIN and 2 * self.dead > len(self.entries)):
-            count = len(self.entries)
-            self.entries = deque(entry for entry in self.entries if entry.lives)
-            self.dead -= count - len(self.entries)
+        if self.dead > DEAD_MIN and 2 * self.dead > len(self.entries):
+            self.remove_dead()
+
+    def remove_dead(self) -> None:
+        """Remove what was folded away, of what was folded."""
+        count = len(self.entries)
+        self.entries = deque(entry for entry in self.entries if entry.lives)
+        self.dead -= count - len(self.entries)
 
     # A passage.
 
@@ -471,8 +475,8 @@ class ConflationBudget(Generic[Owing]):
     def __init__(self) -> None:
         self._step = -1
         self._left = 0
-        self._owing: dict[Owing, None] = {}
-        self._fold: Callable[[Owing], object] = lambda _one: None
+        self._owing: dict[Owing, Callable[[Owing], object]] = {}
+        """Sessions with a backlog, and what folds a step of it."""
         self._relief: Relief | None = None
 
     def allowed(self, step: int, message_count: int) -> int:
@@ -484,35 +488,33 @@ class ConflationBudget(Generic[Owing]):
         self._left -= allowed
         return allowed
 
-    def worked_off_by(self, fold: Callable[[Owing], object], relief: Relief | None = None) -> None:
-        """Work a backlog off with `fold`, which is called until the backlog is gone."""
-        self._fold, self._relief = fold, relief
+    def relieved_by(self, relief: Relief) -> None:
+        """Free queue memory with this one, too, before more is added."""
+        self._relief = relief
 
-    def note(self, one: Owing) -> None:
-        """A session may have a backlog."""
+    def note(self, one: Owing, fold: Callable[[Owing], object]) -> None:
+        """A session may have a backlog; `fold` is called until it is gone."""
         if one.backlogged:
-            self._owing[one] = None
+            self._owing[one] = fold
 
-    @property
-    def exist(self) -> bool:
-        """A session has a backlog."""
+    def must_work_off(self) -> bool:
+        """Whether a session has a backlog, or memory has to be freed; forgets sessions that have
+        none any more."""
         while self._owing:
-            if next(iter(self._owing)).backlogged:
+            one = next(iter(self._owing))
+            if one.backlogged:
                 return True
-            del self._owing[next(iter(self._owing))]
+            del self._owing[one]
         return self._relief is not None and self._relief.is_due
 
     def work_off(self) -> Task[None]:
         """Fold, one session after the other, until there is no backlog."""
-        while self.exist:
-            one = next(iter(self._owing), None)
-            if one is None:
-                if self._relief is not None:
-                    self._relief.go_on()
-                yield
-                continue
-            # Take turns: the next step folds for another session.
-            del self._owing[one]
-            self._owing[one] = None
-            self._fold(one)
+        while self.must_work_off():
+            if self._owing:
+                # Take turns: the next step folds for another session.
+                one = next(iter(self._owing))
+                self._owing[one] = fold = self._owing.pop(one)
+                fold(one)
+            elif self._relief is not None:
+                self._relief.go_on()
             yield

@@ -74,7 +74,7 @@ class Waiting:
         self.queue.begin_again()
         while self.queue.go_on(passage, policies, at_once):
             self.queue.check()
-        self.queue.compact(always=True)
+        self.queue.remove_dead()
         self.queue.check()
 
     def leave(self):
@@ -520,21 +520,20 @@ def test_what_is_owed_is_worked_off_one_beside_the_other():
         folded.append(debtors.index(one))
         one.fold()
 
-    conflation_budget.worked_off_by(fold)
     for one in debtors:
-        conflation_budget.note(one)
-    assert conflation_budget.exist
+        conflation_budget.note(one, fold)
+    assert conflation_budget.must_work_off()
     assert len(list(conflation_budget.work_off())) == 5
     assert folded == [0, 2, 0, 2, 2]
-    assert not conflation_budget.exist
+    assert not conflation_budget.must_work_off()
 
 
 def test_who_owes_nothing_any_more_holds_nobody_up():
     conflation_budget = ConflationBudget()
     debtor = Debtor(5)
-    conflation_budget.note(debtor)
+    conflation_budget.note(debtor, Debtor.fold)
     debtor.steps = 0
-    assert not conflation_budget.exist
+    assert not conflation_budget.must_work_off()
     assert list(conflation_budget.work_off()) == []
 
 
@@ -658,7 +657,7 @@ def test_who_reads_is_not_given_up_for_folding_that_came_late():
 def test_who_is_ended_or_goes_is_in_conflation_budget_no_more():
     crowd = Crowd(3)
     sessions = crowd.world.executor.sessions
-    while not crowd.world.engine.conflation_budget.exist:
+    while not crowd.world.engine.conflation_budget.must_work_off():
         crowd.world.engine.publish("t", crowd.frame(100).split(b"\n")[1:], crowd.world.now)
         group = crowd.world.engine.flush()
         crowd.world.engine.sequencer.release(group)
@@ -668,7 +667,7 @@ def test_who_is_ended_or_goes_is_in_conflation_budget_no_more():
     first, second, third = crowd.clients
     sessions.close(first.session)
     sessions.end(second.session, "ended")
-    assert crowd.world.engine.conflation_budget.exist
+    assert crowd.world.engine.conflation_budget.must_work_off()
     third.session.allow_folding(False)
     list(crowd.world.engine.conflation_budget.work_off())
     assert crowd.world.engine.is_free("t")
