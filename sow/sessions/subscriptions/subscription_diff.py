@@ -127,6 +127,16 @@ def client_diff(records: Records, held: ClientState, wanted: ClientTarget) -> Cl
 
 
 def _stored_diff(records: Records, held: ClientState, wanted: ClientTarget) -> ClientDiff:
+    """By what a session has of a record, and whether it is in the focus that is wanted:
+
+    | has it | in focus | what it gets |
+    | --- | --- | --- |
+    | yes | no | that the record left (`lost`) |
+    | as it is (`current`) | yes | nothing |
+    | in another shape or state | yes | an update (`late`), if something waits or it takes deltas |
+    | an update is to come | yes | an update (`late`) |
+    | no | yes | a row of the answer (`rows`), else an update if it `sends_newly_visible` |
+    """
     table = records.table
     size = len(table.bodies)
     has, waits, to_come, focus = (np.zeros(size, np.bool_) for _ in range(4))
