@@ -3,13 +3,16 @@
 `make coverage` runs the tests and combines what they leave; this reads it. Two shares are told: of
 the lines of functions, how many ran under any test, and how many under the module's own test file.
 Lines outside functions run when a module is imported, whoever imports it, and say nothing. With
-`--modules` those modules are named whose own tests reach less than half; with `--write` the table
-goes into docs/testing.md, or the rows of the folders that are named, if only their tests were run.
+`--modules` those modules are named whose own tests reach less than half, and it fails if one of
+them was above it: `BELOW` has those that were below already, and only gets shorter. With `--write`
+the table goes into docs/testing.md, or the rows of the folders that are named, if only their tests
+were run.
 """
 
 import argparse
 import ast
 import re
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +22,7 @@ from coverage import Coverage
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "testing.md"
 BEGIN, END = "<!-- coverage: written by make coverage -->\n", "<!-- end of coverage -->"
+BELOW = ROOT / "tests" / "few_own_tests.txt"
 OWN_MIN = 0.5
 
 
@@ -106,6 +110,12 @@ def written_rows(text):
     return dict(re.findall(r"^(?=\| `?([\w/]+)`? \| \d)(.*)$", text, re.MULTILINE))
 
 
+def fallen(found, known):
+    """The modules that are below the minimum and were not, and those that stay known as such."""
+    below = {module for module, of in found.items() if of.own < OWN_MIN * of.lines}
+    return sorted(below - known), sorted(known - (found.keys() - below))
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.covered")
     parser.add_argument("folders", nargs="*", help="what was measured; all, where none is named")
@@ -130,6 +140,18 @@ def main():
         if requested.folders:
             rows = {**written_rows(old), **{name: rows[name] for name in requested.folders}}
         PAGE.write_text(f"{before}{BEGIN}{table(rows)}\n{END}{after}")
+    if requested.modules:
+        judge(found, requested.write)
+
+
+def judge(found, writes):
+    """Fail if a module has fallen below the minimum; the first time, note which are below it."""
+    known = set(BELOW.read_text().split()) if BELOW.exists() else found.keys()
+    new, stay = fallen(found, known)
+    if writes:
+        BELOW.write_text("".join(f"{module}\n" for module in stay))
+    if new:
+        sys.exit(f"less than half of these is reached by their own tests: {', '.join(new)}")
 
 
 if __name__ == "__main__":
