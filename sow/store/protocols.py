@@ -2,8 +2,8 @@
 
 The log is the truth: an `LogEntry` is appended for every accepted batch, and a `Journal` makes it
 durable. A checkpoint is a conflated copy of the log: the same entries with only the last change
-of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk,
-`sow.store.in_memory` in memory.
+of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk, and those of the
+tests in memory.
 """
 
 from array import array

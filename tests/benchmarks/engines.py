@@ -10,8 +10,8 @@ from sow.protocol.wire import read_frame
 from sow.server.boot.app import new_session_name
 from sow.server.net.command_pump import ReceiveQueue
 from sow.sessions.commands.executor import Executor
-from sow.store.in_memory import MemoryJournal
 from sow.streaming.sessions import Session
+from tests.store.in_memory import MemoryJournal
 
 FRAME_US = 400
 """Time that passes between two frames: 100 records each make 250,000 a second."""

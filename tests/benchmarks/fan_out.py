@@ -17,7 +17,6 @@ from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
 from sow.server.boot.app import new_session_name
 from sow.sessions.commands.executor import Executor
-from sow.store.in_memory import MemoryJournal
 from tests.benchmarks.engines import parsed
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess
@@ -25,6 +24,7 @@ from tests.benchmarks.readers import Readers
 from tests.benchmarks.records import configuration, framed, updates
 from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.sockets import Client, publishes
+from tests.store.in_memory import MemoryJournal
 
 FRAME = 100
 WINDOW = 1

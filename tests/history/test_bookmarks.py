@@ -6,9 +6,9 @@ import pytest
 
 from sow.errors import AnotherLog, ClientError
 from sow.history.bookmarks import going_on, is_range, is_time, parse_bookmark, parse_start, with_log
-from sow.store.in_memory import MemoryJournal
 from sow.store.protocols import LogEntry
 from tests.cases import all_cases
+from tests.store.in_memory import MemoryJournal
 
 MINUTE_US = 60_000_000
 LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"

@@ -7,8 +7,8 @@ from sow.core.keys import sow_key
 from sow.expressions import compile_filter
 from sow.history import log_rows as module
 from sow.history.log_rows import SowKeys, extent, log_rows
-from sow.store.in_memory import MemoryJournal
 from sow.store.protocols import LogEntry
+from tests.store.in_memory import MemoryJournal
 from tests.topic.making import body, records
 
 entries = st.lists(st.tuples(st.sampled_from(["orders", "other"]), st.integers(1, 4)), max_size=6)

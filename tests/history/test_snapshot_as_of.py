@@ -11,8 +11,8 @@ from sow.errors import ClientError, TooLarge
 from sow.expressions import compile_filter
 from sow.history import snapshot_as_of as module
 from sow.history.snapshot_as_of import Present, as_of, narrowed
-from sow.store.in_memory import MemoryJournal
 from sow.store.protocols import LogEntry
+from tests.store.in_memory import MemoryJournal
 from tests.topic.making import body, held, put, records
 
 steps = st.lists(

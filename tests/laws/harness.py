@@ -33,8 +33,8 @@ from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.staged_rows import read
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.spark.conflation import SparkConflation
-from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
 from tests.laws.held import check_queue_memory
+from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 
 MS = 1000
 SECOND = 1_000_000

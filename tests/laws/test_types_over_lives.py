@@ -13,9 +13,9 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import KNOWN_COLUMNS, WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.sessions.commands.staged_rows import StagedRows, read
 from sow.sessions.commands.staged_writes import StagedWrites
-from sow.store.in_memory import MemoryJournal
 from tests.effort import examples
 from tests.laws.harness import SECOND, World
+from tests.store.in_memory import MemoryJournal
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")

@@ -33,8 +33,8 @@ from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol
 from sow.sessions.commands.executor import Executor
-from sow.store.in_memory import MemoryJournal
 from tests.answers import Answer
+from tests.store.in_memory import MemoryJournal
 
 SECOND = 1_000_000
 ORDERS = Topic("orders", "json", keys=("/id",))

@@ -2,7 +2,7 @@
 
 from sow.core.clock import SystemClock
 from sow.errors import DiskFull
-from sow.store.in_memory import MemoryJournal
+from tests.store.in_memory import MemoryJournal
 
 
 class Time:

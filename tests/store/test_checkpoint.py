@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from sow.errors import DiskFull, StoreError
 from sow.store.checkpoint import LmdbCheckpoint, seal_values, slice_key, values_key
 from sow.store.environment import structural_damage
-from sow.store.in_memory import MemoryCheckpoint
 from sow.store.layout import decode_slice
 from tests.effort import examples
 from tests.store.entries import part, slices
+from tests.store.in_memory import MemoryCheckpoint
 
 
 def on_disk(tmp_path, **options):

@@ -3,9 +3,9 @@
 import pytest
 
 from sow.errors import DiskFull, StoreError
-from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
 from sow.store.protocols import LogEntry
 from tests.store.entries import group, part, publish, records
+from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 
 
 def test_what_was_appended_is_read_from_any_record_on():

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from sow.errors import DiskFull, StoreError
-from sow.store.in_memory import MemoryJournal
 from sow.store.journal import LmdbJournal
 from sow.store.protocols import LogEntry
 from tests.store.entries import group, publish, records
+from tests.store.in_memory import MemoryJournal
 
 
 @pytest.fixture(params=["disk", "memory"])

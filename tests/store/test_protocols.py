@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from sow.store.checkpoint import LmdbCheckpoint
-from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
 from sow.store.journal import LmdbJournal
 from sow.store.protocols import Checkpoint, Journal, LogEntry, Slice, accounts_of, numbers
+from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 
 
 def test_an_entry_is_as_long_as_what_it_names():

@@ -14,13 +14,13 @@ from sow.engine.stored_topics import stored_slices
 from sow.errors import StoreError
 from sow.messages import message_type
 from sow.messages.json import JsonDecoder
-from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
 from sow.store.manifest import past_of
 from sow.store.protocols import LogEntry, Slice, numbers
 from sow.topic.records import Records
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, documents, put
 from tests.laws import harness
 from tests.laws.harness import SECOND, World
+from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 
 EXPIRING = replace(ORDERS, expires=True)
 

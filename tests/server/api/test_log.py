@@ -15,8 +15,8 @@ from sow.core.security_definitions import Allow, Authentication, Role, Security,
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.server.api import log
 from sow.server.api.log import LogHandler
-from sow.store.in_memory import MemoryJournal
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
+from tests.store.in_memory import MemoryJournal
 
 LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"
 FILLS = replace(ORDERS, name="fills")

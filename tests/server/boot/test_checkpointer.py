@@ -9,8 +9,8 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.errors import StoreError
 from sow.server.boot.checkpointer import CHECK_S, SLICE_SLOTS, Checkpointer
-from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
 from tests.server.stand_ins import ORDERS, World, stepped
+from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 
 GROWTH_BYTES_MIN = 2_000
 INDEXED = replace(ORDERS, hash_indexes=(("/a",),))
