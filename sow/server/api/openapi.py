@@ -71,7 +71,6 @@ LICENSE: Described = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
 PACKED = "zstd or gzip, if Accept-Encoding allows it and the answer is long"
 PART = "the part that Range requests"
 TAGGED = "the tag of the answer, for If-None-Match; not sent if the answer is very long"
-NEXT_PAGE = 'with limit, the address of the next page: <?cursor=…>; rel="next"'
 CONDITIONS = (
     ("If-Match", "apply this only in one of these states of the record; *: if it exists"),
     ("If-None-Match", "apply this only in none of these states; *: if it does not exist"),

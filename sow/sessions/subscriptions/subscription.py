@@ -111,11 +111,6 @@ class Subscription:
         """Its session knows of these records of topics, and of no others."""
         self._answered.update(answered)
 
-    @property
-    def topics_sent(self) -> Collection[str]:
-        """The topics whose records its session may know."""
-        return {*self.feeds, *self._answered}
-
     # A follower of a pattern.
 
     def meet(self, place: Router) -> None:
