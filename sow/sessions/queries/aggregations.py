@@ -40,13 +40,13 @@ from sow.sessions.queries.access_control import row_policy_of
 from sow.store.memory import RECORD_BYTES, ReportedUsage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.row_deltas import Forgettable, RowDeltas, Take
+from sow.topic.views.row_deltas import RowDeltas, RowProducer, Take
 
 STEP_ROWS = 250
 """Records that are given in one step: two milliseconds or so with what a view makes of them."""
 
 
-class ViewInputSnapshot:
+class ViewInputSnapshot(RowProducer):
     """The records of a snapshot, in the order of their first publication, with the values of
     `paths`. `newest` is how new each is, where its sequence number does not decide that
     (`Columns.newest`), `order` the position of each (`Columns.order`), where several may share one:
@@ -71,20 +71,6 @@ class ViewInputSnapshot:
     def on_batch(self, _batch: Batch) -> Iterable[RowDeltas]:
         """Nothing: no change is about that moment."""
         return ()
-
-    @property
-    def kept_bytes(self) -> int:
-        """Snapshots are counted by themselves."""
-        return 0
-
-    @property
-    def is_behind(self) -> bool:
-        """Never: nothing is received."""
-        return False
-
-    def work(self) -> Iterator[RowDeltas]:
-        """Nothing is left."""
-        return iter(())
 
     def rows(self) -> Iterator[RowDeltas]:
         """All records, as having come."""
@@ -111,10 +97,6 @@ class ViewInputSnapshot:
 
     def stop(self) -> None:
         """Nothing was watched."""
-
-    def kept(self) -> Iterable[Forgettable]:
-        """Nothing is kept of records but the snapshot."""
-        return ()
 
 
 TEXT_BYTES_MAX = 64 * 1024

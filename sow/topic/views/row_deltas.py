@@ -82,7 +82,8 @@ class RowProducer(Protocol):
     """Makes row deltas from the changes of one topic or several.
 
     Made from the fields that its view needs of each topic, in the order of its columns. It makes
-    the topics extract these fields (`Records.watched`) until it is stopped.
+    the topics extract these fields (`Records.watched`) until it is stopped. What is here is for a
+    producer that inherits it: one without state, which applies every batch at once.
     """
 
     @property
@@ -99,12 +100,12 @@ class RowProducer(Protocol):
     @property
     def kept_bytes(self) -> int:
         """Its state of records, which is counted like theirs."""
-        ...
+        return 0
 
     @property
     def is_behind(self) -> bool:
         """Changes are left to `work`."""
-        ...
+        return False
 
     def work(self) -> Iterator[RowDeltas]:
         """The row deltas of the changes that were left until the first one is requested, a bounded
@@ -113,7 +114,7 @@ class RowProducer(Protocol):
         Raises TooLarge where a change has more consequences than it may: the producer is then of no
         use any more.
         """
-        ...
+        return iter(())
 
     def rows(self) -> Iterator[RowDeltas]:
         """All rows as if they had just come; a bounded number in each.
@@ -135,4 +136,4 @@ class RowProducer(Protocol):
 
     def kept(self) -> Iterable[Forgettable]:
         """The state to drop, once it has been stopped."""
-        ...
+        return ()

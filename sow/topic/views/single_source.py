@@ -16,7 +16,7 @@ from sow.expressions import Filter
 from sow.messages.base import Column
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.row_deltas import Forgettable, RowDeltas, Take
+from sow.topic.views.row_deltas import RowDeltas, RowProducer, Take
 
 STEP_ROWS = 250
 """Records that are given in one step: two milliseconds or so with the view's own work."""
@@ -32,7 +32,7 @@ class Noted:
         self.born = born
 
 
-class SingleSource:
+class SingleSource(RowProducer):
     """The records of `underlying` that pass `condition`, with the values of `paths`."""
 
     def __init__(
@@ -55,10 +55,6 @@ class SingleSource:
     def stop(self) -> None:
         """Make the topic stop extracting its fields."""
         self._underlying.watched.remove(self._watched)
-
-    def kept(self) -> Iterable[Forgettable]:
-        """It has no state of records."""
-        return ()
 
     # Batches.
 
@@ -95,20 +91,6 @@ class SingleSource:
             table.newest[slots].tolist() if table.keeps_newest else None,
             old_borns=None if changes.stood == stand else changes.stood,
         )
-
-    @property
-    def kept_bytes(self) -> int:
-        """It has no state."""
-        return 0
-
-    @property
-    def is_behind(self) -> bool:
-        """Never: a batch is applied at once."""
-        return False
-
-    def work(self) -> Iterator[RowDeltas]:
-        """Nothing is left."""
-        return iter(())
 
     # Filling.
 
