@@ -68,7 +68,7 @@ def _by_rankings(
 ) -> Slots:
     """The matches in order, the first `end` at least; raises Unready."""
     table = ready.indexes.table
-    foremost = found if end is None else _foremost(found, rankings, end)
+    foremost = found if end is None or len(found) <= FEW_ROWS else _foremost(found, rankings, end)
     if _are_few(foremost, rankings):
         foremost = table.ordered(foremost)
         return foremost[np.lexsort([ranking()(foremost) for ranking in reversed(rankings)])]
@@ -148,10 +148,11 @@ def _rankings(
     """How to rank the matches by each term; raises Unready."""
     pairs = list(zip(columns, terms, strict=True))
     mixed = [term for column, term in pairs if not _can_rank(column, term)]
-    by_keys = dict(zip(mixed, ready.sort_keys(mixed, found), strict=True))
-    columns = [by_keys.get(term, column) for column, term in pairs]
-    ready.need(*[column.text_order for column in columns])
-    return [_ranking(*pair) for pair in zip(columns, terms, strict=True)]
+    if mixed:
+        by_keys = dict(zip(mixed, ready.sort_keys(mixed, found), strict=True))
+        pairs = [(by_keys.get(term, column), term) for column, term in pairs]
+    ready.need(*[column.text_order for column, _ in pairs if column.counts[TEXT]])
+    return [_ranking(*pair) for pair in pairs]
 
 
 def _can_rank(column: MemoColumn, term: OrderTerm) -> bool:
@@ -205,6 +206,7 @@ TopicQuery = tuple[Indexes, Query]
 
 def answer(ready: IndexBuild, query: Query) -> QueryAnswer:
     """The answer as of now; raises Unready where something has to be made first."""
+    ready.begin()
     search = Search(ready, query)
     found = search.run()
     matches = len(ready.indexes.table) if found is None else len(found)

@@ -70,6 +70,9 @@ class Search:
 
         Raises Unready.
         """
+        if self._query.filter is None and self._query.keys is None:
+            self._step((), SCAN)
+            return None
         self._by_sow_keys()
         self._by_constants()
         if self._left.listed is not None or not self._by_key_fields():
