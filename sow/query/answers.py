@@ -14,6 +14,7 @@ sorted in steps, few by their bodies.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from sow.indexes import Indexes
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
 from sow.query import access_paths
 from sow.query.index_build import IndexBuild, Ranked, Ranking, Ranks, Unready
-from sow.query.query import SCAN, PlanStep, Query, QueryAnswer
+from sow.query.query import SCAN, PlanStep, Query, QueryAnswer, name_of
 from sow.query.search import FEW_ROWS, Search
 from sow.store.columns import Slots
 
@@ -60,7 +61,7 @@ def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots
     else:
         names = SCAN
         found = _by_values(indexes, query.order_by, indexes.table.ordered(found))
-    return found[page], PlanStep((f"ORDER BY {_text(query.order_by)}",), names, matches)
+    return found[page], PlanStep((Ordering(query.order_by),), names, matches)
 
 
 def _by_rankings(
@@ -113,7 +114,9 @@ def _columns(ready: IndexBuild, terms: Sequence[OrderTerm], found: Slots) -> lis
 
 def _used(column: MemoColumn, term: OrderTerm) -> str:
     """The index that has served a term."""
-    return SCAN if term.path is None or not _can_rank(column, term) else f"memo({term.path})"
+    if term.path is None or not _can_rank(column, term):
+        return SCAN
+    return name_of("memo", (term.path,))
 
 
 def _foremost(found: Slots, rankings: Sequence[Ranking], end: int) -> Slots:
@@ -197,8 +200,14 @@ def _by_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Sl
     return found[np.array(order, np.int64)]
 
 
-def _text(terms: Sequence[OrderTerm]) -> str:
-    return ", ".join([f"{term.value}{' DESC' * term.descending}" for term in terms])
+class Ordering(NamedTuple):
+    """The order of an answer, as a plan shows it: only who asks for the plan makes it text."""
+
+    terms: Sequence[OrderTerm]
+
+    def __str__(self) -> str:
+        written = [f"{term.value}{' DESC' * term.descending}" for term in self.terms]
+        return f"ORDER BY {', '.join(written)}"
 
 
 TopicQuery = tuple[Indexes, Query]
