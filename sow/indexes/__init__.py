@@ -101,8 +101,8 @@ class Indexes:
         self._memos = NO_MEMOS
         self._held: tuple[Deferred, ...] = ()
         self._listeners: tuple[Deferred, ...] | None = ()
-        """What is told of changes; None: to be found at the next change, since queries hold and
-        release what they need far more often."""
+        """What changes are noted in; None: to be listed at the next change, as queries hold and
+        release what they need more often than that."""
         for path in memos:
             self.memo(path)
 

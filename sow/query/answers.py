@@ -201,7 +201,7 @@ def _by_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Sl
 
 
 class Ordering(NamedTuple):
-    """The order of an answer, as a plan shows it: only who asks for the plan makes it text."""
+    """The order of an answer, as a plan shows it; text only where the plan is shown."""
 
     terms: Sequence[OrderTerm]
 
