@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
-from sow.core.definitions import URL_DEFAULT
+from sow.core.origin_parsing import URL_DEFAULT
 from sow.core.paths import parse_path
 from sow.errors import ClientError, shown
 

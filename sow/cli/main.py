@@ -57,6 +57,41 @@ SUBCOMMANDS = {
     "completion": "sow.cli.options",
 }
 """The module of each command, which has an attribute of the command's name."""
+SENTENCES = {
+    "serve": "Run the server that CONFIG (config.xml) describes, or a server with the topics of "
+    "--topic.",
+    "init": "Write a first config.xml.",
+    "check": "Validate CONFIG (config.xml) and name every mistake with its line.",
+    "demo": "Run a server with a live market and show what conflation does.",
+    "replay": "Publish a recorded update stream (Parquet) with its own timing.",
+    "query": "Write the records of TOPIC that match, or the rows of groups of them.",
+    "watch": "Write the records of TOPIC that match, then each update of them, until Ctrl-C.",
+    "publish": "Publish the messages of FILE, or of standard input (-), to TOPIC.",
+    "delete": 'Delete records of TOPIC by --filter ("1=1" for all) or by --keys.',
+    "reload": "Make the server read its configuration again, and show what changed.",
+    "user": "Add, remove and list users and their passwords.",
+    "token": "Create, remove and list tokens.",
+    "topics": "List the topics of a server; those of a pattern are one line.",
+    "sessions": "List sessions, those furthest behind first; or describe the session ID.",
+    "why": "Explain one record of TOPIC: KEY is its SowKey, or --filter finds it.",
+    "ping": "Measure how long the server takes to answer and, with --topic, to make a message "
+    "durable and to deliver it to a subscriber.",
+    "bench": "Measure durable publishes, queries and subscriptions.",
+    "doctor": "Check a machine or a server, and suggest what to do.",
+    "top": "Show what a server is doing: rates, conflation, waiting messages, slow sessions.",
+    "backup": "Copy everything a running server stores, as of one moment, to a new local "
+    "DIRECTORY.",
+    "restore": "Make DATA_DIRECTORY, which must be empty or missing, from BACKUP.",
+    "verify": "Verify every checksum of stored data, and name each damaged file.",
+    "dump": "Write the records of TOPIC to FILE, or to standard output (-), as they are at one "
+    "moment.",
+    "load": "Publish the records of FILE, or of standard input (-), to TOPIC.",
+    "pipeline": "List and run the pipelines of a configuration.",
+    "repair": "Keep the intact part of PATH in DATA_DIRECTORY, and set the damaged file aside.",
+    "completion": "Write the script that completes commands and options in SHELL.",
+}
+"""The first sentence of each command's help, so that `sow --help` imports none of them: all
+together are a server, and take half a second."""
 
 
 def _imported(name: str) -> ModuleType:
@@ -120,6 +155,17 @@ class LazyGroup(click.Group):
                 raise
             return _without(cmd_name, error.name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of all commands, by their sentences."""
+        width = formatter.width - 6 - max(map(len, SENTENCES))  # as click leaves to them
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, click.Command(name, help=sentence).get_short_help_str(width))
+                    for name, sentence in SENTENCES.items()
+                ]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

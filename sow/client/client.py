@@ -28,8 +28,8 @@ from sow.client.publisher import WINDOW_FRAMES, Publisher, RepeatableBatch
 from sow.client.requests import Interval, Paths, QueryRequest, given, parameters, subscription
 from sow.client.socket import Retry, Socket
 from sow.client.subscription import Subscription
-from sow.core.definitions import URL_DEFAULT
 from sow.core.media_types import FRAMES
+from sow.core.origin_parsing import URL_DEFAULT
 from sow.errors import BadMessage, ClientError, shown
 
 FRAME_MESSAGES = 1000

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from sow.core.origin_parsing import HOST_DEFAULT, PORT_DEFAULT
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import Security
 
@@ -306,13 +307,6 @@ class Limits:
     idle_timeout_us: int = 60_000_000
     logons_per_second_max: int = 20
     publishes_per_second_max: int | None = None
-
-
-HOST_DEFAULT = "127.0.0.1"
-PORT_DEFAULT = 8080
-"""The port that programs without privileges use for HTTP, by custom."""
-URL_DEFAULT = f"http://{HOST_DEFAULT}:{PORT_DEFAULT}"
-"""The default address that a server listens on and that clients connect to."""
 
 
 LogFormat = Literal["text", "json"]

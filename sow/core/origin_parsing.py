@@ -19,6 +19,11 @@ takes some 10 us. A header has at most 8 KB."""
 AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>\d{0,5}))?", re.ASCII)
 LOOPBACK = "127.0.0.1"
 """This machine alone."""
+HOST_DEFAULT = LOOPBACK
+PORT_DEFAULT = 8080
+"""The port that programs without privileges use for HTTP, by custom."""
+URL_DEFAULT = f"http://{HOST_DEFAULT}:{PORT_DEFAULT}"
+"""The default address that a server listens on and that clients connect to."""
 NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 # Resolvers that take numbers for addresses decide by the last label.
 NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.ASCII)

@@ -161,7 +161,8 @@ class AtomicBatch:
         topic."""
         try:
             while True:
-                yield from self.finish_any() if name is None else self.finish_before(name)
+                if self._change is not None:
+                    yield from self.finish_any() if name is None else self.finish_before(name)
                 try:
                     next(steps)
                 except StopIteration as over:

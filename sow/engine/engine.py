@@ -479,6 +479,11 @@ class Engine:
         """A flush would hand something over."""
         return self.output.has_work or self.views.has_work
 
+    @property
+    def is_flushed(self) -> bool:
+        """Nothing has changed since the last flush."""
+        return self.output.is_empty and not self.views.is_dirty
+
     def flush(self) -> Group:
         """Flush all channels, seal the sessions, close the open group and return it.
 

@@ -156,6 +156,11 @@ class PendingOutput:
         group = self._sequencer.open
         return bool(self.waiting or self.late or group.entries or group.sessions)
 
+    @property
+    def is_empty(self) -> bool:
+        """A flush would find nothing, not even changes that nobody stores or follows."""
+        return not (self.has_work or self._sequencer.open.changes)
+
     def touch(self, session: Session) -> None:
         """Add `session` to the open group: it has something to write."""
         self._sequencer.open.sessions[session] = None

@@ -133,9 +133,9 @@ class Queries:
     def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         while True:
             indexes = self.checked(name, query).indexes
-            steps, took_s = answering(indexes, query), 0.0
+            steps, took_s, is_same = answering(indexes, query), 0.0, True
             # Start again if a reload has given the topic other indexes.
-            while self._topic(name).records.indexes is indexes:
+            while is_same:
                 began_s = self._tick_s()
                 try:
                     next(steps)
@@ -145,6 +145,7 @@ class Queries:
                     return answer
                 took_s += self._tick_s() - began_s
                 yield
+                is_same = self._topic(name).records.indexes is indexes
 
     def checked(self, name: str, query: Query) -> Records:
         """The records of the query's topic; raises what `at_once` does."""

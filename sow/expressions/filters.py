@@ -43,6 +43,8 @@ Truth = Callable[[Sequence[Value]], Outcome]
 SHARED_CHARS_MAX = 4096
 """Generated texts of up to so many characters have their code kept for the next filter of their
 form: a usual one has some hundred, and the longest would take megabytes."""
+PLAIN_PARTS_MAX = 100
+"""Nodes of a plain filter that is compiled at its first use: at most some milliseconds."""
 MOMENT_CHARS_MAX = 4096
 """Length of a filter that reads the time: it is compiled again for each moment, at some 5 ms a KiB,
 and blocks the server meanwhile."""
@@ -82,8 +84,20 @@ class Filter:
         self.paths: tuple[Path, ...] = paths_in(expression)
         self.traits: tuple[Trait, ...] = traits_in(expression)
         self.sources: tuple[Source, ...] = (*self.paths, *self.traits)
-        self._tests = expression.contents.tests
-        self._matches = _compile_matches(expression, self._source())
+        contents = expression.contents
+        self._tests = contents.tests
+        if not contents.is_plain or contents.parts > PLAIN_PARTS_MAX:
+            self._compile()
+
+    def _compile(self) -> Matches:
+        """Compile it now: where that takes long, or what it has may be refused, and not at its
+        first use."""
+        return self._matches
+
+    @cached_property
+    def _matches(self) -> Matches:
+        # Indexes and columns answer many a query without it.
+        return _compile_matches(self.expression, self._source())
 
     def _source(self) -> SourceText:
         return SourceText(self.sources, self._tests)

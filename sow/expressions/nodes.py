@@ -55,6 +55,9 @@ class Contents(NamedTuple):
     """Nothing is calculated: conditions test fields, traits and literals as they are."""
     is_everywhere: bool
     """It may stand in any expression: nothing depends on what an expression is about."""
+    is_plain: bool
+    """It compares fields, traits and literals, and has no pattern or function: nothing of what was
+    read is refused later."""
 
 
 @dataclass(frozen=True)
@@ -389,6 +392,8 @@ def _joined(operands: tuple[Node, ...], word: str) -> str:
 
 _JUNCTIONS = frozenset({And, Or, Not})
 _LEAVES = frozenset({Identifier, Literal, MessageTrait, Slot, Parameter})
+_COMPARISONS = frozenset({Compare, Between, In, IsNull, IsNan})
+_PLAIN = _JUNCTIONS | _COMPARISONS | {Identifier, Literal, MessageTrait}
 
 
 def walk(node: Node) -> list[Node]:
@@ -429,7 +434,8 @@ def _contents_of(node: Node) -> Contents:
             case _ if part.__class__ not in _JUNCTIONS and is_flat:
                 is_flat = _LEAVES.issuperset([one.__class__ for one in part.children])
     found = tuple(paths), tuple(before), tuple(traits)
-    return Contents(*found, len(parts), tests, is_flat, is_everywhere)
+    is_plain = _PLAIN.issuperset([part.__class__ for part in parts])
+    return Contents(*found, len(parts), tests, is_flat, is_everywhere, is_plain)
 
 
 def with_parts(node: Node, change: Callable[..., Node], *given: object) -> Node:

@@ -83,11 +83,12 @@ class OrderTerm:
     paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
     traits: tuple[Trait, ...] = field(default=(), compare=False, repr=False)
     calculate: Calculate = field(default=lambda _columns, _count: [], compare=False, repr=False)
+    path: Path | None = field(init=False, compare=False, repr=False)
+    """The field that it is the value of; None where it is calculated."""
 
-    @property
-    def path(self) -> Path | None:
-        """The field that it is the value of; None where it is calculated."""
-        return self.value.path if isinstance(self.value, Identifier) else None
+    def __post_init__(self) -> None:
+        path = self.value.path if isinstance(self.value, Identifier) else None
+        object.__setattr__(self, "path", path)
 
     def key(self, value: Value) -> SortKey:
         """The ascending sort key of a record with this value."""

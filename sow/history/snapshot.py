@@ -276,14 +276,16 @@ class Snapshot:
     @property
     def is_short(self) -> bool:
         """Whether all rows can be written in one go, which one long body cannot."""
-        stop = next(self.chunks(), (0, 0))[1]
-        return stop == len(self) and sum(map(len, self.bodies.part(0, stop))) <= ANSWER_CHUNK_BYTES
+        count = len(self.slots)
+        if count > ANSWER_CHUNK_ROWS:
+            return False
+        return sum(map(len, self.bodies.part(0, count))) <= ANSWER_CHUNK_BYTES
 
     def chunks(self, rows_max: int = 0, bytes_max: int = 0) -> Iterator[tuple[int, int]]:
         """The bounds of chunks of at most so many rows and bytes; of one row at least."""
         rows_max, bytes_max = rows_max or ANSWER_CHUNK_ROWS, bytes_max or ANSWER_CHUNK_BYTES
-        start = 0
-        while start < len(self):
+        start, count = 0, len(self.slots)
+        while start < count:
             sizes = list(map(len, self.bodies.part(start, start + rows_max)))
             stop = start + len(sizes)
             if sum(sizes) > bytes_max:

@@ -100,7 +100,9 @@ class Indexes:
         """Index contents of a checkpoint, until `fill` has used them."""
         self._memos = NO_MEMOS
         self._held: tuple[Deferred, ...] = ()
-        self._listeners: tuple[Deferred, ...] = ()
+        self._listeners: tuple[Deferred, ...] | None = ()
+        """What changes are noted in; None: to be listed at the next change, as queries hold and
+        release what they need more often than that."""
         for path in memos:
             self.memo(path)
 
@@ -211,6 +213,8 @@ class Indexes:
 
     def touch(self, slots: Sequence[int]) -> None:
         """Note the slots in all indexes that are refreshed later."""
+        if self._listeners is None:
+            self._listeners = tuple(dict.fromkeys([*self._memos.values(), *self._held]))
         for index in self._listeners:
             index.touch(slots)
         if self._key is not None:
@@ -219,7 +223,7 @@ class Indexes:
     def hold(self, index: Deferred) -> None:
         """Pass changes to `index` until it is released, and do not drop it until then."""
         self._held += (index,)
-        self._update_listeners()
+        self._listeners = None
 
     def release(self, indexes: Sequence[Deferred]) -> None:
         """Undo one `hold` of each."""
@@ -227,10 +231,7 @@ class Indexes:
         for index in indexes:
             held.remove(index)
         self._held = tuple(held)
-        self._update_listeners()
-
-    def _update_listeners(self) -> None:
-        self._listeners = tuple(dict.fromkeys([*self._memos.values(), *self._held]))
+        self._listeners = None
 
     @property
     def step_notes(self) -> int:
@@ -282,8 +283,7 @@ class Indexes:
             column = MemoColumn(path, self._decoder((path,)), self.table.bodies)
             if self._memos is NO_MEMOS:
                 self._memos = {}
-            self._memos[path] = column
-            self._update_listeners()
+            self._listeners = None
         self._memos[path] = column  # last: the most recently used
         return column
 

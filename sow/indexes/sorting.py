@@ -231,8 +231,8 @@ class Interval:
 
     def span(self, ascending: Numbers) -> slice:
         """Where those that lie in it stand."""
-        start = np.searchsorted(ascending, self.low, "right" if self.without_low else "left")
-        stop = np.searchsorted(ascending, self.high, "left" if self.without_high else "right")
+        start = ascending.searchsorted(self.low, "right" if self.without_low else "left")
+        stop = ascending.searchsorted(self.high, "left" if self.without_high else "right")
         return slice(int(start), max(int(start), int(stop)))
 
 
@@ -258,7 +258,8 @@ class Moved:
 
     def slots(self) -> Slots:
         """All of them."""
-        self._slots = [np.concatenate([np.zeros(0, np.int64), *self._slots])]
+        if len(self._slots) != 1:
+            self._slots = [np.concatenate([np.zeros(0, np.int64), *self._slots])]
         return self._slots[0]
 
     def among(self, slots: Slots | Order) -> Mask:
@@ -386,6 +387,8 @@ class SortedNumbers:
 
     def _apart(self) -> Slots:
         """The slots that are examined separately, each once."""
+        if not self._being_merged.count:
+            return self._moved.slots()
         before = self._being_merged.slots()
         return np.concatenate([self._moved.slots(), before[~self._moved.among(before)]])
 

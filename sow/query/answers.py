@@ -14,6 +14,7 @@ sorted in steps, few by their bodies.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from sow.indexes import Indexes
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
 from sow.query import access_paths
 from sow.query.index_build import IndexBuild, Ranked, Ranking, Ranks, Unready
-from sow.query.query import SCAN, PlanStep, Query, QueryAnswer
+from sow.query.query import SCAN, PlanStep, Query, QueryAnswer, name_of
 from sow.query.search import FEW_ROWS, Search
 from sow.store.columns import Slots
 
@@ -60,7 +61,7 @@ def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots
     else:
         names = SCAN
         found = _by_values(indexes, query.order_by, indexes.table.ordered(found))
-    return found[page], PlanStep((f"ORDER BY {_text(query.order_by)}",), names, matches)
+    return found[page], PlanStep((Ordering(query.order_by),), names, matches)
 
 
 def _by_rankings(
@@ -68,7 +69,7 @@ def _by_rankings(
 ) -> Slots:
     """The matches in order, the first `end` at least; raises Unready."""
     table = ready.indexes.table
-    foremost = found if end is None else _foremost(found, rankings, end)
+    foremost = found if end is None or len(found) <= FEW_ROWS else _foremost(found, rankings, end)
     if _are_few(foremost, rankings):
         foremost = table.ordered(foremost)
         return foremost[np.lexsort([ranking()(foremost) for ranking in reversed(rankings)])]
@@ -113,7 +114,9 @@ def _columns(ready: IndexBuild, terms: Sequence[OrderTerm], found: Slots) -> lis
 
 def _used(column: MemoColumn, term: OrderTerm) -> str:
     """The index that has served a term."""
-    return SCAN if term.path is None or not _can_rank(column, term) else f"memo({term.path})"
+    if term.path is None or not _can_rank(column, term):
+        return SCAN
+    return name_of("memo", (term.path,))
 
 
 def _foremost(found: Slots, rankings: Sequence[Ranking], end: int) -> Slots:
@@ -148,10 +151,11 @@ def _rankings(
     """How to rank the matches by each term; raises Unready."""
     pairs = list(zip(columns, terms, strict=True))
     mixed = [term for column, term in pairs if not _can_rank(column, term)]
-    by_keys = dict(zip(mixed, ready.sort_keys(mixed, found), strict=True))
-    columns = [by_keys.get(term, column) for column, term in pairs]
-    ready.need(*[column.text_order for column in columns])
-    return [_ranking(*pair) for pair in zip(columns, terms, strict=True)]
+    if mixed:
+        by_keys = dict(zip(mixed, ready.sort_keys(mixed, found), strict=True))
+        pairs = [(by_keys.get(term, column), term) for column, term in pairs]
+    ready.need(*[column.text_order for column, _ in pairs if column.counts[TEXT]])
+    return [_ranking(*pair) for pair in pairs]
 
 
 def _can_rank(column: MemoColumn, term: OrderTerm) -> bool:
@@ -196,8 +200,14 @@ def _by_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Sl
     return found[np.array(order, np.int64)]
 
 
-def _text(terms: Sequence[OrderTerm]) -> str:
-    return ", ".join([f"{term.value}{' DESC' * term.descending}" for term in terms])
+class Ordering(NamedTuple):
+    """The order of an answer, as a plan shows it; text only where the plan is shown."""
+
+    terms: Sequence[OrderTerm]
+
+    def __str__(self) -> str:
+        written = [f"{term.value}{' DESC' * term.descending}" for term in self.terms]
+        return f"ORDER BY {', '.join(written)}"
 
 
 TopicQuery = tuple[Indexes, Query]
@@ -205,6 +215,7 @@ TopicQuery = tuple[Indexes, Query]
 
 def answer(ready: IndexBuild, query: Query) -> QueryAnswer:
     """The answer as of now; raises Unready where something has to be made first."""
+    ready.begin()
     search = Search(ready, query)
     found = search.run()
     matches = len(ready.indexes.table) if found is None else len(found)

@@ -153,6 +153,8 @@ class IndexBuild:
         self.indexes = indexes
         self.made: dict[Path, None] = {}
         """The fields that had no column before this query."""
+        self._current: dict[Path, MemoColumn] = {}
+        """Columns that are up to date in this run: nothing changes in the course of one."""
         self._notes_max: dict[Deferred, int] = {}
         """Indexes needed so far, and how many notes of each the answering step may work off."""
         self._by_bodies: ConditionCache | None = None
@@ -162,6 +164,10 @@ class IndexBuild:
         self._per_value: dict[tuple[MemoColumn, object], PerValueCache] = {}
         self._by_columns: dict[Node, ConditionCache] = {}
 
+    def begin(self) -> None:
+        """A run begins: anything may have changed since the last one."""
+        self._current.clear()
+
     def close(self) -> None:
         """Release the indexes."""
         self.indexes.release(list(self._notes_max))
@@ -170,10 +176,14 @@ class IndexBuild:
 
     def columns(self, paths: Sequence[Path]) -> dict[Path, MemoColumn]:
         """The columns of these fields, up to date; raises Unready."""
-        self.made.update({path: None for path in paths if not self.indexes.has_memo(path)})
-        columns = {path: self.indexes.memo(path) for path in paths}
-        self.need(*columns.values())
-        return columns
+        current = self._current
+        lacking = [path for path in paths if path not in current]
+        if lacking:
+            self.made.update({path: None for path in lacking if not self.indexes.has_memo(path)})
+            columns = {path: self.indexes.memo(path) for path in lacking}
+            self.need(*columns.values())
+            current.update(columns)
+        return {path: current[path] for path in paths}
 
     def sort_keys(self, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
         """Columns of sort keys for each term, for values of any type, up to date for `found`;
@@ -189,6 +199,8 @@ class IndexBuild:
     def sorted_by(self, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
         """The columns of the terms of an order, up to date for `found`; raises Unready."""
         plain = self.columns([term.path for term in terms if term.path is not None])
+        if len(plain) == len(terms):
+            return list(plain.values())
         calculated = self._wanted(terms, found)
         return [calculated[term] if term.path is None else plain[term.path] for term in terms]
 

@@ -6,11 +6,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.cache import kept
 from sow.core.humanize import counted
+from sow.core.paths import Path
 from sow.errors import ClientError
 from sow.expressions import Filter, OrderTerm
 
 SCAN = "scan"
+NAMES_KEPT_MAX = 256
+"""Names of indexes that are kept: each answer has one, and making its text takes microseconds."""
+
+
+@kept(NAMES_KEPT_MAX)
+def name_of(kind: str, paths: tuple[Path, ...]) -> str:
+    """What an index is called, such as ``hash(/symbol)``."""
+    return f"{kind}({', '.join(map(str, paths))})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from sow.query.access_paths import (
     terms_of,
 )
 from sow.query.index_build import IndexBuild
-from sow.query.query import SCAN, PlanStep, Query
+from sow.query.query import SCAN, PlanStep, Query, name_of
 from sow.store.columns import Mask, Slots
 
 TERMS_BY_COLUMNS_MAX = 32
@@ -70,6 +70,9 @@ class Search:
 
         Raises Unready.
         """
+        if self._query.filter is None and self._query.keys is None:
+            self._step((), SCAN)
+            return None
         self._by_sow_keys()
         self._by_constants()
         if self._left.listed is not None or not self._by_key_fields():
@@ -127,7 +130,7 @@ class Search:
         self._left.become(np.array(slots, np.int64))
         pinning = [pins[path] for path in key.paths]
         # A key lookup may find too much: the terms stay, and are checked by the bodies.
-        self._step(pinning, _name("hash", key.paths))
+        self._step(pinning, name_of("hash", key.paths))
         return True
 
     def _by_access_paths(self) -> None:
@@ -148,7 +151,7 @@ class Search:
                 self._left.become(self._left.slots())
             if path.kind == "memo":
                 self._advise_on_made(path.paths)
-            self._served(path.terms, _name(path.kind, path.paths))
+            self._served(path.terms, name_of(path.kind, path.paths))
 
     def _advise(self) -> None:
         pinned = [str(path) for path in pins_of(self._terms)]
@@ -183,7 +186,7 @@ class Search:
             doubtful = self._left.picked(unsure & ~true)
             self._doubtful = np.concatenate([self._doubtful, doubtful])
         self._left.keep(true)
-        self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
+        self._served([term], ", ".join([name_of("memo", (path,)) for path in paths]))
 
     def _at_once(self, term: PlannedTerm, columns: Columns) -> tuple[Mask, Mask | None]:
         """Where a term holds among the candidates, and where it is unsure."""
@@ -226,7 +229,3 @@ class Search:
             self._doubtful, self.read = NOTHING, undecided
         if self._terms:
             self._served(list(self._terms), SCAN)
-
-
-def _name(kind: str, paths: Sequence[Path]) -> str:
-    return f"{kind}({', '.join(map(str, paths))})"

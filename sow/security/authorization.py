@@ -120,6 +120,9 @@ class Permissions:
     ) -> None:
         self.user = user
         self.by = by
+        said = by or user
+        self.expires_us = None if said is None else said.expires_us
+        """Until when they hold, in microseconds since 1970; None: without an end."""
         self._given = given
         self._others = frozenset(others)
         self._shared = SharedRowPolicies() if shared is None else shared
@@ -145,12 +148,6 @@ class Permissions:
     def owner_text(self) -> str:
         """The owner as an unambiguous text for storage; empty for none."""
         return orjson.dumps(self.owner).decode() if self.owner else ""
-
-    @property
-    def expires_us(self) -> int | None:
-        """Until when they hold."""
-        said = self.by or self.user
-        return None if said is None else said.expires_us
 
     @property
     def reads(self) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 from conflated_topics.spec import parse_interval
 from conflated_topics.user_texts import interval_us
 from sow.core.comma_lists import comma_list
-from sow.core.definitions import URL_DEFAULT
 from sow.core.humanize import did_you_mean
+from sow.core.origin_parsing import URL_DEFAULT
 from sow.core.pipelines import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.errors import ClientError
 from sow.spark.http import (

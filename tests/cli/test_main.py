@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from sow.cli.main import SUBCOMMANDS
+from sow.cli.main import SENTENCES, SUBCOMMANDS
 from tests.cases import all_cases
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
@@ -93,6 +93,38 @@ def test_a_command_without_its_libraries_is_listed_and_a_missing_module_of_ours_
 def test_all_commands_are_listed():
     listed = run("--help").stdout
     assert all(f"  {name} " in listed for name in SUBCOMMANDS)
+    assert list(SENTENCES) == list(SUBCOMMANDS)
+
+
+@all_cases("name", SUBCOMMANDS)
+def test_the_list_has_the_first_sentence_of_a_command(name):
+    command = main.get_command(click.Context(main), name)
+    shown = command.get_short_help_str(1_000)
+    assert shown == click.Command(name, help=SENTENCES[name]).get_short_help_str(1_000)
+
+
+HEAVY = (
+    "aiohttp", "asyncio", "lark", "lmdb", "lxml", "numpy", "prometheus_client", "pyarrow", "rich",
+    "sow.client", "sow.config", "sow.core.definitions", "sow.engine", "sow.expressions",
+    "sow.server",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "loaded"),
+    [
+        (["--help"], []),
+        (["--version"], []),
+        (["query", "--help"], ["aiohttp", "asyncio", "rich", "sow.client", "sow.core.definitions"]),
+    ],
+)
+def test_a_command_line_loads_no_more_than_it_needs(words, loaded):
+    code = (
+        "import sys\nfrom sow.cli import main\n"
+        f"try: main({words!r})\nexcept SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    assert said_by(code) == str(loaded)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ CASES = {
         INDEXED, "frames", 100, 455, "what one takes, with three indexes", 2
     ),
     "a frame of 5 to 30": Case(COPIED, "followed", 5, 800, "some 14 for each outbox and socket"),
-    "a query": Case(COPIED, "queries", 1, 1_530, "the request, a new filter, its answer"),
+    "a query": Case(COPIED, "queries", 1, 1_330, "the request, a new filter, its answer"),
 }
 
 

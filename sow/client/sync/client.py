@@ -29,7 +29,7 @@ from sow.client.sync.bridge import (
     waited,
 )
 from sow.client.sync.http import Http, Rows, TopicAnswer
-from sow.core.definitions import URL_DEFAULT
+from sow.core.origin_parsing import URL_DEFAULT
 
 
 class Subscription(SyncContext[AsyncSubscription], Iterator[Message]):

@@ -422,7 +422,8 @@ class RecordsHandler:
         if not self._engine.queries.is_durable(topic.name, condition):
             await self._runtime.settled()
             return found
-        return found._replace(bookmark=min(found.bookmark, self._engine.sequencer.durable_seq))
+        bookmark = self._engine.sequencer.durable_seq
+        return found._replace(bookmark=bookmark) if bookmark < found.bookmark else found
 
 
 def _kept_in(made: list[Share], steps: Task[Share]) -> Task[None]:

@@ -193,8 +193,8 @@ def routes(gate: ReadinessGate, status: HealthHandler) -> list[Route]:
         async def handle(request: web.Request) -> web.StreamResponse:
             handlers = await gate.handlers()
             text, filters = parameters_of(request).get("filter"), handlers.filters
-            if text is not None:
-                await compile_beside(filters, long_among(filters, [text]))
+            if text is not None and (long := long_among(filters, [text])):
+                await compile_beside(filters, long)
             topic = request.match_info.get("topic")
             if topic is not None:
                 guard = guarded_by(

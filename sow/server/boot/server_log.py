@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler
 
 from sow.core.definitions import LogSettings
 from sow.errors import clipped
-from sow.server.http.authn_middleware import RIGHTS
+from sow.server.http.authn_middleware import ADMISSION
 from sow.server.http.request_origin import client_address
 from sow.server.loop.log_lines import PROGRAM, component, line_of
 
@@ -146,8 +146,9 @@ class AccessLog:
         response: web.StreamResponse | None,
         took_us: int,
     ) -> None:
-        rights = request.get(RIGHTS)
-        user = rights.user.name if rights is not None and rights.user is not None else "-"
+        admission = request.get(ADMISSION)
+        known = admission.rights.user if admission is not None else None
+        user = known.name if known is not None else "-"
         path, address = clipped(request.path), client_address(request)
         body = getattr(response, "body", None)
         fields = {

@@ -38,9 +38,6 @@ from sow.sessions.queries.access_control import redact_error
 
 log = logging.getLogger("sow")
 
-RIGHTS = web.RequestKey("rights", Permissions)
-PRESENTED = web.RequestKey("presented", object)
-ROLES = web.RequestKey("roles", RoleSet)
 REFUSALS = (NotEntitled, Unauthenticated, TooManyLogons)
 LOGGED_MAX = 10_000
 """Pairs of user and address whose first request was logged."""
@@ -144,8 +141,7 @@ class RequestAuthenticator:
         rights, shown = await self.authenticate_request(request)
         if rights.user is None:
             rights.check("logon")
-        request[RIGHTS], request[PRESENTED] = rights, shown
-        request[ROLES], request[AUTHENTICATOR] = self._security.role_set, self
+        request[ADMISSION] = Admission(rights, shown, self._security.role_set, self)
         return rights
 
     def ensure_still_authorized(self, rights: Permissions, under: RoleSet) -> None:
@@ -161,13 +157,15 @@ class RequestAuthenticator:
     async def reauthorize_stream(self, request: web.Request) -> None:
         """Raise Busy or Unauthenticated unless the client may have the rest of its answer: its
         credentials are still accepted, with the same permissions."""
-        under, current, had = request[ROLES], self._security, request[RIGHTS]
-        if under is not current.role_set and not had.is_open:
-            found = await self.identify_again(request[PRESENTED], current)
+        admission, current = request[ADMISSION], self._security
+        had = admission.rights
+        if admission.under is not current.role_set and not had.is_open:
+            found = await self.identify_again(admission.shown, current)
             rights = current.role_set.rights(found)
             if (rights.text, rights.owner) == (had.text, had.owner):
-                request[RIGHTS], request[ROLES] = rights, current.role_set
-        self.ensure_still_authorized(request[RIGHTS], request[ROLES])
+                admission = admission._replace(rights=rights, under=current.role_set)
+                request[ADMISSION] = admission
+        self.ensure_still_authorized(admission.rights, admission.under)
 
     async def authenticate_request(
         self, request: web.Request
@@ -289,7 +287,17 @@ class RequestAuthenticator:
 AUTHN = web.AppKey("authn", RequestAuthenticator)
 
 
-AUTHENTICATOR = web.RequestKey("authenticator", RequestAuthenticator)
+class Admission(NamedTuple):
+    """What admitted a request: its permissions, by the roles `under`, and the credentials `shown`
+    that they follow from."""
+
+    rights: Permissions
+    shown: PresentedCredentials | None
+    under: RoleSet
+    by: RequestAuthenticator
+
+
+ADMISSION = web.RequestKey("admission", Admission)
 
 
 def permissions_of(request: web.Request) -> Permissions:
@@ -298,20 +306,20 @@ def permissions_of(request: web.Request) -> Permissions:
     Call it after the request has been read, which can take as long as its client likes. Raises Busy
     and Unauthenticated if they are no longer valid.
     """
-    rights = request[RIGHTS]
-    request[AUTHENTICATOR].ensure_still_authorized(rights, request[ROLES])
+    rights, _, under, authenticator = request[ADMISSION]
+    authenticator.ensure_still_authorized(rights, under)
     return rights
 
 
 async def reauthorize_stream(request: web.Request) -> None:
     """Raise Busy or Unauthenticated unless a long answer may continue: the permissions are
     unchanged."""
-    await request[AUTHENTICATOR].reauthorize_stream(request)
+    await request[ADMISSION].by.reauthorize_stream(request)
 
 
 def credentials_of(request: web.Request) -> object:
     """The credentials of a request."""
-    return request[PRESENTED]
+    return request[ADMISSION].shown
 
 
 async def fetch(address: str) -> bytes:

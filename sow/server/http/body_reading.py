@@ -60,7 +60,7 @@ class Requests:
         try:
             return await handler(request)
         finally:
-            if HELD in request:
+            if request.body_exists and HELD in request:
                 request[HELD].release()
 
     async def read(self, request: web.Request) -> bytes:
@@ -282,6 +282,6 @@ async def send_continue(request: web.Request) -> None:
 
 async def end_unmet(request: web.Request, response: web.StreamResponse) -> None:
     """Close the connection after the answer if the body may or may not follow; a signal."""
-    if EXPECTED in request and request.body_exists:
+    if request.body_exists and EXPECTED in request:
         response.headers[hdrs.CONNECTION] = "close"  # it was set before
         response.force_close()

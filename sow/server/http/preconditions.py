@@ -117,7 +117,9 @@ def range_of(request: web.Request, tag: str, size: int) -> tuple[int, int] | Non
     """The bounds of the requested range of the `size` bytes with the entity tag `tag`; None for all
     of them. Raises RangeNotSatisfiable."""
     headers = request.headers
-    found = RANGE.fullmatch(headers.get(hdrs.RANGE, "").strip())
+    if hdrs.RANGE not in headers:
+        return None
+    found = RANGE.fullmatch(headers[hdrs.RANGE].strip())
     if found is None or request.method != hdrs.METH_GET or not has_ranges(request):
         return None
     if headers.get(hdrs.IF_RANGE, tag).strip() != tag:

@@ -22,10 +22,10 @@ The first middleware of a server applies both, and answers CORS preflights for l
 import asyncio
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from itertools import islice
 from threading import Event, Thread
+from typing import NamedTuple
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.typedefs import Handler
@@ -69,8 +69,7 @@ class ForeignOrigin(ClientError):
     status = 403
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOrigin:
+class RequestOrigin(NamedTuple):
     """Origin and target of a request: each header as often as it was sent. `forwarded_hosts` are
     the values of X-Forwarded-Host, if the peer is trusted."""
 

@@ -72,7 +72,7 @@ class Route(NamedTuple):
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Authenticate and check a request, and answer it."""
         authn = request.app[AUTHN]
-        rights = authn.anonymous
+        rights: Permissions | None = None
         try:
             rights = await authn.admit(request, self.demand)
             if not rights.is_open:
@@ -88,6 +88,7 @@ class Route(NamedTuple):
                 await reauthorize_stream(request)
             return answer
         except SowError as error:
+            rights = rights or authn.anonymous
             authn.note_refused(request, rights, error)
             raise authn.redact(error, rights) from None
 

@@ -124,6 +124,13 @@ class ServerRuntime:
 
     def _flush(self, now_us: int) -> None:
         self.engine.sequencer.moment(now_us)
+        if self._waiters or not self.engine.is_flushed:  # a step that only reads leaves nothing
+            self._close_group()
+        self._deadline.set(self.engine.due_us())
+        if self._idle_timer is None:
+            self._idle_timer = self._loop.call_later(IDLE_WORK_S, self._run_idle_work)
+
+    def _close_group(self) -> None:
         group = self.engine.flush()
         if group.entries or group.sessions:
             self._begun_s[group.number] = self._woken_s
@@ -135,9 +142,6 @@ class ServerRuntime:
             self._release(group)
         else:
             self.commit.add(group)
-        self._deadline.set(self.engine.due_us())
-        if self._idle_timer is None:
-            self._idle_timer = self._loop.call_later(IDLE_WORK_S, self._run_idle_work)
 
     def _run_idle_work(self) -> None:
         self._clock_jumps.look()

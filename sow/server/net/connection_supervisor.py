@@ -123,7 +123,7 @@ class SupervisedProtocol(asyncio.Protocol):
         # Queried now: a closed transport reports nothing.
         self._is_encrypted = transport.get_extra_info("ssl_object") is not None
         self._socket_transport = _below_tls(transport)
-        self._timer = self._loop.call_later(0, self._check)
+        self._check()
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:

@@ -8,8 +8,8 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from sow.core.definitions import LogSettings
-from sow.core.security_definitions import User
-from sow.security.authorization import Permissions
+from sow.core.security_definitions import Security, User
+from sow.security.authorization import Permissions, RoleSet
 from sow.server.boot import server_log
 from sow.server.boot.server_log import (
     ACCESS_PER_SECOND_MAX,
@@ -17,7 +17,7 @@ from sow.server.boot.server_log import (
     AccessLog,
     ServerLog,
 )
-from sow.server.http.authn_middleware import RIGHTS
+from sow.server.http.authn_middleware import ADMISSION, Admission
 
 
 class Written:
@@ -116,7 +116,7 @@ def noted(caplog, handler, path="/v1/topics/orders/records?filter=/px>1&token=hu
     moments = iter([1_000_000, 1_012_345])
     request = make_mocked_request("GET", path)
     if user:
-        request[RIGHTS] = Permissions(User(user))
+        request[ADMISSION] = Admission(Permissions(User(user)), None, RoleSet(Security()), None)
     caplog.set_level(logging.INFO, "sow.access")
     answering = AccessLog(lambda: True, lambda: next(moments)).note(request, handler)
     try:
