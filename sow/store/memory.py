@@ -202,12 +202,10 @@ class Table(Columns):
             if self.expires_us is not None:
                 self.expires_us[slot] = expires_us
             return
-        # numpy keeps the last of repeated indices, which is what a repeated record needs.
-        where = np.array(slots, np.int64)
-        numbers[SEQ, where] = seqs
-        numbers[TS_US, where] = ts_us
+        INNER_LOOPS.stamp(numbers, slots, seqs, ts_us)
         if self.expires_us is not None:
-            self.expires_us[where] = expires_us
+            # numpy keeps the last of repeated indices, which is what a repeated record needs.
+            self.expires_us[slots] = expires_us
 
     def _insert(self, born: dict[str, int]) -> dict[str, int]:
         """Make room for new records, by their numbers of first publication; returns their slots."""
