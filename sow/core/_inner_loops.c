@@ -6,6 +6,7 @@ is compared with the length of its column before it is used: a wrong one is an I
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <limits.h>
+#include <stdint.h>
 #include <string.h>
 
 #if defined(__GNUC__)
@@ -16,7 +17,7 @@ is compared with the length of its column before it is used: a wrong one is an I
 
 #define NONE (-1)
 #define AHEAD 8 /* Records that are fetched before their turn: a wait for memory is a few turns. */
-#define INTERFACE 1 /* As in inner_loops.py: what was built of an older source is not used. */
+#define INTERFACE 2 /* As in inner_loops.py: what was built of an older source is not used. */
 
 typedef struct {
     Py_buffer view;
@@ -128,6 +129,66 @@ end:
     Py_XDECREF(values);
     PyMem_Free(places);
     return olds;
+}
+
+/* Read the numbers of a sequence, `count` of them; 0 for an error. */
+static int
+read_numbers(PyObject *numbers, int64_t *into, Py_ssize_t count)
+{
+    PyObject *fast = PySequence_Fast(numbers, "numbers are a sequence");
+    if (fast == NULL)
+        return 0;
+    if (PySequence_Fast_GET_SIZE(fast) != count)
+        PyErr_SetString(PyExc_ValueError, "there is not one number for each slot");
+    for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); i++) {
+        PyObject *number = PySequence_Fast_GET_ITEM(fast, i);
+        if (!PyLong_CheckExact(number))
+            PyErr_SetString(PyExc_TypeError, "a number is an int");
+        else
+            into[i] = PyLong_AsLongLong(number);
+    }
+    Py_DECREF(fast);
+    return PyErr_Occurred() == NULL;
+}
+
+static PyObject *
+stamp(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    if (!has_arguments(given, 4))
+        return NULL;
+    Py_buffer block;
+    Py_ssize_t *places = NULL, count;
+    int64_t *seqs = NULL;
+    int done = 0;
+    if (PyObject_GetBuffer(args[0], &block, PyBUF_WRITABLE | PyBUF_FORMAT | PyBUF_ND) < 0)
+        return NULL;
+    if (block.ndim != 2 || block.shape[0] < 2 || block.itemsize != sizeof(int64_t) ||
+        block.format == NULL || (strcmp(block.format, "l") != 0 && strcmp(block.format, "q") != 0)) {
+        PyErr_SetString(PyExc_TypeError, "a block has rows of 64-bit numbers, two at least");
+        goto end;
+    }
+    Py_ssize_t size = block.shape[1];
+    if ((places = places_of(args[1], size, &count)) == NULL)
+        goto end;
+    if ((seqs = PyMem_New(int64_t, count ? 2 * count : 1)) == NULL) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    int64_t *ts_us = seqs + count, *at = block.buf;
+    if (!read_numbers(args[2], seqs, count) || !read_numbers(args[3], ts_us, count))
+        goto end;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        at[places[i]] = seqs[i];
+        at[size + places[i]] = ts_us[i];
+    }
+    done = 1;
+end:
+    PyMem_Free(seqs);
+    PyMem_Free(places);
+    PyBuffer_Release(&block);
+    if (!done)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 /* The code of a value; INT_MIN, which is no code, for an error. */
@@ -309,6 +370,7 @@ relink(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 
 static PyMethodDef methods[] = {
     {"swap", (PyCFunction)(void (*)(void))swap, METH_FASTCALL, NULL},
+    {"stamp", (PyCFunction)(void (*)(void))stamp, METH_FASTCALL, NULL},
     {"stand", (PyCFunction)(void (*)(void))stand, METH_FASTCALL, NULL},
     {"relink", (PyCFunction)(void (*)(void))relink, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

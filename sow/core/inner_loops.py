@@ -1,4 +1,4 @@
-"""The three loops that every published record passes, in C where that was built, else in Python.
+"""The four loops that every published record passes, in C where that was built, else in Python.
 
 What they spend is time for memory: an old body, or a place in a chain, is read long after it was
 written, so that it is in no cache. The C of `_inner_loops.c` requests the memory of many records
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 NO_PLACE = -1
 """No code, no slot."""
-INTERFACE = 1
+INTERFACE = 2
 """As in the C source: what was built of an older one is not used."""
 
 
@@ -26,6 +26,13 @@ def _swap(held: list[Any], slots: Sequence[int], values: Sequence[Any]) -> list[
         olds.append(held[slot])
         held[slot] = value
     return olds
+
+
+def _stamp(block: Any, slots: Sequence[int], seqs: Sequence[int], ts_us: Sequence[int]) -> None:
+    """Write the numbers and times of changes into the first two rows of a block of 64-bit numbers;
+    of a slot that occurs twice the last ones stay."""
+    for row, numbers in zip(block, (seqs, ts_us), strict=False):
+        row[slots] = numbers
 
 
 def _stand(
@@ -87,11 +94,12 @@ class InnerLoops(NamedTuple):
 
     language: str
     swap: Callable[..., list[Any]]
+    stamp: Callable[..., None]
     stand: Callable[..., None]
     relink: Callable[..., None]
 
 
-IN_PYTHON = InnerLoops("Python", _swap, _stand, _relink)
+IN_PYTHON = InnerLoops("Python", _swap, _stamp, _stand, _relink)
 
 
 def in_c() -> InnerLoops | None:
@@ -102,7 +110,7 @@ def in_c() -> InnerLoops | None:
         return None
     if built.INTERFACE != INTERFACE:
         return None
-    return InnerLoops("C", built.swap, built.stand, built.relink)
+    return InnerLoops("C", built.swap, built.stamp, built.stand, built.relink)
 
 
 def wanted_in(environment: "os._Environ[str] | dict[str, str]") -> InnerLoops:

@@ -402,7 +402,7 @@ class CopyTopic(LiveTopicBase):
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""
         super().check()
-        self.copy.conflation.check()
+        self.copy.check()
 
 
 class ViewTopic(LiveTopicBase):

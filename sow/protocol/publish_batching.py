@@ -118,19 +118,24 @@ def _singly(frames: Iterable[bytes]) -> Iterator[Command | Refused]:
 
 
 def _publish(frame: bytes) -> PublishBatch | None:
-    """A short frame with one plain publish and its body, as sent by a client that waits for each
-    ack: without the overhead of a batch. None for any other frame, which is parsed as a batch."""
-    if b"\n" in frame or len(frame) >= LONG_BYTES_MIN or not frame.startswith(BEGINNING):
+    """A frame that is one plain publish, as sent by a client that waits for each ack: without the
+    overhead of a batch. None for any other frame, and for a long line, which may be cut."""
+    if not frame.startswith(BEGINNING):
+        return None
+    part = frame.split(b"\n") if b"\n" in frame else [frame]
+    if len(part[0]) >= LONG_BYTES_MIN:
         return None
     try:
-        line = _DECODER.decode(frame)
+        line = _DECODER.decode(part[0])
     except NOT_PLAIN:
         return None
     requested = _requested(line.cid, line.a)
-    if requested is None or line.n is not None or not line.d or not frame.endswith(b"}"):
+    if requested is None or not _is_whole(line, part):
         return None
+    bodies = part[1:] or [bytes(line.d)]
+    singly = partial(_singly, (frame,))
     return PublishBatch(
-        line.t, False, None, [bytes(line.d)], [1], [requested], partial(_singly, (frame,))
+        line.t, line.n is not None, None, bodies, [len(bodies)], [requested], singly
     )
 
 

@@ -33,6 +33,7 @@ from sow.store.sharded_dict import get_all, sharded_if_long
 
 NONE_FREE: "array[int]" = array("q")
 """Shared by all tables without removed records, and never added to."""
+Births = Callable[[], Sequence[int]]
 RECORD_BYTES = 300
 """What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
 MARKED_SHARE_MIN = 1 / 128
@@ -108,6 +109,11 @@ class Table(Columns):
         self.bytes = 0
 
     @property
+    def keeps_all(self) -> bool:
+        """No record has ever been removed or moved: each was born when it was first put."""
+        return self._free is NONE_FREE and not self.is_arranged
+
+    @property
     def is_arranged(self) -> bool:
         """Records have explicit places or births: a new one may come anywhere."""
         return self._bears or self._places is not None
@@ -119,20 +125,22 @@ class Table(Columns):
         seqs: Sequence[int],
         ts_us: Sequence[int],
         expires_us: int | Sequence[int] = 0,
-        births: Sequence[int] | None = None,
+        births: Births | None = None,
     ) -> tuple[list[int], list[bytes | None]]:
         """Insert or replace records; returns their slots and old bodies.
 
         The same identity may occur twice in a batch: its second old body is its first new one.
-        `expires_us` is one for all of them, or one for each. `births` are the numbers of first
-        publication of new ones, unique in the table; None: they are first published now.
+        `expires_us` is one for all of them, or one for each. `births` returns their numbers of
+        first publication, unique in the table, and is called if there are new ones; None: these are
+        first published now.
         """
         found: list[int | None] = [*get_all(self.slots, identities)]
         current = self.bodies
         self._bears |= births is not None
         fresh: dict[str, int] = {}
         if None in found:
-            fresh = self._insert(self._born(identities, found, births or seqs, not births))
+            numbers = seqs if births is None else births()
+            fresh = self._insert(self._born(identities, found, numbers, births is None))
             slots = [
                 fresh[name] if slot is None else slot
                 for name, slot in zip(identities, found, strict=True)
@@ -202,12 +210,10 @@ class Table(Columns):
             if self.expires_us is not None:
                 self.expires_us[slot] = expires_us
             return
-        # numpy keeps the last of repeated indices, which is what a repeated record needs.
-        where = np.array(slots, np.int64)
-        numbers[SEQ, where] = seqs
-        numbers[TS_US, where] = ts_us
+        INNER_LOOPS.stamp(numbers, slots, seqs, ts_us)
         if self.expires_us is not None:
-            self.expires_us[where] = expires_us
+            # numpy keeps the last of repeated indices, which is what a repeated record needs.
+            self.expires_us[slots] = expires_us
 
     def _insert(self, born: dict[str, int]) -> dict[str, int]:
         """Make room for new records, by their numbers of first publication; returns their slots."""
@@ -299,7 +305,7 @@ class Table(Columns):
         return gone, slots, olds
 
     def _set_free(self, slots: list[int]) -> None:
-        if self._free is NONE_FREE:
+        if slots and self._free is NONE_FREE:
             # Numbers as in memory, to be marked among a million at once (`live`).
             self._free = array("q")
         self._free.extend(slots)

@@ -73,6 +73,14 @@ class Session:
     called with the time when something is there to be sent.
     """
 
+    __slots__ = (
+        "_begins", "_conflating", "_folded_to", "_full_since_us", "_give_up", "_has_record_lines",
+        "_held_back", "_on_end", "_owner", "_sent", "_times_resumed", "address", "client",
+        "conflates", "connected", "connected_us", "dropped", "encoding", "ended", "fault",
+        "folds", "given_up", "id", "is_paced", "lines", "memory", "name", "named", "outbox",
+        "recovery", "rights", "settings", "shown", "successor", "write",
+    )  # fmt: skip
+
     def __init__(
         self,
         session_id: str,

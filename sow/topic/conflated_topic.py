@@ -16,6 +16,7 @@ subscribers do not notice.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from functools import partial
 from itertools import compress, islice
 
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
@@ -353,12 +354,18 @@ class ConflatedCopy:
         if self.enrichment is not None:
             bodies = tuple(map(self._as_held, identities, updates))
         columns: Columns = {}
+        there, births = self.underlying, partial(_places, self.underlying, identities, seqs)
+        if there.retains and there.table.keeps_all:
+            # A record stands here as it does there since it was new: only new ones are placed.
+            return [
+                copy.put(identities, bodies, columns, seqs, ts_us, births=births) for copy in copies
+            ]
         # A record that has been removed there will be removed here soon, and is last until then.
-        places = _places(self.underlying, identities, seqs)
-        births = None if self.underlying.table.shares_places else places
+        places = births()
+        given = None if there.table.shares_places else lambda: places
         batches = []
         for copy in copies:
-            batches.append(copy.put(identities, bodies, columns, seqs, ts_us, births=births))
+            batches.append(copy.put(identities, bodies, columns, seqs, ts_us, births=given))
             self._place(copy, batches[-1], places)
         return batches
 
@@ -453,6 +460,16 @@ class ConflatedCopy:
                 slot = table.slots[name]
                 now = (table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot]))
                 self.conflation.remove((name,), (now,), "match", now_us)
+
+    def check(self) -> None:
+        """Assert what is always true of a copy; reads all records."""
+        self.conflation.check()
+        there = self.underlying
+        if there.retains and there.table.keeps_all:
+            for table in [copy.table for copy in self.copies]:
+                slots, born = map(there.table.slots.get, table.slots), there.table.born
+                places = [slot is not None and int(born[slot]) for slot in slots]
+                assert table.born[[*table.slots.values()]].tolist() == places, "out of order"
 
     def stop(self) -> None:
         """Stop watching the fields that this copy needs of the underlying topic."""

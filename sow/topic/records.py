@@ -22,7 +22,7 @@ from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_fields
-from sow.store.memory import Table, Usage
+from sow.store.memory import Births, Table, Usage
 from sow.store.protocols import EntryHead, LogEntry
 from sow.topic.batch import Batch, Changes, Reason
 from sow.topic.fields import ComputedFields, ExtractedFields, PreprocessingDecoder, computed_fields
@@ -377,7 +377,7 @@ class Records:
         seqs: Sequence[int],
         ts_us: Sequence[int],
         expires_us: int | Sequence[int] = 0,
-        births: Sequence[int] | None = None,
+        births: Births | None = None,
     ) -> Batch:
         """Insert or replace records; a topic that retains nothing only passes them on.
 

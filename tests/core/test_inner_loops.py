@@ -6,6 +6,7 @@ import tracemalloc
 from array import array
 from random import Random
 
+import numpy as np
 import pytest
 
 from sow.core.inner_loops import IN_PYTHON, INNER_LOOPS, NO_PLACE, in_c, wanted_in
@@ -13,6 +14,7 @@ from sow.core.inner_loops import IN_PYTHON, INNER_LOOPS, NO_PLACE, in_c, wanted_
 LANGUAGES = [loops for loops in (IN_PYTHON, in_c()) if loops is not None]
 """Without a compiler Python's are compared with themselves: the start line says so."""
 CALLS = 100_000
+REFUSALS = TypeError, AttributeError, BufferError, IndexError, OverflowError, ValueError
 
 
 @pytest.fixture(params=LANGUAGES, ids=lambda loops: loops.language)
@@ -32,6 +34,14 @@ def swapped(loops, draw):
     slots = [draw.randrange(len(held)) for _ in range(draw.randrange(80))]
     values = [b"new %d" % at for at in range(len(slots))]
     return loops.swap(held, slots, draw.choice([list, tuple])(values)), held
+
+
+def stamped(loops, draw):
+    block = np.zeros((draw.randrange(2, 5), draw.randrange(1, 50)), np.int64)
+    slots = [draw.randrange(block.shape[1]) for _ in range(draw.randrange(80))]
+    seqs, ts_us = range(7, 7 + len(slots)), [draw.randrange(-(2**63), 2**63) for _ in slots]
+    loops.stamp(block, slots, draw.choice([seqs, tuple(seqs)]), ts_us)
+    return block.tolist()
 
 
 def stood(loops, draw):
@@ -63,7 +73,7 @@ def relinked(loops, draw):
     return shown
 
 
-@pytest.mark.parametrize("work", [swapped, stood, relinked])
+@pytest.mark.parametrize("work", [swapped, stamped, stood, relinked])
 @pytest.mark.parametrize("seed", range(100))
 def test_both_languages_do_the_same(work, seed):
     first, *others = (work(loops, Random(seed)) for loops in LANGUAGES)
@@ -88,11 +98,16 @@ def test_the_chains_hold_each_slot_once(loops):
 def test_what_does_not_fit_together_is_an_error(loops):
     with pytest.raises(ValueError):  # noqa: PT011
         loops.swap([1, 2], [0, 1], [3])
+    for seqs, ts_us in (([1, 2, 3], [1, 2]), ([1, 2], [1, 2, 3])):
+        with pytest.raises(ValueError):  # noqa: PT011
+            loops.stamp(np.zeros((2, 4), np.int64), [0, 1], seqs, ts_us)
     for values in ([1], [1, 1, 1]):
         with pytest.raises(ValueError):  # noqa: PT011
             loops.stand({1: 1}, values, [0, 1], column([0, 0]), column([]), int)
     with pytest.raises(IndexError):
         loops.swap([1, 2], [2], [3])
+    with pytest.raises(IndexError):
+        loops.stamp(np.zeros((2, 4), np.int64), [4], [1], [1])
     with pytest.raises(IndexError):
         loops.stand({1: 1}, [1], [5], column([0]), column([]), int)
     with pytest.raises(IndexError):
@@ -119,20 +134,28 @@ def test_a_code_of_another_kind_is_refused(loops):
 
 
 def test_what_is_of_another_kind_is_refused(loops):
+    block = np.zeros((2, 4), np.int64)
+    stamps = [(block, ["0"], [1], [1]), (block, [0], ["x"], [1]), (block, 5, [1, 2], [1, 2]), ()]
     swaps = [((), [0], [1]), ([1], ["0"], [1]), ([1], 5, [1]), ()]
     stands = [({"a": 1}, ["a"], [0], column([0]), [], 5)[:5], ({}, 5, [0], column([0]), [], int)]
     relinks = [[column([0])] * 3, [b"0000"] * 7]
     if loops.language == "C":
         # What Python would take: C reads memory, so that it takes what it was written for.
         swaps += [([1], [-1], [1]), ([1], [True], [1])]
+        stamps += [(block, [-1], [1], [1]), (block, [0], [1.0], [1]), (block, [0], [2**63], [1])]
+        stamps += [(block[0], [0], [1], [1]), (block[:1], [0], [1], [1])]
+        stamps += [(block.astype(np.int32), [0], [1], [1]), (block[:, ::2], [0], [1], [1])]
+        stamps += [([[0], [0]], [0], [1], [1])]
         stands += [([], ["a"], [0], column([0]), column([]), int)]
         stands += [({"a": 1}, ["a"], [0], column([0]), 5, int)]
         relinks += [[array("q", [0])] * 7, [[0]] * 7]
         relinks += [list(map(column, ([0], [0], [0, 0], [0], [0], [0], [0])))]
-    for loop, tried in ((loops.swap, swaps), (loops.stand, stands), (loops.relink, relinks)):
+    named = (loops.swap, swaps), (loops.stamp, stamps), (loops.stand, stands)
+    for loop, tried in (*named, (loops.relink, relinks)):
         for arguments in tried:
-            with pytest.raises((TypeError, AttributeError, BufferError, IndexError, ValueError)):
+            with pytest.raises(REFUSALS):
                 loop(*arguments)
+    assert not block.any()
 
 
 # Nothing is kept.
@@ -142,21 +165,25 @@ def test_no_reference_is_kept_or_lost(loops):
     value, held, slots, values = object(), [None] * 3, [1, 2], []
     values += [value, value]
     codes, standing, moved = {"a": 1000}, column([0, 0, 0]), column([])
-    named = [["b"], "a"]
-    watched = (value, held, slots, values, codes, standing, moved, named[0], codes["a"])
+    named, block = [["b"], "a"], np.zeros((2, 3), np.int64)
+    watched = (value, held, slots, values, codes, standing, moved, named[0], block, codes["a"])
 
     def many():
         for _ in range(CALLS):
             loops.swap(held, slots, values)
+            loops.stamp(block, slots, slots, slots)
             loops.stand(codes, named, slots, standing, moved, lambda _: 2000)
             del moved[:]
         for wrong in range(1000):
             with pytest.raises(IndexError):
                 loops.swap(held, [wrong + 3], [value])
             with pytest.raises(IndexError):
+                loops.stamp(block, [wrong + 3], [1], [1])
+            with pytest.raises(IndexError):
                 loops.stand(codes, named, [0, wrong + 3], standing, moved, len)
 
     loops.swap(held, slots, values)
+    loops.stamp(block, slots, slots, slots)
     loops.stand(codes, named, slots, standing, moved, lambda _: 2000)
     before = list(map(sys.getrefcount, watched))
     tracemalloc.start()

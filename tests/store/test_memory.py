@@ -151,9 +151,8 @@ def test_records_that_are_given_births_stand_by_them(data):
         stood = [births.get(name, born) for name, born in zip(some, given, strict=True)]
         assert table.places_of([*map(table.slots.get, some)], given) == stood
         is_born_so = data.draw(st.booleans())
-        slots, _ = table.put(
-            some, [b""] * len(some), given, given, births=given if is_born_so else None
-        )
+        births_of = (lambda given=given: given) if is_born_so else None
+        slots, _ = table.put(some, [b""] * len(some), given, given, births=births_of)
         if not is_born_so or given != stood:
             table.bear(slots, given)
         births.update(zip(some, given, strict=True))
@@ -163,6 +162,20 @@ def test_records_that_are_given_births_stand_by_them(data):
         table.check()
         found = [table.identities[slot] for slot in table.live()]
         assert found == sorted(births, key=births.__getitem__)
+
+
+def test_a_table_knows_whether_each_record_was_born_when_it_was_first_put():
+    table = Table(sow_keys, "t")
+    table.put(["a", "b"], [b"1", b"2"], [1, 2], [0, 0])
+    table.put(["a"], [b"3"], [3], [0], births=None)
+    assert not table.drop(["c"])[0]
+    assert table.keeps_all
+    table.drop(["a"])
+    table.put(["a"], [b"4"], [4], [0])
+    assert not table.keeps_all
+    copy = Table(sow_keys, "t", by_arrival=True)
+    copy.put(["a"], [b"1"], [1], [0], births=lambda: [1])
+    assert not copy.keeps_all, "its births are those of others"
 
 
 def test_a_lifetime_goes_with_the_state_that_had_it():

@@ -6,7 +6,7 @@ import pytest
 
 from sow.protocol.encodings import LINES, skip_lines
 from sow.streaming.outbox.entries import Delivery
-from sow.streaming.outbox.outbox import FOLDED_AT_ONCE
+from sow.streaming.outbox.outbox import FOLDED_AT_ONCE, Outbox
 from sow.streaming.outbox.overflow import BURST_FACTOR, PATIENCE_US
 from sow.streaming.sessions import SLOW
 from sow.topic.updates import Update
@@ -248,15 +248,15 @@ def test_whether_folding_in_idle_time_is_worth_it():
     assert not one.wants_folding()
 
 
-def test_a_long_queue_is_not_even_looked_through_by_who_fills_it():
+def test_a_long_queue_is_not_even_looked_through_by_who_fills_it(monkeypatch):
     one = filled(FOLDED_AT_ONCE + 10, queue_messages_max=FOLDED_AT_ONCE)
-    one.outbox.to_give_up = lambda: pytest.fail("it was looked through")
+    monkeypatch.setattr(Outbox, "to_give_up", lambda _: pytest.fail("it was looked through"))
     assert one.apply_back_pressure(0)
     assert one.folds
     assert one.ended is None, "it is judged when it is folded"
     assert one.apply_back_pressure(2 * PATIENCE_US)
     assert one.ended is None
-    del one.outbox.to_give_up
+    monkeypatch.undo()
     assert one.fold_some(0), "a step of it"
     while one.fold_some(0):
         one.check()

@@ -133,6 +133,11 @@ class Outbox:
     """What waits for one socket. Everything up to the group `released()` is durable;
     `conflation_budget` bounds the folding of one step."""
 
+    __slots__ = (
+        "_again", "_conflation_budget", "_folds", "_memberships", "_notice", "_passage",
+        "_released", "_settings", "folded", "folded_always", "queue",
+    )  # fmt: skip
+
     def __init__(
         self,
         settings: SessionSettings,

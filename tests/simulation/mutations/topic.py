@@ -6,8 +6,14 @@ TOPIC = (
     Mutation(
         "records of a copy stand as they came",
         "sow/topic/conflated_topic.py",
-        "births = None if self.underlying.table.shares_places else places",
-        "births = None",
+        "there, births = self.underlying, partial(_places, self.underlying, identities, seqs)",
+        "there, births = self.underlying, lambda: seqs",
+    ),
+    Mutation(
+        "records of a copy stay where they were though they were removed in between",
+        "sow/store/memory.py",
+        "return self._free is NONE_FREE and not self.is_arranged",
+        "return not self.is_arranged",
     ),
     Mutation(
         "new indexes do not hear of what changes while they are made",
