@@ -12,7 +12,7 @@ import select
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -117,7 +117,7 @@ class Adapter(Protocol):
         """End it, with SIGKILL if `kill`; a second time does nothing."""
         ...
 
-    def publish(self, load: Load, pace: Pace) -> Iterator[int]:
+    def publish(self, load: Load, pace: Pace) -> Generator[int]:
         """Send the batches of a load. Yields 0 when everything is made and nothing was sent, then
         how many are acknowledged, up to all of them."""
         ...
@@ -140,7 +140,7 @@ METHODS = ("start", "stop", "publish", "follow", "query", "state")
 
 def exchanged(
     connection: socket.socket, frames: Sequence[bytes], acks: Callable[[bytes], int], pace: Pace
-) -> Iterator[int]:
+) -> Generator[int]:
     """`publish` for who speaks through a socket: a frame for each batch, and how many batches are
     acknowledged in all with the next piece of what has come."""
     with connection:

@@ -1,8 +1,9 @@
 """The bench: how much is measured, of whom, and how a case is played by everybody in turn."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -31,18 +32,20 @@ class Plan(NamedTuple):
     """That each question is asked."""
     events: int
     patience_s: float
+    fill_s: float
+    """For the records that have to be there before something is measured."""
 
 
 FULL = Plan(
     "full", 3, 5.0, 200_000, 10_000, 1_000_000, (1000, 5000, 20_000), (1, 10, 100),
-    (100, 200, 300, 400, 500, 700, 1000), (1000, 10_000), 100, 100_000, 20.0,
+    (100, 200, 300, 400, 500, 700, 1000), (1000, 10_000), 100, 100_000, 20.0, 60.0,
 )  # fmt: skip
 QUICK = Plan(
-    "quick", 1, 2.0, 40_000, 10_000, 100_000, (1000, 20_000), (1, 100),
-    (100, 300, 500), (1000,), 30, 20_000, 10.0,
+    "quick", 1, 1.5, 40_000, 10_000, 100_000, (1000, 20_000), (10,),
+    (100, 300), (1000,), 30, 10_000, 10.0, 15.0,
 )  # fmt: skip
 TINY = Plan(
-    "tiny", 1, 0.2, 200, 3, 200, (500,), (2,), (2,), (4,), 2, 100, 5.0,
+    "tiny", 1, 0.2, 200, 3, 200, (500,), (2,), (2,), (4,), 2, 100, 5.0, 60.0,
 )  # fmt: skip
 
 
@@ -61,6 +64,8 @@ class Played(NamedTuple):
     also: Mapping[str, float] = {}
     fault: str = ""
     limit: str = ""
+    reasons: Mapping[str, str] = {}
+    """Why there is no figure of some names."""
 
 
 Play = Callable[[str, int], Played]
@@ -70,12 +75,12 @@ FloorOf = Mapping[str, tuple[float, str]]
 
 
 def compared(
-    bench: Bench, case: str, play: Play, floors: FloorOf, rounds: int | None = None
+    bench: Bench, case: str, play: Play, floors: FloorOf, rounds: int = 1
 ) -> Iterator[Row]:
     """A case by everybody, round by round; a row for each figure of each."""
     taken: dict[str, list[Played]] = {}
     reasons: dict[str, str] = {}
-    for number in range(bench.plan.rounds if rounds is None else rounds):
+    for number in range(rounds):
         for spec in bench.specs:
             if spec in reasons:
                 continue
@@ -84,7 +89,7 @@ def compared(
             except (Cannot, Missing) as cannot:
                 reasons[spec] = str(cannot)
             except (OSError, EOFError, AssertionError) as error:
-                reasons[spec] = f"failed: {error!r}"
+                reasons[spec] = f"failed: {type(error).__name__}"
                 print(f"{case}: {spec} failed: {error!r}", file=sys.stderr, flush=True)
     for spec in bench.specs:
         yield from _rows(case, spec, taken.get(spec, []), reasons.get(spec, ""), floors)
@@ -99,6 +104,8 @@ def _rows(
         return
     limit = "; ".join(dict.fromkeys(run.limit for run in runs if run.limit))
     fault = "; ".join(dict.fromkeys(run.fault for run in runs if run.fault))
+    for name, why in runs[0].reasons.items():
+        yield Row(f"{case}, {name}", adapter.name, (), "", adapter.promise, reason=why)
     also = {name: [run.also[name] for run in runs if name in run.also] for name in runs[0].also}
     for name, unit in runs[0].figures:
         values = [run.figures[name, unit] for run in runs if (name, unit) in run.figures]
@@ -122,14 +129,35 @@ def running(spec: str, setup: Setup) -> Iterator[tuple[Adapter, Path]]:
 
 
 def published(adapter: Adapter, load: Any, pace: Pace | None = None) -> Pace:
-    """Publish all of a load, as fast as it is taken or at a pace, which is given back."""
+    """Publish all of a load, as fast as it is taken or at a pace, which is given back. Raises
+    Cannot if the pace is far too much."""
     pace = pace or Pace()
-    progress = adapter.publish(load, pace)
-    next(progress)
-    pace.start()
-    for _ in progress:
-        pass
+    with closing(adapter.publish(load, pace)) as progress:
+        next(progress)
+        pace.start()
+        give_up_s = pace.begin_s + load.count / load.size * pace.step_s + BEHIND_S
+        for acknowledged in progress:
+            if pace.step_s and (now_s := time.monotonic()) > give_up_s:
+                rate = acknowledged * load.size / (now_s - pace.begin_s)
+                raise Cannot(f"it took {rate:,.0f} updates/s and no more")
     return pace
+
+
+BEHIND_S = 6.0
+"""Who is so late at the end of a pace is not going to keep it."""
+FIRST_S = 3.0
+"""After so long it is seen how long a load will take."""
+
+
+def filled(adapter: Adapter, fill: Load, within_s: float) -> None:
+    """Publish the records that have to be there. Raises Cannot if that would take too long."""
+    begin, count = time.monotonic(), fill.count // fill.size
+    with closing(adapter.publish(fill, Pace())) as progress:
+        for acknowledged in progress:
+            took_s = time.monotonic() - begin
+            if took_s > FIRST_S and took_s * count > within_s * max(1, acknowledged):
+                rate = acknowledged * fill.size / took_s
+                raise Cannot(f"{fill.count:,} records take too long, at {rate:,.0f}/s")
 
 
 def fault_of_state(load: Load, held: Mapping[int, bytes]) -> str:

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,7 +75,7 @@ class Embedded:
                 os.kill(process.pid, signal.SIGKILL)
             process.end()
 
-    def publish(self, load: Load, pace: Pace) -> Iterator[int]:
+    def publish(self, load: Load, pace: Pace) -> Generator[int]:
         """Have the batches taken, one after the other."""
         with Client(self.address) as connection:
             connection.send(("publish", load))

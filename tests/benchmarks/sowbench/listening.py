@@ -65,10 +65,19 @@ class Found(NamedTuple):
     complete_ms: float
     """From asking to follow until every record had come once."""
 
+    def seam(self) -> str:
+        """What a follower that came back, or had a snapshot, met there."""
+        counts = {"gaps": self.verdict.missing, "repeats": self.verdict.repeated}
+        counts["older states"] = self.verdict.disordered
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count > 0)
+
     def fault(self, every: bool = True) -> str:
         """What is wrong, in words. Unless `every` update was wanted, only the last states count,
-        and that no record went back to an older one."""
-        verdict = self.verdict if every else self.verdict._replace(missing=0, repeated=0)
+        and that no record went back to an older one, save where a follower came back."""
+        verdict = self.verdict
+        if not every:
+            older = 0 if self.returns else verdict.disordered
+            verdict = verdict._replace(missing=0, repeated=0, disordered=older)
         stale = f"{self.stale_followers} followers not current"
         return ", ".join(filter(None, (verdict.words(), stale * bool(self.stale_followers))))
 
@@ -114,6 +123,13 @@ class One:
         self.follower = self._following(how)
         self.bytes = self.returns = 0
         self._next_s = 0.0
+        self._take_what_is_there()
+
+    def _take_what_is_there(self) -> None:
+        """What an adapter has read to begin with does not make the socket readable."""
+        if self.heard is not None and self.mode != "stopped":
+            with contextlib.suppress(BlockingIOError):
+                self.heard.take(self.follower.read(), time.monotonic())
 
     def _following(self, how: How) -> Follower:
         give_up = time.monotonic() + START_S_MAX
@@ -155,6 +171,7 @@ class One:
         heard.forget_cut()
         self.returns += 1
         self.follower = self._following(self._how._replace(after=place, snapshot=not place))
+        self._take_what_is_there()
 
     def skim(self, nothing: bytearray) -> None:
         """For TCP the system counts and drops without copying (tcp(7))."""

@@ -4,13 +4,22 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from statistics import quantiles
 from typing import Any
 
 from tests.benchmarks.processes import cpu_s
 from tests.benchmarks.sowbench import nexmark
-from tests.benchmarks.sowbench.adapter import Adapter, Pace, Setup
-from tests.benchmarks.sowbench.bench import Bench, Played, compared, published, running
+from tests.benchmarks.sowbench.adapter import Adapter, Cannot, Pace, Setup
+from tests.benchmarks.sowbench.bench import (
+    Bench,
+    Plan,
+    Played,
+    compared,
+    filled,
+    published,
+    running,
+)
 from tests.benchmarks.sowbench.load import Load
 from tests.benchmarks.sowbench.questions import QUESTIONS, Question, fault_of
 from tests.benchmarks.sowbench.row import Row
@@ -31,29 +40,46 @@ def w8(bench: Bench) -> Iterator[Row]:
     plan, rate = bench.plan, bench.plan.rates[-1]
     fill = Load(plan.records, plan.records, min(FILL_SIZE, plan.records))
     floor = (bench.floors.echo_ms, "a record to and fro")
-    for question in QUESTIONS:
+    names = [f"{question.case}, {at}" for question in QUESTIONS for at in ("p50", "p99")]
+    case = f"W8 {plan.records:,} records, {rate:,}/s"
+    yield from compared(
+        bench, case, partial(_questions, plan, fill, rate), dict.fromkeys(names, floor)
+    )
 
-        def play(spec: str, _number: int, question: Question = question) -> Played:
-            with running(spec, Setup()) as (adapter, _):
+
+def _questions(plan: Plan, fill: Load, rate: int, spec: str, _number: int) -> Played:
+    figures: dict[tuple[str, str], float] = {}
+    reasons: dict[str, str] = {}
+    faults, rates = [], [0.0]
+    with running(spec, Setup()) as (adapter, _):
+        filled(adapter, fill, plan.fill_s)
+        for number, question in enumerate(QUESTIONS, 1):
+            updates = Updates(adapter, fill._replace(first=number * fill.count), rate)
+            try:
                 adapter.query(question)
-                published(adapter, fill)
-                with Updates(adapter, fill, rate) as updates:
-                    taken = _asked(adapter, question, plan.times)
-                fault = fault_of(question, _settled(adapter, question), adapter.state())
+            except Cannot as cannot:
+                reasons[question.case] = str(cannot)
+                continue
+            with updates:
+                taken = _asked(adapter, question, plan.times)
             cuts = quantiles(taken, n=100, method="inclusive")
-            figures = {("p50", "ms"): cuts[49], ("p99", "ms"): cuts[98]}
-            return Played(figures, {"updates/s meanwhile": updates.rate}, fault)
-
-        case = f"W8 {plan.records:,} records, {rate:,}/s: {question.case}"
-        yield from compared(bench, case, play, {"p50": floor, "p99": floor}, min(2, plan.rounds))
+            figures[f"{question.case}, p50", "ms"] = cuts[49]
+            figures[f"{question.case}, p99", "ms"] = cuts[98]
+            rates.append(updates.rate)
+            fault = fault_of(question, _settled(adapter, question), adapter.state())
+            faults += [f"{question.case}: {fault}"] if fault else []
+    also = {"updates/s meanwhile": min(rates[1:], default=0.0)}
+    return Played(figures, also, "; ".join(faults), "", reasons)
 
 
 class Updates:
     """Updates of all records at a rate, in a thread of its own, until it is left."""
 
     def __init__(self, adapter: Adapter, fill: Load, rate: int) -> None:
-        # Others than are there, as many as there are: no question is asked for as long.
-        self._load = Load(fill.keys, fill.keys, min(BATCH, fill.keys), first=fill.count)
+        size = min(BATCH, fill.keys)
+        # As many as there can be while a question is asked.
+        count = int(rate * QUERY_PATIENCE_S) // size * size
+        self._load = fill._replace(size=size, count=count)
         self._adapter, self._pace = adapter, Pace(self._load.size / rate)
         self._stopped, self._begun = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -71,9 +97,11 @@ class Updates:
     def _run(self) -> None:
         acknowledged = 0
         with closing(self._adapter.publish(self._load, self._pace)) as progress:
-            next(progress)
+            try:
+                next(progress)
+            finally:
+                self._begun.set()
             self._pace.start()
-            self._begun.set()
             while not self._stopped.is_set() and (more := next(progress, None)) is not None:
                 acknowledged = more
         took_s = time.monotonic() - self._pace.begin_s
@@ -125,4 +153,4 @@ def w9(bench: Bench) -> Iterator[Row]:
             return Played({("with it", "events/s"): count / took_s}, also, fault)
 
         case = f"W9 {query.name}, {query.about}"
-        yield from compared(bench, case, play, {"with it": floor}, min(2, bench.plan.rounds))
+        yield from compared(bench, case, play, {"with it": floor})

@@ -6,7 +6,15 @@ from contextlib import closing
 
 from tests.benchmarks.processes import cpu_s
 from tests.benchmarks.sowbench.adapter import Adapter, Cannot, How, Pace, Setup
-from tests.benchmarks.sowbench.bench import Bench, Played, compared, published, running
+from tests.benchmarks.sowbench.bench import (
+    Bench,
+    Plan,
+    Played,
+    compared,
+    filled,
+    published,
+    running,
+)
 from tests.benchmarks.sowbench.listening import Found, Listeners, Task
 from tests.benchmarks.sowbench.load import Load, lost
 from tests.benchmarks.sowbench.row import Row
@@ -32,11 +40,14 @@ def w1(bench: Bench) -> Iterator[Row]:
             limit = f"{gone:,} acknowledged lost by SIGKILL" if gone else ""
             return found._replace(limit=limit)
 
-        yield from compared(bench, f"W1 ingest, frames of {size}", play, {"taken": floor})
+        case = f"W1 ingest, frames of {size}"
+        yield from compared(bench, case, play, {"taken": floor}, plan.rounds)
 
 
 def _taken(spec: str, load: Load, seconds: float) -> Played:
     with running(spec, Setup()) as (adapter, _):
+        # Who imports or makes something at the first record has done so then.
+        published(adapter, load._replace(count=1, size=1))
         with closing(adapter.publish(load, Pace())) as progress:
             next(progress)
             used_s, begin = cpu_s(adapter.pid), time.perf_counter()
@@ -85,31 +96,31 @@ def w10(bench: Bench) -> Iterator[Row]:
 
     def play(spec: str, _number: int) -> Played:
         try:
-            return _killed(spec, load, plan.seconds, plan.patience_s, followed=True)
+            return _killed(spec, load, plan, followed=True)
         except Cannot as cannot:
-            found = _killed(spec, load, plan.seconds, plan.patience_s, followed=False)
+            found = _killed(spec, load, plan, followed=False)
             return found._replace(limit=", ".join(filter(None, (found.limit, str(cannot)))))
 
-    yield from compared(bench, case, play, {"without writes": floor}, min(2, plan.rounds))
+    yield from compared(bench, case, play, {"without writes": floor})
 
 
-def _killed(spec: str, load: Load, seconds: float, patience_s: float, followed: bool) -> Played:
+def _killed(spec: str, load: Load, plan: Plan, followed: bool) -> Played:
     setup = Setup(followed=followed)
     with running(spec, setup) as (adapter, folder):
         fill = Load(load.keys, load.keys, FILL_SIZE)
-        published(adapter, fill)
-        listeners = Listeners(spec, adapter.address, Task(load, How(), patience_s=patience_s))
+        filled(adapter, fill, plan.fill_s)
+        listeners = Listeners(spec, adapter.address, Task(load, How(), patience_s=plan.patience_s))
         with listeners:
             listeners.prepared()
             if followed:
                 listeners.ready()
             batches = load.count // load.size
             # One is left to publish afterwards, even if it was acknowledged.
-            acknowledged = min(_until(adapter, load, batches // 2, seconds), batches - 1)
+            acknowledged = min(_until(adapter, load, batches // 2, plan.seconds), batches - 1)
             adapter.stop(kill=True)
             begin = time.perf_counter()
             adapter.start(folder, setup)
-            _until(adapter, _batches(load, acknowledged, 1), 1, patience_s)
+            _until(adapter, _batches(load, acknowledged, 1), 1, plan.patience_s)
             silent_s = time.perf_counter() - begin
             gone = lost(load, acknowledged + 1, adapter.state(), fill.final())
             published(adapter, _batches(load, acknowledged + 1, batches - acknowledged - 1))
@@ -124,10 +135,7 @@ def _batches(load: Load, first: int, count: int) -> Load:
 
 def _played(silent_s: float, gone: int, found: Found | None) -> Played:
     limits = [f"{gone:,} acknowledged lost"] if gone else []
-    fault = ""
-    if found is not None:
-        fault = found.fault(every=False)
-        seam = found.verdict
-        for count, what in ((seam.missing, "gaps"), (seam.repeated, "repeats")):
-            limits += [f"the follower had {count:,} {what}"] if count else []
+    fault = found.fault(every=False) if found else ""
+    if found and (seam := found.seam()):
+        limits.append(f"the follower had {seam}")
     return Played({("without writes", "s"): silent_s}, {}, fault, "; ".join(limits))

@@ -9,7 +9,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,7 +55,7 @@ class Adapter:
         if server is not None:
             server.end()
 
-    def publish(self, load: Load, pace: Pace) -> Iterator[int]:
+    def publish(self, load: Load, pace: Pace) -> Generator[int]:
         """A `put` for each batch."""
         frames = [
             b"put %d\n" % len(batch) + b"".join([b"%d %b\n" % record for record in batch])

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ class Adapter:
                 pass
         return said[0][1]
 
-    def publish(self, load: Load, pace: Pace) -> Iterator[int]:
+    def publish(self, load: Load, pace: Pace) -> Generator[int]:
         """A message for each record; what belongs to a batch is sent together."""
         connection = connected(self.address)
         messages = Messages(connection)

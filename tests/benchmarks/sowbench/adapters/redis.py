@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -85,7 +85,7 @@ class Adapter:
         if process is not None:
             ended(process, kill)
 
-    def publish(self, load: Load, pace: Pace) -> Iterator[int]:
+    def publish(self, load: Load, pace: Pace) -> Generator[int]:
         """A MSET for each batch, so that it is one command as ours is one frame."""
         frames = [self._frame(batch) for batch in load.batches()]
         # What a PUBLISH is answered with has no plus; a MSET, and what ends a transaction, has one.
@@ -111,6 +111,8 @@ class Adapter:
         """A subscription, or one for each symbol."""
         if how.conflated_ms:
             raise Cannot("no conflation: a follower is sent every update")
+        if not self._is_loaded():
+            raise ConnectionError("Redis is loading its log")
         client = connected(self.address)
         channels = [b"orders:%b" % each.encode() for each in how.symbols]
         if channels:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -101,7 +101,7 @@ class Adapter:
         host, _, port = self.address.partition(":")
         return Client(host, int(port))
 
-    def publish(self, load: Load, pace: Pace) -> Iterator[int]:
+    def publish(self, load: Load, pace: Pace) -> Generator[int]:
         """A frame for each batch."""
         topic, counter = load.topic.encode(), LineCounter()
         frames = [
