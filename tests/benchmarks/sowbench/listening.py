@@ -270,7 +270,9 @@ class Crowd:
     def _close_up(self, size: int) -> int:
         """The closing round: how many followers lack bytes, or are not current after it."""
         before = [one.heard for one in self._ones]
-        off = [not one.heard and abs(one.bytes - size) > size * BYTES_OFF for one in self._ones]
+        # Under conflation each may have met other windows.
+        most = size if self._task.how.conflated_ms else size * BYTES_OFF
+        off = [not one.heard and abs(one.bytes - size) > most for one in self._ones]
         load = self._task.load.closing()
         for one in self._ones:
             one.heard = Heard(load)

@@ -145,6 +145,7 @@ def test_a_workload_gives_rows(name):
     assert len(rows) == ROWS[name]
     for row in rows:
         assert row.fault == ""
+        assert "gaps" not in row.limit, "a follower that comes back continues where it was"
         assert row.workload == name
         if not row.reason:
             assert row.values

@@ -120,10 +120,10 @@ class Adapter:
         else:
             client.sendall(resp(b"PSUBSCRIBE", b"orders:*"))
         said, wanted = b"", b":%d\r\n" % max(1, len(channels))
-        while not said.endswith(wanted):
+        while wanted not in said:
             said += client.recv(READ_BYTES)
         snapshot = b"".join(self.state().values()) if how.snapshot else b""
-        return Following(client, snapshot)
+        return Following(client, snapshot + said.partition(wanted)[2])
 
     def query(self, question: Any) -> Answer:
         """By key alone."""
@@ -150,7 +150,7 @@ class Adapter:
 
 
 class Following:
-    """A connection that has subscribed, and what it has read of a snapshot."""
+    """A connection that has subscribed, and what has been read: a snapshot, first updates."""
 
     alive = b""
     place = ""
