@@ -100,9 +100,9 @@ bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performa
 	$(INSTALL) --quiet --editable '.[uvloop]'
 	$(BIN)/python -m tests.benchmarks --write
 
-bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQLite and DuckDB; about 20 minutes
+bench-peers: $(INSTALLED)  ## SOWbench: the same work through Redis, NATS, Perspective, SQLite and DuckDB; an hour, or QUICK=1, ONLY=W4, SERVERS=sow,redis
 	$(INSTALL) --quiet --editable '.[peers]'
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.benchmarks.peers --write
+	$(BIN)/python -m tests.benchmarks.sowbench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(SERVERS),--servers $(SERVERS)) $(if $(QUICK)$(SERVERS),,--write)
 
 stalls: $(INSTALLED)  ## how long others wait beside each large operation; ONLY="delete; reload" shows some of them
 	STALLS_ONLY="$(ONLY)" $(BIN)/python -m tests.benchmarks stalls $(if $(ONLY),,--write)

@@ -1,6 +1,6 @@
 """The command line of the benchmarks: which of them, in which size, kept or only shown.
 
-The three programs (`tests.benchmarks`, `.peers` and `.spark`) are catalogues of benchmarks by name.
+The programs (`tests.benchmarks`, `.sowbench` and `.spark`) are catalogues of benchmarks by name.
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import sysconfig
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +12,7 @@ from pathlib import Path
 from sow.core.inner_loops import INNER_LOOPS
 
 ROOT = Path(__file__).parents[2]
+BUILD = ("CONFIG_ARGS", "PY_CFLAGS", "PY_CFLAGS_NODIST", "PY_LDFLAGS_NODIST")
 LIBRARIES = ("aiohttp", "lmdb", "msgspec", "numpy", "orjson", "uvloop")
 
 
@@ -24,10 +26,18 @@ def facts(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "load before": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
+        "Python": f"{platform.python_version()}, built with {built()}",
         "inner loops": INNER_LOOPS.language,
         "libraries": ", ".join(filter(None, map(installed, libraries))),
     }
+
+
+def built() -> str:
+    """The optimizations that a build of Python may have or lack, which is worth up to a fifth."""
+    flags = " ".join(str(sysconfig.get_config_var(name)) for name in BUILD)
+    pgo = "--enable-optimizations" in flags or "-fprofile-use" in flags
+    lto = "--with-lto" in flags or "-flto" in flags
+    return f"{'' if pgo else 'no '}PGO and {'' if lto else 'no '}LTO"
 
 
 def installed(package: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from tests.benchmarks.budgets import BUDGETS, REASONS, STALLS_BUDGETS, Budget, Verdict, verdicts
 from tests.benchmarks.measure import Figure
-from tests.benchmarks.peers.row import OURS, Row
 from tests.benchmarks.report import judged, number
 from tests.benchmarks.results import FOLDER, Run, load, put_in, save
 from tests.benchmarks.share import REST, Share
@@ -168,37 +167,6 @@ def of_profiles(run: Run[Share]) -> str:
     return "\n".join(lines)
 
 
-def of_peers(run: Run[Row]) -> str:
-    """Each case with our figure and those of the others; the cases that we lose come first."""
-    cases: dict[str, list[Row]] = {}
-    for one in run.measured:
-        cases.setdefault(one.case, []).append(one)
-    lines = conditions(run)
-    lines += table(("case", "this server", "others, and how often ours"), ("---", "---:", "---"))
-    for case in sorted(cases, key=lambda case: not is_lost(cases[case])):
-        ours = ours_of(cases[case])
-        others = [one for one in sorted(cases[case], key=Row.rank) if one is not ours]
-        words = "; ".join(f"{one.name} {beside(one, ours)}" for one in others)
-        lines.append(markdown((case, f"{number(ours.value)} {ours.unit}", words)))
-    promises = dict.fromkeys(f"{one.name}: {one.durability}" for one in run.measured)
-    return "\n".join([*lines, "", f"What an acknowledgement promises: {'; '.join(promises)}."])
-
-
-def beside(one: Row, ours: Row) -> str:
-    """A figure beside ours."""
-    return f"{number(one.value)} ({number(one.value / ours.value)})"
-
-
-def ours_of(rows: Sequence[Row]) -> Row:
-    """Our own row of a case."""
-    return next(one for one in rows if one.name.startswith(OURS))
-
-
-def is_lost(rows: Sequence[Row]) -> bool:
-    """Whether somebody is better than we are."""
-    return min(map(Row.rank, rows)) < ours_of(rows).rank()
-
-
 def table(headings: Sequence[str], rules: Sequence[str]) -> list[str]:
     """The first two lines of a table."""
     return [markdown(headings), markdown(rules)]
@@ -215,7 +183,6 @@ PARTS = {
         Part("bench", Figure, lambda run: of_figures(run, BUDGETS)),
         Part("stalls", Figure, of_stalls),
         Part("profiles", Share, of_profiles),
-        Part("bench-peers", Row, of_peers),
         Part("bench-spark", Figure, lambda run: of_figures(run, SPARK_BUDGETS)),
     )
 }

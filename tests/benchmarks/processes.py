@@ -102,7 +102,7 @@ class ServerProcess:
 
     Without `data` it keeps its data in a directory that goes with it. `loop` is its event loop,
     whichever happens to be installed, and `program` what serves. Of another `tree` it is the
-    server as that one starts it.
+    server as that one starts it. `port` 0 is any free one.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class ServerProcess:
         loop: str = "asyncio",
         program: Sequence[str] = ("sow.cli",),
         tree: Path = ROOT,
+        port: int = 0,
     ) -> None:
         # An older one has nothing to choose from.
         self._loop = ("--loop", loop) if tree == ROOT else ()
@@ -123,7 +124,7 @@ class ServerProcess:
         self.data = data or Path(self._own.name) / "data"
         self._process: Child
         self.host = ""
-        self.port = 0
+        self.port = port
 
     def configure(self, xml: str) -> None:
         """Write another configuration, for the server to read when it is told to."""
@@ -133,7 +134,7 @@ class ServerProcess:
         compiled()
         self._process = Child(
             *("-m", *self._program, "serve", str(self._config)),
-            *("--port", "0", "--data-dir", str(self.data), *self._loop, "--json"),
+            *("--port", str(self.port), "--data-dir", str(self.data), *self._loop, "--json"),
             tree=self._tree,
         )
         url = urlsplit(orjson.loads(self._process.hear())["url"])

@@ -9,9 +9,9 @@ from tests.benchmarks.budgets import Budget, value
 from tests.benchmarks.machine import LIBRARIES, facts
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.page import PAGE, PARTS, made, publish
-from tests.benchmarks.peers.row import Row
 from tests.benchmarks.results import Run, load, put_in, save
 from tests.benchmarks.share import REST, Share
+from tests.benchmarks.sowbench.row import Row
 
 FACTS = {"date": "2026-01-01 00:00 UTC", "cores": "2"}
 
@@ -52,13 +52,13 @@ def test_no_table_of_the_page_was_put_there_by_hand():
         text = page.put(text, part.begin, "", part.end)
     by_hand = [line for line in text.splitlines() if line.startswith("|")]
     assert by_hand[0] == "| measures | with | in about |"
-    assert len(by_hand) == 2 + len(PARTS), "what measures what, and no figures"
+    # SOWbench has a page of its own.
+    assert len(by_hand) == 2 + len(PARTS) + 1, "what measures what, and no figures"
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 def test_a_part_keeps_what_stands_around_it(elsewhere, part):
     measured = {
-        Row: [Row("a case", name, (4.0,), "ms", "none") for name in ("this server", "another")],
         Share: [Share("a path", "a part", 4.0, "ms", 1.0)],
         Figure: [figure()],
     }
@@ -73,7 +73,8 @@ def test_a_part_keeps_what_stands_around_it(elsewhere, part):
 
 
 @pytest.mark.parametrize(
-    "measured", [figure("a", [1.5, 2.25]), Row("a", "b", [1.5, 2.25], "ms", "none", {"p50": [1.0]})]
+    "measured",
+    [figure("a", [1.5, 2.25]), Row("a", "b", [1.5, 2.25], "ms", "none", also={"p50": [1.0]})],
 )
 def test_what_was_measured_is_kept_with_every_repetition(tmp_path, measured):
     path = tmp_path / "results" / "run.json"
@@ -171,19 +172,6 @@ def test_what_fails_is_left_out_of_a_run_and_said(bench, there):
 
 def test_a_part_may_be_looked_at(bench):
     assert "of one" not in bench("one", "--tiny")
-
-
-def test_rows_that_we_lose_come_first():
-    rows = [
-        Row("won", "this server", (2.0,), "updates/s", "fsync"),
-        Row("won", "another", (1.0,), "updates/s", "none"),
-        Row("lost", "this server", (1.0, 2.0, 9.0), "ms", "fsync", {"ms p99:": [3.0, 5.0, 4.0]}),
-        Row("lost", "another", (1.0,), "ms", "none"),
-    ]
-    text = page.of_peers(run_of(*rows))
-    lost = "| lost | 2 ms | another 1 (0.5) |"
-    assert text.index(lost) < text.index("| won | 2 updates/s | another 1 (0.5) |")
-    assert text.endswith("this server: fsync; another: none.")
 
 
 def test_a_profile_shows_the_whole_of_a_path_and_its_largest_parts():

@@ -5,8 +5,9 @@ A part stands between two comments that name it, on whatever page:
     <!-- metrics: written by make docs -->
     <!-- end of metrics -->
 
-docs/functions.md is generated as a whole, and the parts of docs/performance.md are made of the
-results in docs/results. Everything else on the pages is written by hand.
+docs/functions.md and docs/results/sowbench.md are generated as a whole, and the parts of
+docs/performance.md are made of the results in docs/results. Everything else on the pages is written
+by hand.
 """
 
 import functools
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from sow.config.reference import reference
 from tests.benchmarks import page as performance
+from tests.benchmarks.sowbench import page as sowbench
 from tests.docs import functions, metrics, sizes
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +74,8 @@ def generated(path: Path) -> str:
     """A page as `make docs` writes it."""
     if path == functions.PAGE:
         return functions.page()
+    if path == sowbench.PAGE:
+        return sowbench.made()
     text = path.read_text()
     if path == performance.PAGE:
         text = performance.made(text)

@@ -1,0 +1,1 @@
+"""The adapters: a file for each server."""

@@ -1,0 +1,228 @@
+"""SOW: one topic with a hash index, durable, as it is usually run."""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import orjson
+
+from tests.benchmarks.processes import ServerProcess
+from tests.benchmarks.sockets import PONG, READ_BYTES, Client, LineCounter, command, frame
+from tests.benchmarks.sowbench import nexmark
+from tests.benchmarks.sowbench.adapter import Cannot, How, Pace, Setup, exchanged
+from tests.benchmarks.sowbench.load import Load
+from tests.benchmarks.sowbench.questions import TOP, Answer, Question
+
+HEAD = b'{"c":"publish","t":"%b","n":%d,"cid":"1","a":"persisted"}\n'
+BOOKMARK = re.compile(rb'"bm":"([^"]+)"')
+PING = b"\x89\x00"
+TAIL_BYTES = 1000
+"""More than a line takes, so a bookmark stands in the last of so many bytes."""
+VIEWS = {
+    "q1": """<UnderlyingTopic>bid</UnderlyingTopic><Projection><Field>/id</Field>
+<Field>/auction</Field><Field>/bidder</Field><Field>/price * 0.908 AS /price</Field></Projection>
+<Grouping><Field>/id</Field></Grouping>""",
+    "q2": """<UnderlyingTopic>bid</UnderlyingTopic><Filter>/auction % 123 = 0</Filter>
+<Projection><Field>/id</Field><Field>/auction</Field><Field>/price</Field></Projection>
+<Grouping><Field>/id</Field></Grouping>""",
+    "q3": """<UnderlyingTopic><Join type="inner">[q3a]./seller = [q3b]./id</Join></UnderlyingTopic>
+<Projection><Field>[q3b]./name AS /name</Field><Field>[q3b]./city AS /city</Field>
+<Field>[q3b]./state AS /state</Field><Field>[q3a]./id AS /id</Field></Projection>
+<Grouping><Field>[q3a]./id</Field></Grouping>""",
+    "q3a": """<UnderlyingTopic>auction</UnderlyingTopic><Filter>/category = 10</Filter>
+<Projection><Field>/id</Field><Field>/seller</Field></Projection>
+<Grouping><Field>/id</Field></Grouping>""",
+    "q3b": """<UnderlyingTopic>person</UnderlyingTopic>
+<Filter>/state IN ('OR', 'ID', 'CA')</Filter><Projection><Field>/id</Field><Field>/name</Field>
+<Field>/city</Field><Field>/state</Field></Projection><Grouping><Field>/id</Field></Grouping>""",
+    "q4": """<UnderlyingTopic>q4a</UnderlyingTopic><Projection><Field>/category</Field>
+<Field>AVG(/final) AS /final</Field></Projection><Grouping><Field>/category</Field></Grouping>""",
+    "q4a": """<UnderlyingTopic><Join type="inner">[auction]./id = [bid]./auction</Join>
+</UnderlyingTopic><Projection><Field>[auction]./id AS /id</Field>
+<Field>[auction]./category AS /category</Field>
+<Field>MAX(IF([bid]./ts &gt;= [auction]./ts AND [bid]./ts &lt;= [auction]./expires,
+[bid]./price, NULL)) AS /final</Field></Projection>
+<Grouping><Field>[auction]./id</Field><Field>[auction]./category</Field></Grouping>""",
+    "q18": """<UnderlyingTopic>bid</UnderlyingTopic><Projection><Field>/bidder</Field>
+<Field>/auction</Field><Field>/id</Field><Field>/price</Field></Projection>
+<Grouping><Field>/bidder</Field><Field>/auction</Field></Grouping>""",
+    "q20": """<UnderlyingTopic><Join type="inner">[bid]./auction = [q20a]./id</Join>
+</UnderlyingTopic><Projection><Field>[bid]./id AS /id</Field><Field>[bid]./price AS /price</Field>
+<Field>[q20a]./id AS /auction</Field><Field>[q20a]./seller AS /seller</Field></Projection>
+<Grouping><Field>[bid]./id</Field></Grouping>""",
+    "q20a": """<UnderlyingTopic>auction</UnderlyingTopic><Filter>/category = 10</Filter>
+<Projection><Field>/id</Field><Field>/seller</Field></Projection>
+<Grouping><Field>/id</Field></Grouping>""",
+}
+"""Views by name; those that others are made of have a letter behind the query's number."""
+
+
+class Adapter:
+    """A server process, spoken to over WebSockets and HTTP."""
+
+    VARIANTS = ("durable",)
+    promise = "fsync before each acknowledgement and each update"
+
+    def __init__(self, variant: str) -> None:
+        self.name = "SOW"
+        self.address = ""
+        self._server: ServerProcess | None = None
+        self._http: http.client.HTTPConnection | None = None
+
+    def start(self, folder: Path, setup: Setup) -> None:
+        """A server whose data is in the folder."""
+        port = int(self.address.rpartition(":")[2] or 0)
+        server = self._server = ServerProcess(configuration(setup), folder / "data", port=port)
+        server.__enter__()
+        self.address = f"{server.host}:{server.port}"
+        self.pid = server.pid
+
+    def stop(self, kill: bool = False) -> None:
+        """End it."""
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if kill:
+            os.kill(server.pid, signal.SIGKILL)
+        try:
+            server.__exit__(None, None, None)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("the server did not stop") from None
+
+    def _client(self) -> Client:
+        host, _, port = self.address.partition(":")
+        return Client(host, int(port))
+
+    def publish(self, load: Load, pace: Pace) -> Generator[int]:
+        """A frame for each batch."""
+        topic, counter = load.topic.encode(), LineCounter()
+        frames = [
+            frame(HEAD % (topic, len(batch)) + b"\n".join([body for _, body in batch]))
+            for batch in load.batches()
+        ]
+        connection = self._client().socket
+
+        def acks(piece: bytes) -> int:
+            counter.feed(piece)
+            if counter.pings:
+                counter.pings = 0
+                connection.send(PONG)
+            return counter.lines
+
+        return exchanged(connection, frames, acks, pace)
+
+    def follow(self, how: How) -> "Following":
+        """A subscription, or one for each filter."""
+        client = self._client()
+        topic = "orders-C" if how.conflated_ms else "orders"
+        fields = {"c": "sow_and_subscribe" if how.snapshot else "subscribe", "t": topic}
+        if how.after:
+            fields["bm"] = how.after
+        filters = [{"filter": f"/symbol = '{each}'"} for each in how.symbols] or [{}]
+        for each in filters:
+            if how.snapshot or how.after:
+                # What it begins with comes right behind the ack, and nothing can be missed.
+                client.socket.sendall(command(**fields, **each))
+            else:
+                client.ask(**fields, **each, cid="1")
+        return Following(client.socket)
+
+    def query(self, question: Question | nexmark.Query) -> Answer:
+        """Over HTTP, by a connection that is kept."""
+        if isinstance(question, nexmark.Query) and question.name not in VIEWS:
+            raise Cannot(f"no view has the {TOP} first of each group")
+        start = time.perf_counter()
+        body = self._get(path_of(question))
+        taken_ms = (time.perf_counter() - start) * 1000
+        return Answer(taken_ms, orjson.loads(body))
+
+    def state(self) -> dict[int, bytes]:
+        """A query without a filter."""
+        lines = self._get(WAY % "orders", {"Accept": "application/x-ndjson"}).splitlines()
+        return {orjson.loads(line)["id"]: line for line in lines}
+
+    def _get(self, path: str, headers: Mapping[str, str] = {}) -> bytes:
+        if self._http is None:
+            self._http = http.client.HTTPConnection(self.address)
+        self._http.request("GET", path, headers=headers)
+        response = self._http.getresponse()
+        body = response.read()
+        assert response.status == 200, body[:500]
+        return body
+
+
+WAY = "/v1/topics/%s/records"
+
+
+def path_of(question: Question | nexmark.Query) -> str:
+    """A question as a query over HTTP."""
+    if isinstance(question, nexmark.Query):
+        return WAY % question.name
+    if question.top:
+        return f"{WAY % 'orders'}?order_by={quote('/px DESC')}&top_n={TOP}"
+    terms = []
+    if question.key is not None:
+        terms.append(f"/id = {question.key}")
+    if question.symbol is not None:
+        terms.append(f"/symbol = '{question.symbol}'")
+    if question.region is not None:
+        terms.append(f"/region = '{question.region}'")
+    if question.px is not None:
+        terms.append(f"/px >= {question.px[0]} AND /px < {question.px[1]}")
+    return f"{WAY % 'orders'}?filter={quote(' AND '.join(terms))}"
+
+
+def configuration(setup: Setup) -> str:
+    """The XML of what a workload uses."""
+    parts = [_topic("orders", "<HashIndex><Key>/symbol</Key></HashIndex>")]
+    if setup.conflated_ms:
+        parts.append(
+            "<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType><UnderlyingTopic>"
+            f"orders</UnderlyingTopic><Interval>{setup.conflated_ms}ms</Interval></ConflatedTopic>"
+        )
+    if setup.view:
+        if setup.view not in VIEWS:
+            raise Cannot(f"no view has the {TOP} first of each group")
+        parts += [_topic(name) for name in nexmark.TOPICS]
+        names = [name for name in VIEWS if name.rstrip("ab") == setup.view]
+        for name in sorted(names, reverse=True):
+            about = f"<Name>{name}</Name><MessageType>json</MessageType>{VIEWS[name]}"
+            parts.append(f"<View>{about}</View>")
+    return f"<SOWConfig><Name>bench</Name><SOW>{''.join(parts)}</SOW></SOWConfig>"
+
+
+def _topic(name: str, beside: str = "") -> str:
+    about = f"<Name>{name}</Name><MessageType>json</MessageType><Key>/id</Key>{beside}"
+    return f"<Topic>{about}</Topic>"
+
+
+class Following:
+    """A WebSocket; bodies stand in its lines as they were published."""
+
+    alive = PONG
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.place = ""
+        """The bookmark of the last line that is here whole."""
+
+    def read(self) -> bytes:
+        """What has come."""
+        piece = self.socket.recv(READ_BYTES)
+        if not piece or b'{"c":"close"' in piece:
+            raise ConnectionError("the server closed the connection")
+        if piece.endswith(PING):
+            self.socket.send(PONG)
+        if found := BOOKMARK.findall(piece[-TAIL_BYTES:]):
+            self.place = found[-1].decode()
+        return piece
