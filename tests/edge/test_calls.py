@@ -67,7 +67,7 @@ CASES = {
     "a frame of 100, indexed": Case(
         INDEXED, "frames", 100, 435, "what one takes, with three indexes", 2
     ),
-    "a frame of 5 to 30": Case(COPIED, "followed", 5, 780, "some 14 for each outbox and socket"),
+    "a frame of 5 to 30": Case(COPIED, "followed", 5, 775, "some 14 for each outbox and socket"),
     "a query": Case(COPIED, "queries", 1, 1_330, "the request, a new filter, its answer"),
 }
 

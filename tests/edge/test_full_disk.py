@@ -32,14 +32,9 @@ def refusing(server, monkeypatch, said):
         if refused:
             return append(entries)
         refused.append(entries)
-        server.loop.call_soon_threadsafe(meanwhile)
+        # The loop is given the refusal behind this, and so gets it just after that.
+        server.loop.call_soon_threadsafe(publish)
         raise said
-
-    def meanwhile():
-        # Once the journal's thread is free again the refusal is on its way to the runtime, and
-        # what is called now runs just before it gets there.
-        runtime.commit._thread.submit(int).result()
-        server.loop.call_soon(publish)
 
     monkeypatch.setattr(runtime.journal, "append", refuse_once)
     yield session

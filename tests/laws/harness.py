@@ -102,7 +102,7 @@ class World:
 
         Its machine's clock may have been set, or be another one.
         """
-        return World(
+        return type(self)(
             *(topics or self.configuration.topics),
             journal=self.journal,
             checkpoints=self.checkpoints,

@@ -12,6 +12,7 @@ import http.client
 import io
 import itertools
 import selectors
+import threading
 from types import SimpleNamespace
 
 from aiohttp import web
@@ -28,6 +29,7 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.responses import mark_kept, report
 from sow.server.http.route import add_routes, routes_of
+from sow.server.loop.group_commit import JournalThread
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
@@ -47,14 +49,20 @@ class _Jumping(selectors.DefaultSelector):
         super().__init__()
         self.waited_s = 0.0
         self.in_thread = 0
+        self.loop = None
 
     def select(self, timeout=None):
-        if timeout is None or timeout <= 0 or self.in_thread:
+        if timeout is None or timeout <= 0 or self.in_thread or self._is_writing():
             return super().select(timeout)
         found = super().select(0)
         if not found:
             self.waited_s += timeout
         return found
+
+    def _is_writing(self):
+        """A journal is being written, which is not over at any time of this loop."""
+        threads = [one for one in threading.enumerate() if isinstance(one, JournalThread)]
+        return any(one.is_busy for one in threads if one.loop is self.loop)
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
@@ -63,6 +71,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def __init__(self):
         self._jumping = _Jumping()
         super().__init__(self._jumping)
+        self._jumping.loop = self
 
     def time(self):
         return self._jumping.waited_s

@@ -1,7 +1,13 @@
-"""The machine under a simulated server: a clock that can be set, and a disk that can fail."""
+"""The machine under a simulated server: a clock that can be set, and a disk that can fail, which is
+written by a thread that works and is heard when the random numbers say so."""
+
+from random import Random
+from types import SimpleNamespace
 
 from sow.core.clock import SystemClock
 from sow.errors import DiskFull
+from sow.server.loop.group_commit import GroupCommit, JournalThread
+from tests.laws.harness import World
 from tests.store.in_memory import MemoryJournal
 
 
@@ -48,3 +54,83 @@ class Disk(MemoryJournal):
             self.refusals -= 1
             raise DiskFull("the disk has failed")
         super().append(entries)
+
+
+class Writer(JournalThread):
+    """The journal's thread, which works where the machine lets it."""
+
+    def start(self):
+        pass
+
+
+class Machine(World):
+    """A world whose groups are stored as a server stores them (`sow.server.loop.group_commit`):
+    several are on their way at once, and what the disk says is heard later."""
+
+    def __init__(self, *topics, **named):
+        super().__init__(*topics, **named)
+        self._random = Random(self.now)
+        self._said, self._later = [], []
+        loop = SimpleNamespace(
+            time=lambda: 0.0,
+            call_soon_threadsafe=lambda *call: self._said.append(call),
+            call_later=lambda _s, retry: self._later.append(retry),
+        )
+        self._commit = GroupCommit(
+            self.journal, {}, self._release, self._refuse, self.unstored.clear, self._thread, loop
+        )
+
+    def _thread(self, *arguments):
+        self._writer = Writer(*arguments)
+        return self._writer
+
+    def settle(self):
+        """Flush until nobody is late; then everything on its way is stored and released."""
+        self.pass_on()
+        while self.engine.output.late:
+            self.pass_on()
+        while self._writer.is_busy or self._said:
+            self._work()
+        self.executor.sessions.fold_some(self.now)
+
+    def wait(self):
+        """More comes: it may share the open group."""
+
+    def pass_on(self):
+        """One flush of a server, which waits for nothing: the group is on its way."""
+        group = self.engine.flush()
+        if self.unstored:
+            self._commit.keep(group.entries)
+            self._release(group)
+            later, self._later = self._later, []
+            for retry in later:
+                retry()
+        else:
+            self._commit.add(group)
+        for _ in range(self._random.randrange(3)):
+            self._work()
+
+    def _work(self):
+        """The thread stores what it has, or what it has said is heard."""
+        if self._writer.is_busy and (not self._said or self._random.random() < 0.5):
+            self._writer.work()
+        elif self._said:
+            said, *arguments = self._said.pop(0)
+            said(*arguments)
+
+    def _release(self, group):
+        stored = self.journal.last_seq
+        assert self.unstored or all(one.seq <= stored for one in group.entries), "not durable"
+        self.engine.sequencer.release(group)
+        for session in group.sessions:
+            self.executor.sessions.apply_back_pressure(session, self.now)
+
+    def _refuse(self, failure, groups):
+        """As in `sow.server.loop.runtime`: what is open is not acknowledged either."""
+        self.unstored.append(failure)
+        last = self.engine.flush()
+        self._commit.keep(last.entries)
+        for group in (*groups, last):
+            for session in group.sessions:
+                session.end(failure.reason, self.now)
+            self._release(group)

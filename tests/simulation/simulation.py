@@ -12,7 +12,7 @@ from random import Random
 from sow.core.definitions import SessionSettings
 from sow.engine.running_topics import is_hidden
 from sow.engine.stored_topics import stored_slices
-from tests.laws.harness import SECOND, World
+from tests.laws.harness import SECOND
 from tests.simulation.configurations import (
     FILTERS,
     MS,
@@ -20,7 +20,7 @@ from tests.simulation.configurations import (
     varied,
 )
 from tests.simulation.groups import GroupView
-from tests.simulation.machine import Disk, MachineClock, Time
+from tests.simulation.machine import Disk, Machine, MachineClock, Time
 from tests.simulation.model import Model
 from tests.simulation.outcome import Outcome
 from tests.simulation.subscriber import Subscriber
@@ -50,7 +50,7 @@ class Simulation(Traffic):
             recovery_messages_max=self.random.choice((5, 1000)),
             reconnect_timeout_us=4 * SECOND,
         )
-        self.world = World(
+        self.world = Machine(
             *TOPICS, journal=Disk(), sessions=settings, clock=MachineClock(self.time)
         )
         self.taste = Taste(self.random)

@@ -5,6 +5,7 @@ import pytest
 from sow.engine import output
 from sow.streaming import router
 from tests.effort import seeds
+from tests.simulation.machine import Machine
 from tests.simulation.simulation import run
 
 GROUP = 6
@@ -21,4 +22,11 @@ def test_the_same_whoever_is_late(monkeypatch):
     monkeypatch.setattr(router, "AT_ONCE_US", 1)
     monkeypatch.setattr(output, "CAUGHT_UP_US", 1)
     for seed in seeds(3):
+        run(seed)
+
+
+def test_the_same_whatever_is_on_its_way_to_the_disk(monkeypatch):
+    """Every publish has a group of its own, and several are on their way at once."""
+    monkeypatch.setattr(Machine, "wait", Machine.pass_on)
+    for seed in seeds(6):
         run(seed)

@@ -88,8 +88,7 @@ class Traffic(Commits):
             merged = self.model.publish(name, document, self.world.now, delta, name != "through")
             if name == "e" and not merged:
                 self.model.expire_at(name, document, self.world.now + EXPIRES_US)
-        if settle:
-            self.world.settle()
+        (self.world.settle if settle else self.world.wait)()
 
     def _delta(self):
         self._publish(delta=True)

@@ -1,18 +1,23 @@
-"""Group commit: entries that arrive while the disk is busy are stored together in the next commit.
+"""Group commit: what has to be stored is handed to one thread, in order; what waits there is stored
+together.
 
-    add ──> queued; one commit at a time stores everything queued, in a thread: commits wait for
-            the disk, the loop does not
-    stored ──> each group is released, in order
-    the disk refuses ──> waiters get the error; the entries are stored as soon as possible
+    add ──> handed to the thread that writes the journal, at once: it never waits for the loop
+            between two commits, and each stores all that came during the one before
+    stored ──> each group is released, in order; one without entries with those before it
+    the disk refuses ──> that group and all behind it are refused: waiters get the error; the
+            entries are stored as soon as possible
 
-A single thread writes the journal, so appends keep their order.
+So several groups are on their way: one is written, others wait for the thread, and the next one
+collects. The disk is waited for in the thread, never in the loop.
 """
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TypeVar
 
 from sow.core.histograms import Histogram
@@ -23,6 +28,7 @@ from sow.store.protocols import Journal, LogEntry
 log = logging.getLogger("sow")
 
 Result = TypeVar("Result")
+Entries = Sequence[LogEntry]
 
 BACKLOG_BYTES_MAX = 64 * 1024**2
 """Bytes not yet durable beyond which publishers wait for the disk: at most a second of what a usual
@@ -34,6 +40,102 @@ RETRY_S = 0.5
 enough not to fill the machine's log."""
 
 
+class JournalThread(threading.Thread):
+    """The thread that writes `journal`, from the first thing that it is given until `end`.
+
+    It reports to `loop`: to `stored` the number up to which everything is durable now, when that
+    write began and how long it took; to `refused` an error. From then on it drops what it is given,
+    until it is to store something `again`.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        loop: asyncio.AbstractEventLoop,
+        stored: Callable[[int, float, float], None],
+        refused: Callable[[Exception], None],
+    ) -> None:
+        # The process does not wait for the thread of a server that was not closed.
+        super().__init__(name="journal", daemon=True)
+        self.loop = loop
+        self._journal = journal
+        self._stored = stored
+        self._refused = refused
+        self._queue: SimpleQueue[tuple[int, Entries] | Callable[[], None]] = SimpleQueue()
+        self._given = self._done = 0
+        self._refuses = self._ends = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is anything that it has not done and reported."""
+        return self._given != self._done
+
+    def store(self, number: int, entries: Entries) -> None:
+        """Store entries, the last ones up to `number`."""
+        self._give((number, entries))
+
+    def again(self, number: int, entries: Entries) -> None:
+        """Store what was refused, and then what follows, unless it is refused again."""
+
+        def store() -> None:
+            self._refuses = False
+            self._append(number, entries)
+
+        self._give(store)
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do some work, never beside a write; it raises nothing."""
+        self._give(work)
+
+    def end(self) -> None:
+        """End after everything given before."""
+
+        def end() -> None:
+            self._ends = True
+
+        self._give(end)
+
+    def _give(self, one: tuple[int, Entries] | Callable[[], None]) -> None:
+        if not self._given:
+            self.start()
+        self._given += 1
+        self._queue.put(one)
+
+    def run(self) -> None:
+        """Do what comes until the end."""
+        while not self._ends:
+            self.work()
+
+    def work(self) -> None:
+        """Do what waits, or the next that comes. Entries that wait together are stored together."""
+        take = self._queue.get
+        taken = [take(), *(take() for _ in range(self._queue.qsize()))]
+        number, entries = 0, list[LogEntry]()
+        for one in taken:
+            if isinstance(one, tuple):
+                number = one[0]
+                entries += one[1]
+            else:
+                self._append(number, entries)
+                number, entries = 0, []
+                one()
+        self._append(number, entries)
+        self._done += len(taken)
+
+    def _append(self, number: int, entries: Entries) -> None:
+        if not entries or self._refuses:
+            return
+        began_s = self.loop.time()
+        try:
+            self._journal.append(entries)
+        except Exception as error:
+            self._refuses = True
+            self.loop.call_soon_threadsafe(self._refused, error)
+        else:
+            took_s = self.loop.time() - began_s
+            self.loop.call_soon_threadsafe(self._stored, number, began_s, took_s)
+
+
 class GroupCommit:
     """The commits of one journal.
 
@@ -42,7 +144,7 @@ class GroupCommit:
 
     `release` is called for each group once it is durable. `refused` is called when the disk refuses
     a write, with the error and all groups that will not be durable now; `recovered` when the disk
-    accepts writes again.
+    accepts writes again. While the disk refuses, nothing is added.
     """
 
     def __init__(
@@ -52,18 +154,24 @@ class GroupCommit:
         release: Callable[[Group], None],
         refused: Callable[[StoreError, Sequence[Group]], None],
         recovered: Callable[[], None],
+        writer: Callable[..., JournalThread] = JournalThread,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._journal = journal
         self._windows_us = {name: us for name, us in windows_us.items() if us}
         self._release = release
         self._refused = refused
         self._recovered = recovered
-        self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._groups: deque[Group] = deque()
-        self._entries: list[LogEntry] = []
-        self._task: asyncio.Task[None] | None = None
-        self._next: asyncio.Future[None] = self._loop.create_future()
+        self._loop = loop or asyncio.get_running_loop()
+        self._thread = writer(journal, self._loop, self._on_stored, self._on_refused)
+        self._groups: deque[tuple[Group, int]] = deque()
+        """Groups that are not released, in order, with the bytes of their entries."""
+        self._collecting: list[Group] = []
+        """Those of them that wait for more entries, until the timer fires."""
+        self._window: asyncio.TimerHandle | None = None
+        self._kept: list[LogEntry] = []
+        """What the disk has refused, and what has come since then."""
+        self._retry: asyncio.TimerHandle | None = None
+        self._next: asyncio.Future[None] | None = None
         self._backlog_bytes = 0
         self.commit_times = Histogram()
         """Duration of each commit, from its start until the loop knew of its end."""
@@ -75,113 +183,153 @@ class GroupCommit:
         """Bytes of bodies given to the journal since the server started."""
 
     @property
-    def is_idle(self) -> bool:
-        """No commit is running or waiting."""
-        return self._task is None
-
-    @property
     def is_behind(self) -> bool:
         """The backlog is so large that publishers should wait."""
         return self._backlog_bytes > BACKLOG_BYTES_MAX
 
     def add(self, group: Group) -> None:
-        """Store a group with the next commit; `release` follows."""
-        self._groups.append(group)
+        """Store a group; `release` follows, at once where there is nothing to wait for."""
         size = _size(group.entries)
         self.bytes_logged += size
         self._backlog_bytes += size
-        if self._task is None:
-            self._task = self._loop.create_task(self._run())
+        self._groups.append((group, size))
+        if not group.entries:
+            self._leave()
+        elif self._windows_us:
+            self._collect(group)
+        else:
+            self._thread.store(group.number, group.entries)
 
-    def keep(self, entries: Sequence[LogEntry]) -> None:
-        """Store these with the next successful write; nobody waits for them."""
-        self._entries += entries
+    def keep(self, entries: Entries) -> None:
+        """Store these when the disk accepts writes again; nobody waits for them."""
+        self._kept += entries
 
     def next(self) -> asyncio.Future[None]:
         """A future that is done after the next commit; shared by all waiters, so do not cancel
         it."""
+        if self._next is None:
+            self._next = self._loop.create_future()
         return self._next
 
     async def run_in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Run `work` in the journal's thread, never beside an append; returns and raises what it
         does."""
-        return await self._loop.run_in_executor(self._thread, work, *arguments)
+        done: Future[Result] = Future()
 
-    async def _run(self) -> None:
-        try:
-            while self._groups or self._entries:
-                if self._windows_us:
-                    await asyncio.sleep(self._window_s())
-                groups = list(self._groups)
-                self._groups.clear()
-                self._entries += [entry for group in groups for entry in group.entries]
-                await self._store(groups)
-        finally:
-            self._task = None
+        def run() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(work(*arguments))
+                except BaseException as error:
+                    done.set_exception(error)
 
-    def _window_s(self) -> float:
-        topics = {entry.topic for group in self._groups for entry in group.entries}
-        return min((self._windows_us.get(topic, 0) for topic in topics), default=0) / 1e6
+        self._thread.do(run)
+        return await asyncio.wrap_future(done)
 
-    async def _store(self, groups: list[Group]) -> None:
-        entries = list(self._entries)
-        began_s = self._loop.time()
-        try:
-            if entries:
-                took_s = await self.run_in_thread(self._append, entries)
-                self.fsync_times.note(took_s)
-                self.commit_times.note(self._loop.time() - began_s)
-        except SowError as error:
-            if self.failure is None:
-                self._refuse(error, groups)
-            await asyncio.sleep(RETRY_S)
-            return
-        if self.failure is not None:
-            log.warning("the journal takes messages again")
-            self.failure = None
-            self._recovered()
-        del self._entries[: len(entries)]
-        self._backlog_bytes = sum(_size(group.entries) for group in self._groups)
-        if entries:
-            stored, self._next = self._next, self._loop.create_future()
+    # The window.
+
+    def _collect(self, group: Group) -> None:
+        self._collecting.append(group)
+        window_us = min(self._windows_us.get(entry.topic, 0) for entry in group.entries)
+        due_s = self._loop.time() + window_us / 1e6
+        if self._window is not None:
+            due_s = min(due_s, self._window.when())
+            self._window.cancel()
+        if window_us:
+            self._window = self._loop.call_at(due_s, self._hand_over)
+        else:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Have stored together what has collected."""
+        collected, self._collecting, self._window = self._collecting, [], None
+        entries = [entry for group in collected for entry in group.entries]
+        self._thread.store(collected[-1].number, entries)
+
+    # What the thread reports.
+
+    def _on_stored(self, number: int, began_s: float, took_s: float) -> None:
+        self.fsync_times.note(took_s)
+        self.commit_times.note(self._loop.time() - began_s)
+        if self._next is not None:
+            stored, self._next = self._next, None
             stored.set_result(None)
-        for group in groups:
+        if self.failure is None:
+            self._leave(number)
+        else:
+            self._go_on_keeping(stored_count=number)
+
+    def _leave(self, number: int = 0) -> None:
+        """Release what is at the front and durable, up to group `number`, or has nothing to
+        store."""
+        groups = self._groups
+        while groups and (groups[0][0].number <= number or not groups[0][0].entries):
+            group, size = groups.popleft()
+            self._backlog_bytes -= size
             self._release(group)
 
-    def _append(self, entries: Sequence[LogEntry]) -> float:
-        """Append the entries, in the journal's thread; returns the duration."""
-        began_s = self._loop.time()
-        self._journal.append(entries)
-        return self._loop.time() - began_s
-
-    def _refuse(self, error: SowError, groups: list[Group]) -> None:
+    def _on_refused(self, error: Exception) -> None:
         """The disk refused entries that are visible already.
 
-        They are stored when the disk accepts writes again (`_entries`), so that readers and a
-        restart see the same state.
+        They are stored when the disk accepts writes again, so that readers and a restart see the
+        same state.
         """
-        log.error("%s", error.detail)
-        self.failure = error if isinstance(error, DiskFull) else _failing(error)
-        groups = [*groups, *self._groups]
-        self._entries += [entry for group in self._groups for entry in group.entries]
+        self._retry = self._loop.call_later(RETRY_S, self._store_kept)
+        if self.failure is not None:
+            return
+        self.failure = _failure(error)
+        groups = [group for group, _ in self._groups]
+        self._kept += [entry for group in groups for entry in group.entries]
         self._groups.clear()
+        self._collecting.clear()
+        if self._window is not None:
+            self._window.cancel()
+            self._window = None
+        self._backlog_bytes = 0
         self._refused(self.failure, groups)
 
+    def _store_kept(self) -> None:
+        self._thread.again(len(self._kept), list(self._kept))
+
+    def _go_on_keeping(self, stored_count: int) -> None:
+        """The disk accepts writes again: the first entries of those kept are stored, and what has
+        come meanwhile has to precede what is new."""
+        del self._kept[:stored_count]
+        if self._kept:
+            self._store_kept()
+            return
+        log.warning("the journal takes messages again")
+        self.failure = None
+        self._recovered()
+
     async def close(self) -> None:
-        """Abandon what is not stored, and stop the thread."""
-        if self._task is not None:
-            self._task.cancel()
-        await self._loop.run_in_executor(None, self._thread.shutdown)
+        """Store what was added, abandon what the disk has refused, and stop the thread."""
+        if self._window is not None:
+            self._window.cancel()
+            self._hand_over()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._thread.end()
+        await self._loop.run_in_executor(None, self._thread.join)
 
 
-def _failing(error: SowError) -> StoreFailing:
+def _failure(error: Exception) -> StoreError:
+    """What clients get as the reason."""
+    if isinstance(error, DiskFull):
+        log.error("%s", error.detail)
+        return error
+    if not isinstance(error, SowError):
+        log.error("the server failed to write its journal", exc_info=error)
+        error = StoreError("the server failed to write its journal; its log says why")
+    else:
+        log.error("%s", error.detail)
     return StoreFailing(
         f"{error.detail}; nothing of the request is acknowledged. Reads go on, and messages are "
         "taken again as soon as the disk takes them"
     )
 
 
-def _size(entries: Sequence[LogEntry]) -> int:
+def _size(entries: Entries) -> int:
     return sum(map(stored_bytes, entries))
 
 

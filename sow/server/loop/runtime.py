@@ -1,8 +1,8 @@
 """The runtime: connects the engine to time, disk and sockets.
 
     engine changed ──wake──> slice of the loop: flush the engine into a group
-        nothing to store and no commit under way: the group is released at once
-        else: stored with the next commit (`sow.server.loop.group_commit`)
+        nothing to store and nothing on its way to the disk: the group is released at once
+        else: handed to the journal's thread (`sow.server.loop.group_commit`)
     stored ──> release ──> messages are written to every session of the group
                            (`sow.server.loop.background_work`), waiting requests continue
 
@@ -137,8 +137,6 @@ class ServerRuntime:
         if self.failure is not None:
             # Reads continue. Entries can only be expirations: publishes are refused.
             self.commit.keep(group.entries)
-            self._release(group)
-        elif self.commit.is_idle and not group.entries:
             self._release(group)
         else:
             self.commit.add(group)

@@ -20,10 +20,19 @@ from sow.server.loop.event_loop import (
 from tests.server.stand_ins import SECOND, stepped
 
 
+class UvLoop(asyncio.SelectorEventLoop):
+    """In the place of uvloop's, whose clock counts whole milliseconds."""
+
+    __module__ = "uvloop"
+
+    def time(self):
+        return round(super().time(), 3)
+
+
 def there(name):
     """As if uvloop was installed."""
     assert name == "uvloop"
-    return SimpleNamespace(new_event_loop="made by uvloop")
+    return SimpleNamespace(Loop=UvLoop)
 
 
 def missing(name):
@@ -33,7 +42,11 @@ def missing(name):
 
 @pytest.mark.parametrize("name", [None, "uvloop"])
 def test_uvloop_is_used_where_it_is_installed(name):
-    assert loop_factory(name, there) == "made by uvloop"
+    loop = loop_factory(name, there)()
+    assert isinstance(loop, UvLoop)
+    assert loop_name(loop) == "uvloop"
+    assert loop.time is time.monotonic, "a slice is shorter than two of its milliseconds"
+    loop.close()
 
 
 def test_without_it_the_loop_is_that_of_python():

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError
 from sow.server.loop.group_commit import RETRY_S, ROW_BYTES, GroupCommit, stored_bytes
@@ -22,10 +24,12 @@ class Disk:
 
     def __init__(self):
         self.stored, self.refusals = [], []
+        self.begun = 0
         self.free = threading.Event()
         self.free.set()
 
     def append(self, entries):
+        self.begun += 1
         self.free.wait()
         if self.refusals:
             raise self.refusals.pop(0)
@@ -48,6 +52,11 @@ class Commits:
     def add(self, number, *entries):
         self.commit.add(Group(number, list(entries)))
 
+    async def writing(self):
+        """Something is being written."""
+        while not self.disk.begun:
+            await turns()
+
     async def until(self, calls):
         while calls not in self.calls:
             await asyncio.sleep(STEP_S)
@@ -58,7 +67,7 @@ async def test_what_comes_during_a_commit_is_stored_by_the_next_one_together():
     commits = Commits()
     commits.disk.free.clear()
     commits.add(1, entry(1))
-    await turns()
+    await commits.writing()
     for number in (2, 3, 4):
         commits.add(number, entry(number))
     assert commits.commit.bytes_logged == 4 * (100 + ROW_BYTES)
@@ -67,8 +76,82 @@ async def test_what_comes_during_a_commit_is_stored_by_the_next_one_together():
     assert commits.disk.stored == [[1], [2, 3, 4]]
     assert commits.calls == [1, 2, 3, 4]
     await turns()
-    assert commits.commit.is_idle
     await commits.commit.close()
+
+
+@stepped
+async def test_a_group_without_entries_leaves_with_those_before_it():
+    commits = Commits()
+    commits.add(1)
+    assert commits.calls == [1]
+    commits.disk.free.clear()
+    commits.add(2, entry(1))
+    commits.add(3)
+    await turns()
+    assert commits.calls == [1]
+    commits.disk.free.set()
+    await commits.until(3)
+    assert commits.calls == [1, 2, 3]
+    await commits.commit.close()
+
+
+@stepped
+async def test_what_is_on_its_way_behind_a_refused_group_is_refused_with_it():
+    commits = Commits()
+    full = DiskFull("the disk is full")
+    commits.disk.refusals = [full]
+    commits.disk.free.clear()
+    commits.add(1, entry(1))
+    await commits.writing()
+    for number in (2, 3):
+        commits.add(number, entry(number))
+    commits.add(4)
+    commits.disk.free.set()
+    await commits.until("taken")
+    assert commits.calls == [(full, [1, 2, 3, 4]), "taken"]
+    assert commits.disk.stored == [[1, 2, 3]]
+    commits.add(5, entry(4))
+    await commits.until(5)
+    assert commits.disk.stored == [[1, 2, 3], [4]]
+    await commits.commit.close()
+
+
+@stepped
+async def test_an_error_of_the_server_refuses_too_and_ends_no_thread(caplog):
+    commits = Commits()
+    commits.disk.refusals = [ZeroDivisionError()]
+    commits.add(1, entry(1))
+    await commits.until("taken")
+    assert "its log says why" in commits.calls[0][0].detail
+    assert "ZeroDivisionError" in caplog.text
+    await commits.commit.close()
+
+
+@stepped
+async def test_work_in_the_thread_runs_between_two_writes():
+    commits = Commits()
+    commits.disk.free.clear()
+    commits.add(1, entry(1))
+    await commits.writing()
+    looking = asyncio.ensure_future(commits.commit.run_in_thread(commits.disk.stored.copy))
+    dividing = asyncio.ensure_future(commits.commit.run_in_thread(divmod, 1, 0))
+    await turns()
+    commits.add(2, entry(2))
+    commits.disk.free.set()
+    assert await looking == [[1]]
+    with pytest.raises(ZeroDivisionError):
+        await dividing
+    await commits.until(2)
+    assert commits.disk.stored == [[1], [2]]
+    await commits.commit.close()
+
+
+@stepped
+async def test_closing_stores_what_waits_for_more():
+    commits = Commits({"slow": 4_000_000})
+    commits.add(1, entry(1, "slow"))
+    await commits.commit.close()
+    assert commits.disk.stored == [[1]]
 
 
 @stepped
@@ -96,7 +179,7 @@ async def test_a_refusal_is_said_once_with_every_group_and_all_is_stored_later()
     commits.disk.refusals = [full, full]
     commits.disk.free.clear()
     commits.add(1, entry(1))
-    await turns()
+    await commits.writing()
     commits.add(2, entry(2))
     commits.disk.free.set()
     await commits.until((full, [1, 2]))

@@ -1,4 +1,4 @@
-"""Bugs of what follows from a change: lives, reloads, batches, restarts."""
+"""Bugs of what follows from a change: lives, reloads, batches, commits, restarts."""
 
 from tests.simulation.mutation import Mutation
 
@@ -140,5 +140,23 @@ ENGINE = (
         "sow/engine/output.py",
         "        until_us = self.holds_until_us((channel.encoder.topic.name,))\n",
         "        until_us: int | None = None\n",
+    ),
+    Mutation(
+        "a group is released before those that were handed over before it",
+        "sow/server/loop/group_commit.py",
+        "            group, size = groups.popleft()\n",
+        "            group, size = groups.pop()\n",
+    ),
+    Mutation(
+        "what has nothing to store overtakes what is on its way to the disk",
+        "sow/server/loop/group_commit.py",
+        "        if not group.entries:\n            self._leave()\n",
+        "        if not group.entries:\n            self._release(group)\n",
+    ),
+    Mutation(
+        "a journal that has refused a group stores the one behind it",
+        "sow/server/loop/group_commit.py",
+        "if not entries or self._refuses:",
+        "if not entries:",
     ),
 )
