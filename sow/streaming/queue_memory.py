@@ -13,8 +13,8 @@ Only sums are here. What is done where they are over their bounds is up to
 `sow.sessions.commands.queue_relief`.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Protocol
 
 from sow.core.quota import SHARE
 
@@ -27,9 +27,12 @@ ENTRY_BYTES = 150
 DELIVERY_BYTES = 400
 """What a channel has sent at one time, beside its frame and its updates."""
 COLUMN_BYTES = 40
-"""An update of it, kept in case that it has to be folded: a place in columns."""
+"""An update of it, kept in case that it has to be folded: a place in the columns of a batch, which
+those of all without a filter are."""
 UNFOLDED_BYTES = 250
 """The same of one that was evaluated by itself."""
+DELTA_BYTES = 200
+"""What changed in it, for a delta: a document, whose values are those of the batch."""
 UPDATE_BYTES = 700
 """A single update in a queue or a window, beside its line and its states: itself, its place, and
 how it is found."""
@@ -50,14 +53,14 @@ AGAIN_PART = 0.1
 
 
 class QueueShare:
-    """What is held for one client; `sessions` are so many of its sessions."""
+    """What is held for one client, by its `sessions`."""
 
     __slots__ = ("client", "memory", "sessions", "used")
 
     def __init__(self, memory: "QueueMemory", client: Hashable) -> None:
         self.memory = memory
         self.client = client
-        self.sessions = 0
+        self.sessions: dict[Any, None] = {}
         self.used = 0
 
     def add(self, size: int) -> None:
@@ -143,19 +146,23 @@ class QueueShare:
         """Nothing can be done for it until it grows."""
         self.memory.accept_share(self)
 
-    def join(self) -> None:
+    def join(self, session: object) -> None:
         """A session counts for it."""
-        self.sessions += 1
+        self.sessions[session] = None
 
-    def leave(self) -> None:
+    def leave(self, session: object) -> None:
         """A session does not any more, and holds nothing."""
-        self.sessions -= 1
+        self.sessions.pop(session, None)
         if not self.sessions:
             self.memory.forget(self)
 
 
 Holders = dict[QueueShare, int]
 """In how many places each client holds a frame."""
+
+
+State = bytes | Sequence[str]
+"""A state of a record; or, for the columns of a batch, one of them."""
 
 
 class Kept(Protocol):
@@ -182,14 +189,16 @@ class Kept(Protocol):
         """What counts for a client beyond the frame that is there."""
         ...
 
-    def states(self) -> Iterable[bytes]:
-        """The states, as long as it is counted the same ones."""
+    def states(self) -> Iterable[State]:
+        """The states, and a column of each batch; the same ones as long as it is counted."""
         ...
 
 
-def size_of(states: Iterable[bytes]) -> int:
-    """What states of records take."""
-    return sum(len(state) + STATE_BYTES for state in states)
+def size_of(state: State) -> int:
+    """What a state of a record takes, or a column of a batch stands for."""
+    if isinstance(state, bytes):
+        return len(state) + STATE_BYTES
+    return COLUMN_BYTES * len(state)
 
 
 def resize(holders: Holders, change: int) -> None:
@@ -242,7 +251,7 @@ class QueueMemory:
             times = known.get(place, 0)
             known[place] = times + 1
             if not times:
-                grown += len(state) + STATE_BYTES
+                grown += size_of(state)
         self._grow(grown, kept.beside_bytes, is_shared)
 
     def release(self, kept: Kept, is_shared: bool) -> None:
@@ -254,7 +263,7 @@ class QueueMemory:
                 known[place] -= 1
             else:
                 del known[place]
-                shrunk += len(state) + STATE_BYTES
+                shrunk += size_of(state)
         self._grow(-shrunk, -kept.beside_bytes, is_shared)
 
     def _grow(self, states: int, beside: int, is_shared: bool) -> None:
@@ -329,7 +338,7 @@ class QueueMemory:
         """Assert what is true of the sums."""
         shares = self._shares.values()
         assert 0 <= self.shared <= self.used, "more is shared than there is"
-        assert all(share.used >= 0 and share.sessions > 0 for share in shares)
+        assert all(share.used >= 0 and share.sessions for share in shares)
         # For a client only the longer one of a frame and of the states in it counts.
         assert self.used <= 2 * sum(share.used for share in shares), "held for no client"
 
@@ -361,9 +370,10 @@ class SessionMemory:
     """What one session holds: its queue, what was sent and is kept, what waits in windows, and what
     is beside these."""
 
-    def __init__(self, queue: CountedQueue, *parts: Counted) -> None:
+    def __init__(self, session: object, queue: CountedQueue, *parts: Counted) -> None:
+        self._session = session
         self.share = QueueMemory().share(self)
-        self.share.join()
+        self.share.join(session)
         self._queue = queue
         self._parts = dict.fromkeys(parts)
         self._windows: dict[Window, None] = {}
@@ -374,7 +384,7 @@ class SessionMemory:
     def move(self, share: QueueShare) -> None:
         """From now on it counts for another client."""
         former, self.share = self.share, share
-        share.join()
+        share.join(self._session)
         for part in self._parts:
             part.count_for(share)
         if self._queue.share is not None:
@@ -384,7 +394,7 @@ class SessionMemory:
             share.hold(window.holders, window.held_bytes, 0)
         former.add(-self._beside_bytes)
         share.add(self._beside_bytes)
-        former.leave()
+        former.leave(self._session)
 
     def count_queue(self) -> None:
         """From now on its queue counts, until all of it has left."""
@@ -436,6 +446,11 @@ class SessionMemory:
         """What waits, without what was sent; of frames that others may wait for only a part."""
         windows = sum(one.held_bytes / len(one.holders) for one in self._windows)
         return self._queue.own + self._queue.common * common_part + windows + self._beside_bytes
+
+    def end(self) -> None:
+        """The session is gone for good."""
+        self.let_go()
+        self.share.leave(self._session)
 
     def let_go(self) -> None:
         """Hold nothing any more, but for what is beside and goes by itself."""

@@ -114,7 +114,7 @@ class Session:
         self.conflates = settings.conflates
         self.outbox = Outbox(settings, released, conflation_budget)
         self.recovery = RecoveryBuffer(settings)
-        self.memory = SessionMemory(self.outbox.queue, self.recovery)
+        self.memory = SessionMemory(self, self.outbox.queue, self.recovery)
         self.ended: str | None = None
         self.rights: Permissions = EVERYTHING
         """The permissions of its client: set by `entitle` before anything is done for it."""

@@ -8,7 +8,13 @@ that are kept beside it, and a state of a record in these counts once in all.
 from collections import Counter, defaultdict
 
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.queue_memory import ENTRY_BYTES, ROW_BYTES, STATE_BYTES, UPDATE_BYTES
+from sow.streaming.queue_memory import (
+    COLUMN_BYTES,
+    ENTRY_BYTES,
+    ROW_BYTES,
+    STATE_BYTES,
+    UPDATE_BYTES,
+)
 
 
 class Held:
@@ -39,14 +45,19 @@ class Held:
 
     def _keep(self, kept):
         """Updates that are kept. For a client the longer of their frame and their states counts."""
-        states = {id(state): len(state) + STATE_BYTES for state in kept.states()}
-        self.states |= states
-        size = sum(len(state) + STATE_BYTES for state in kept.states())
+        sizes = [(id(state), self._size(state)) for state in kept.states()]
+        self.states |= dict(sizes)
+        size = sum(size for _, size in sizes)
         self.more[self.client][id(kept)] = max(size, kept.size) - len(kept.frame)
         if kept.keepers is None:
             self.own[self.client] += kept.beside_bytes
         else:
             self._share_out(kept, kept.beside_bytes)
+
+    @staticmethod
+    def _size(state):
+        whole = isinstance(state, bytes)
+        return len(state) + STATE_BYTES if whole else COLUMN_BYTES * len(state)
 
     def _sent_and_kept(self, session):
         # Of a session that was closed for it nothing counts.

@@ -83,7 +83,7 @@ def test_lines_of_who_is_away_are_not_held_and_made_again_as_they_were(name, com
     waiting = list(gone.session.outbox.queue)
     assert waiting
     assert not any(entry.frame for entry in waiting)
-    assert memory(world).used < 12 * 3 * 2.3 * KB, "a state of each, which was longer"
+    assert memory(world).used < 12 * 3 * 2.9 * KB, "a state of each, which was longer"
     again = world.client()
     answer = again.say(c="logon", client="n2", session=gone.session.name)
     made, told = ([line | {"s": ""} for line in lines if line["c"] != "ack"]

@@ -122,11 +122,7 @@ class QueueRelief:
         return session.memory.waiting_bytes(self._memory.common_part)
 
     def _largest(self, over: Bounded, size_of: Callable[[Session], float]) -> list[Session]:
-        of_all = over is self._memory
-        sizes = [
-            (size_of(session), session)
-            for session in self._sessions
-            if (of_all or session.memory.share is over) and session.ended is None
-        ]
+        sessions = [*over.sessions] if isinstance(over, QueueShare) else self._sessions
+        sizes = [(size_of(session), session) for session in sessions if session.ended is None]
         sizes.sort(key=itemgetter(0), reverse=True)
         return [session for size, session in sizes if size]

@@ -16,13 +16,14 @@ from typing import NamedTuple
 from sow.core.definitions import Policy
 from sow.protocol.encodings import Encoding, Frames
 from sow.streaming.queue_memory import (
-    COLUMN_BYTES,
     DELIVERY_BYTES,
+    DELTA_BYTES,
     ENTRY_BYTES,
     UNFOLDED_BYTES,
     UPDATE_BYTES,
     Holders,
     Kept,
+    State,
     size_of,
 )
 from sow.streaming.update_encoder import Columns, UpdateEncoder
@@ -128,15 +129,13 @@ class Delivery:
     @property
     def can_be_made(self) -> bool:
         """Its updates are all that its frame is made of."""
-        return bool(self._parts or self._keyed)
+        return bool(self._parts)
 
     def made(self) -> bytes:
         """Its frame, made again."""
         rendered: list[bytes] = []
         for lines, content in self._parts:
             rendered += self._again(lines, content)
-        for lines, _, update in self._keyed or ():
-            rendered += self._again(lines, update)
         return self._encoding.frame(rendered)
 
     def _again(self, lines: UpdateEncoder, content: Update | Columns) -> list[bytes]:
@@ -146,12 +145,14 @@ class Delivery:
 
     # What it keeps in case that it has to be folded.
 
-    def states(self) -> Iterator[bytes]:
-        """The states of records in its updates."""
+    def states(self) -> Iterator[State]:
+        """The states of records in its updates, and a column of each batch."""
         for _, content in self._parts:
-            yield from content.states() if isinstance(content, Update) else content[1]
-        for _, _, update in self._keyed or ():
-            yield from update.states()
+            if isinstance(content, Update):
+                yield from content.states()
+            else:
+                yield content[0]
+                yield from content[1]
 
     @property
     def states_bytes(self) -> int:
@@ -173,10 +174,9 @@ class Delivery:
     def _measure(self) -> None:
         if not self._beside_bytes:
             singles = sum(isinstance(content, Update) for _, content in self._parts)
-            singles += len(self._keyed or ())
-            columns = self.message_count - singles
-            self._states_bytes = size_of(self.states())
-            self._beside_bytes = DELIVERY_BYTES + UNFOLDED_BYTES * singles + COLUMN_BYTES * columns
+            self._states_bytes = sum(map(size_of, self.states()))
+            deltas = sum(map(_is_delta, self._parts))
+            self._beside_bytes = DELIVERY_BYTES + UNFOLDED_BYTES * singles + DELTA_BYTES * deltas
 
     def lead(self, steps: Sequence[PageStep]) -> None:
         """Set the steps from one page of a live window to another that it performs."""
@@ -201,14 +201,10 @@ class Delivery:
     def is_dated(self) -> bool:
         """A topic's policy has changed since; lines before and after it may be folded by the new
         one."""
-        parts = self._parts if self._keyed is None else self._keyed
-        return any(part[0].queue_policy.policy != self.policy for part in parts)
+        return any(lines.queue_policy.policy != self.policy for lines, _ in self._parts)
 
     def records(self) -> Iterator[tuple[Records, str]]:
         """The record of each update."""
-        if self._keyed is not None:
-            yield from ((lines.topic, update.identity) for lines, _, update in self._keyed)
-            return
         for lines, content in self._parts:
             identities = (content.identity,) if isinstance(content, Update) else content[0]
             yield from ((lines.topic, identity) for identity in identities)
@@ -223,8 +219,11 @@ class Delivery:
                     (lines, (lines.topic, lines.queue_policy, key), update)
                     for key, update in zip(lines.keys(updates), updates, strict=True)
                 ]
-            self._parts = []
         return self._keyed
+
+
+def _is_delta(part: Part) -> bool:
+    return isinstance(part[1], Update) and part[1].delta is not None
 
 
 def updates_of(content: Update | Columns) -> Sequence[Update]:
@@ -394,8 +393,8 @@ class QueuedUpdate(Foldable):
         "update",
     )
 
-    holders = keepers = None
-    beside_bytes = UPDATE_BYTES - ENTRY_BYTES
+    holders: Holders | None = None
+    keepers: Holders | None = None
 
     def __init__(
         self,
@@ -442,8 +441,14 @@ class QueuedUpdate(Foldable):
     def states_bytes(self) -> int:
         """What these take."""
         if self._states_bytes < 0:
-            self._states_bytes = size_of(self.update.states())
+            self._states_bytes = sum(map(size_of, self.update.states()))
         return self._states_bytes
+
+    @property
+    def beside_bytes(self) -> int:
+        """What it takes beside its line and these."""
+        document = 0 if self.update.delta is None else DELTA_BYTES
+        return UPDATE_BYTES - ENTRY_BYTES + document
 
     @property
     def more_bytes(self) -> int:
