@@ -11,7 +11,7 @@ SERVER_HERE := $(VENV)/.server
 INSTALLED := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --config-settings editable_mode=compat --disable-pip-version-check
 
-.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-spark fuzz storm soak soak-bounds cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(SERVER_HERE)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo $(DEMO)
@@ -81,6 +81,9 @@ storm: $(INSTALLED)  ## crowds of clients: half headers, idle, reconnecting, slo
 
 soak: $(INSTALLED)  ## crowds, kills and reloads for an hour: memory, files and the longest step stay flat; SECONDS_MAX=600
 	$(BIN)/python -m tests.soak $(or $(SECONDS_MAX),3600)
+
+soak-bounds: $(INSTALLED)  ## 2,000 sessions kept away for an hour: memory stays under the stated sum; SECONDS_MAX=600
+	$(BIN)/python -m tests.soak.bounds $(or $(SECONDS_MAX),3600)
 
 cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, three minutes
 	$(INSTALL) --quiet --editable '.[connect]'

@@ -26,13 +26,34 @@ PUBLISHED = frozenset({"topic", PATTERN})
 """Kinds of source topics; derived topics are no traffic of their own."""
 
 
+class Memory(NamedTuple):
+    """What waits for sessions takes and may take, and groups that clients ask for; in bytes."""
+
+    queues: float
+    queues_max: float
+    groups: float
+    groups_max: float
+
+    @property
+    def queues_part(self) -> float:
+        """How full queue memory is."""
+        return self.queues / max(1.0, self.queues_max)
+
+    @property
+    def groups_part(self) -> float:
+        """How full the memory of groups is."""
+        return self.groups / max(1.0, self.groups_max)
+
+
 class Look(NamedTuple):
-    """A server's figures at `at_s`; the longest steps in seconds, by name, if it reported them."""
+    """A server's figures at `at_s`; the longest steps in seconds, by name, and memory, if it
+    reported them."""
 
     at_s: float
     topics: Sequence[Described]
     sessions: Sequence[Described]
     steps_s: Mapping[str, float] | None
+    memory: Memory | None = None
 
 
 class TopicRates(NamedTuple):
@@ -87,6 +108,9 @@ class Activity(NamedTuple):
     queued: int
     longest: tuple[str, float] | None
     """The step that has blocked the loop longest since the server's start, in seconds."""
+    memory: Memory | None
+    largest: Described | None
+    """A session of the client for which most waits, if anything does."""
 
     def document(self) -> dict[str, Any]:
         """The same as JSON."""
@@ -101,8 +125,20 @@ class Activity(NamedTuple):
                 "slow": list(self.slow),
             },
             "longest_step": longest,
+            "memory": self._memory_document(),
             "topics": [one.document() for one in self.topics],
         }
+
+    def _memory_document(self) -> dict[str, Any] | None:
+        if self.memory is None:
+            return None
+        largest = self.largest and {
+            "id": self.largest["id"],
+            "client": self.largest["client"],
+            "client_bytes": self.largest["client_bytes"],
+        }
+        figures = {name: int(size) for name, size in self.memory._asdict().items()}
+        return {**figures, "largest": largest}
 
 
 SORTS: Mapping[str, str] = {
@@ -132,6 +168,8 @@ def activity(before: Look, now: Look) -> Activity:
         lag_ms=max((one["lag_ms"] for one in now.sessions), default=0.0),
         queued=sum(one["queue_messages"] for one in now.sessions),
         longest=_longest(now.steps_s),
+        memory=now.memory,
+        largest=max(filter(_client_bytes, now.sessions), key=_client_bytes, default=None),
     )
 
 
@@ -175,6 +213,11 @@ def _rates(one: Described, earlier: Mapping[str, tuple[int, int]], elapsed_s: fl
         one.get("pending", 0),
         one.get("oldest_pending_ms", 0.0),
     )
+
+
+def _client_bytes(one: Described) -> int:
+    """What its client holds; nothing, as far as an older server says."""
+    return int(one.get("client_bytes", 0))
 
 
 def _is_behind(one: Described) -> bool:

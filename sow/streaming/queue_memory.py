@@ -4,6 +4,8 @@ Queues, windows, recovery buffers, unread answers and replays hold bytes for a c
 (`QueueMemory`) is kept by differences, and beside it one for each client (`QueueShare`): each part
 of a session reports to the share of the session what it holds and drops. A frame that many wait for
 counts once in all and once for each client: it knows in how many places each holds it (`Holders`).
+So do the updates that are kept in case that it has to be folded (`Kept`); a state of a record in
+these counts once in all, in however many updates it is.
 A client that keeps up is not counted: its queue reports nothing until something is left waiting
 (`sow.streaming.outbox.conflate`).
 
@@ -11,8 +13,8 @@ Only sums are here. What is done where they are over their bounds is up to
 `sow.sessions.commands.queue_relief`.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Protocol
 
 from sow.core.quota import SHARE
 
@@ -22,32 +24,43 @@ UNBOUNDED = 1 << 62
 """The bound of a session that belongs to no server."""
 ENTRY_BYTES = 150
 """An entry of a queue or of a recovery buffer, beside its frame."""
-UNFOLDED_BYTES = 200
-"""An update of a frame that one client alone waits for, kept in case that it has to be folded."""
+DELIVERY_BYTES = 400
+"""What a channel has sent at one time, beside its frame and its updates."""
+COLUMN_BYTES = 40
+"""An update of it, kept in case that it has to be folded: a place in the columns of a batch, which
+those of all without a filter are."""
+UNFOLDED_BYTES = 250
+"""The same of one that was evaluated by itself."""
+DELTA_BYTES = 200
+"""What changed in it, for a delta: a document, whose values are those of the batch."""
 UPDATE_BYTES = 700
-"""A single update in a queue or a window, beside its line: itself, its place, and how it is
-found."""
+"""A single update in a queue or a window, beside its line and its states: itself, its place, and
+how it is found."""
+STATE_BYTES = 130
+"""A state of a record, beside its text: the object, and its place among those that are counted."""
 ROW_BYTES = 50
 """A row of an answer that is not read yet."""
 UNCOUNTED_BYTES = 4096
 """A queue of no more than that is not counted while its client is connected: a page each, which for
 the largest number of connections is a twelfth of the default."""
+UNCOUNTED_MESSAGES = 16
+"""Nor one of no more than so many: a short line may keep a long record."""
 WAITING_BYTES = 64 * 1024
-"""Nor is one of no more than that while its client reads: it waits for the disk, and leaves with
-the next commit."""
+"""Nor is one of no more bytes while its client reads: it waits for the disk, and leaves with the
+next commit."""
 AGAIN_PART = 0.1
 """What could not be given up or folded is tried again when it has grown by so much."""
 
 
 class QueueShare:
-    """What is held for one client; `sessions` are so many of its sessions."""
+    """What is held for one client, by its `sessions`."""
 
     __slots__ = ("client", "memory", "sessions", "used")
 
     def __init__(self, memory: "QueueMemory", client: Hashable) -> None:
         self.memory = memory
         self.client = client
-        self.sessions = 0
+        self.sessions: dict[Any, None] = {}
         self.used = 0
 
     def add(self, size: int) -> None:
@@ -57,6 +70,35 @@ class QueueShare:
         memory.used += size
         if self.used > memory.share_bytes or memory.used > memory.over_bytes:
             memory.note(self)
+
+    def keep(self, kept: "Kept | None") -> None:
+        """Count what is kept beside a frame, in case that it has to be folded."""
+        if kept is None:
+            return
+        keepers, memory = kept.keepers, self.memory
+        if keepers is not None:
+            keepers[self] = keepers.get(self, 0) + 1
+            if keepers[self] > 1:
+                return
+        self.used += kept.beside_bytes + kept.more_bytes
+        if keepers is None or len(keepers) == 1:
+            memory.keep(kept, keepers is not None)
+        if self.used > memory.share_bytes or memory.used > memory.over_bytes:
+            memory.note(self)
+
+    def release(self, kept: "Kept | None") -> None:
+        """Count it no more."""
+        if kept is None:
+            return
+        keepers = kept.keepers
+        if keepers is not None:
+            keepers[self] -= 1
+            if keepers[self]:
+                return
+            del keepers[self]
+        self.used -= kept.beside_bytes + kept.more_bytes
+        if not keepers:
+            self.memory.release(kept, keepers is not None)
 
     def hold(self, holders: "Holders | None", size: int, beside: int) -> None:
         """Count a frame once more, and what is kept beside it; `holders` are those of a frame that
@@ -104,19 +146,59 @@ class QueueShare:
         """Nothing can be done for it until it grows."""
         self.memory.accept_share(self)
 
-    def join(self) -> None:
+    def join(self, session: object) -> None:
         """A session counts for it."""
-        self.sessions += 1
+        self.sessions[session] = None
 
-    def leave(self) -> None:
+    def leave(self, session: object) -> None:
         """A session does not any more, and holds nothing."""
-        self.sessions -= 1
+        self.sessions.pop(session, None)
         if not self.sessions:
             self.memory.forget(self)
 
 
 Holders = dict[QueueShare, int]
 """In how many places each client holds a frame."""
+
+
+State = bytes | Sequence[str]
+"""A state of a record; or, for the columns of a batch, one of them."""
+
+
+class Kept(Protocol):
+    """Updates that are kept, by `keepers` where several may keep them, and then `holders` hold
+    their frame. They take `beside_bytes`, and what the `states` of records in them take. For a
+    client the longer of the frame and these states counts, whether the frame is there or was
+    dropped; `more_bytes` is what that is beyond the frame."""
+
+    holders: Holders | None
+    keepers: Holders | None
+
+    @property
+    def beside_bytes(self) -> int:
+        """Beside the states."""
+        ...
+
+    @property
+    def states_bytes(self) -> int:
+        """What the states take."""
+        ...
+
+    @property
+    def more_bytes(self) -> int:
+        """What counts for a client beyond the frame that is there."""
+        ...
+
+    def states(self) -> Iterable[State]:
+        """The states, and a column of each batch; the same ones as long as it is counted."""
+        ...
+
+
+def size_of(state: State) -> int:
+    """What a state of a record takes, or a column of a batch stands for."""
+    if isinstance(state, bytes):
+        return len(state) + STATE_BYTES
+    return COLUMN_BYTES * len(state)
 
 
 def resize(holders: Holders, change: int) -> None:
@@ -141,11 +223,15 @@ class QueueMemory:
         self._limit = limit
         self._on_over = on_over
         self._shares: dict[Hashable, QueueShare] = {}
+        self._states: dict[int, int] = {}
+        """In how many updates each state of a record is kept, by its id: each keeps it."""
         self._full: dict[QueueShare, None] = {}
         """Clients that have come over their part."""
         self.used = 0
         self.shared = 0
-        """The part of it that several sessions may hold."""
+        """The part of it that several sessions may hold,"""
+        self.common = 0
+        """and what that is if it counts once for each of their queues."""
         self.limit_bytes = self.share_bytes = self.over_bytes = 0
         """The bound, what one client may hold, and from where on something has to be done."""
         self.look()
@@ -156,6 +242,33 @@ class QueueMemory:
         self.share_bytes = self.limit_bytes // SHARE
         for share in self._shares.values():
             share.add(0)
+
+    def keep(self, kept: Kept, is_shared: bool) -> None:
+        """Count updates once for all, and the states in them that are not counted yet."""
+        known, grown = self._states, 0
+        for state in kept.states():
+            place = id(state)
+            times = known.get(place, 0)
+            known[place] = times + 1
+            if not times:
+                grown += size_of(state)
+        self._grow(grown, kept.beside_bytes, is_shared)
+
+    def release(self, kept: Kept, is_shared: bool) -> None:
+        """Count them no more."""
+        known, shrunk = self._states, 0
+        for state in kept.states():
+            place = id(state)
+            if known[place] > 1:
+                known[place] -= 1
+            else:
+                del known[place]
+                shrunk += size_of(state)
+        self._grow(-shrunk, -kept.beside_bytes, is_shared)
+
+    def _grow(self, states: int, beside: int, is_shared: bool) -> None:
+        self.used += states + beside
+        self.shared += states + beside if is_shared else states
 
     def note(self, share: QueueShare) -> None:
         """A client has come over its part, or all together over the bound."""
@@ -198,6 +311,11 @@ class QueueMemory:
         return self.used <= self.limit_bytes
 
     @property
+    def common_part(self) -> float:
+        """What several queues may hold counts so much for one of them."""
+        return min(1.0, self.shared / self.common) if self.common else 1.0
+
+    @property
     def warning(self) -> str | None:
         """How full it is, where that is nearly full."""
         if self.used < NEARLY_FULL * self.limit_bytes:
@@ -220,8 +338,9 @@ class QueueMemory:
         """Assert what is true of the sums."""
         shares = self._shares.values()
         assert 0 <= self.shared <= self.used, "more is shared than there is"
-        assert all(share.used >= 0 and share.sessions > 0 for share in shares)
-        assert self.used <= sum(share.used for share in shares), "held for no client"
+        assert all(share.used >= 0 and share.sessions for share in shares)
+        # For a client only the longer one of a frame and of the states in it counts.
+        assert self.used <= 2 * sum(share.used for share in shares), "held for no client"
 
 
 class Counted(Protocol):
@@ -251,9 +370,10 @@ class SessionMemory:
     """What one session holds: its queue, what was sent and is kept, what waits in windows, and what
     is beside these."""
 
-    def __init__(self, queue: CountedQueue, *parts: Counted) -> None:
+    def __init__(self, session: object, queue: CountedQueue, *parts: Counted) -> None:
+        self._session = session
         self.share = QueueMemory().share(self)
-        self.share.join()
+        self.share.join(session)
         self._queue = queue
         self._parts = dict.fromkeys(parts)
         self._windows: dict[Window, None] = {}
@@ -264,7 +384,7 @@ class SessionMemory:
     def move(self, share: QueueShare) -> None:
         """From now on it counts for another client."""
         former, self.share = self.share, share
-        share.join()
+        share.join(self._session)
         for part in self._parts:
             part.count_for(share)
         if self._queue.share is not None:
@@ -274,7 +394,7 @@ class SessionMemory:
             share.hold(window.holders, window.held_bytes, 0)
         former.add(-self._beside_bytes)
         share.add(self._beside_bytes)
-        former.leave()
+        former.leave(self._session)
 
     def count_queue(self) -> None:
         """From now on its queue counts, until all of it has left."""
@@ -327,10 +447,10 @@ class SessionMemory:
         windows = sum(one.held_bytes / len(one.holders) for one in self._windows)
         return self._queue.own + self._queue.common * common_part + windows + self._beside_bytes
 
-    @property
-    def common_bytes(self) -> int:
-        """The frames in its queue that others may wait for."""
-        return self._queue.common
+    def end(self) -> None:
+        """The session is gone for good."""
+        self.let_go()
+        self.share.leave(self._session)
 
     def let_go(self) -> None:
         """Hold nothing any more, but for what is beside and goes by itself."""

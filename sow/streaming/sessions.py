@@ -31,7 +31,12 @@ from sow.streaming.outbox.outbox import (
     Pulled,
 )
 from sow.streaming.outbox.overflow import Overflow
-from sow.streaming.queue_memory import UNCOUNTED_BYTES, WAITING_BYTES, SessionMemory
+from sow.streaming.queue_memory import (
+    UNCOUNTED_BYTES,
+    UNCOUNTED_MESSAGES,
+    WAITING_BYTES,
+    SessionMemory,
+)
 from sow.streaming.recovery_buffer import RecoveryBuffer
 
 SLOW = "slow client: the session's queue is full"
@@ -107,7 +112,7 @@ class Session:
         self.outbox = Outbox(settings, released, conflation_budget)
         self.overflow = Overflow(self.outbox, settings)
         self.recovery = RecoveryBuffer(settings)
-        self.memory = SessionMemory(self.outbox.queue, self.recovery)
+        self.memory = SessionMemory(self, self.outbox.queue, self.recovery)
         self.ended: str | None = None
         self.rights: Permissions = EVERYTHING
         """The permissions of its client: set by `entitle` before anything is done for it."""
@@ -175,6 +180,7 @@ class Session:
     def disconnect(self) -> None:
         """Its socket has gone; it goes on collecting."""
         self.connected = False
+        self.outbox.queue.keep_lean(True)
 
     def resume(self, client: str | None, address: str) -> None:
         """Its client has reconnected, perhaps under another name: the former owner loses the
@@ -183,6 +189,7 @@ class Session:
         if owner is not None:
             owner.lose()
         self.connected, self.client = True, client or self.client
+        self.outbox.queue.keep_lean(False)
         self.address = address
 
     def give_way_to(self, successor: "Session") -> None:
@@ -464,7 +471,8 @@ class Session:
         size = self.outbox.size_bytes
         if size > WAITING_BYTES or not self.connected:
             return True
-        return size > UNCOUNTED_BYTES and self._waits_for_client
+        is_short = size <= UNCOUNTED_BYTES and self.outbox.message_count <= UNCOUNTED_MESSAGES
+        return not is_short and self._waits_for_client
 
     @property
     def _waits_for_client(self) -> bool:

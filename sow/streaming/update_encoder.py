@@ -225,6 +225,17 @@ class UpdateEncoder:
         delta = self._delta_line(update)
         return delta if len(delta) < len(whole) else whole
 
+    def again(self, content: Update | Columns) -> list[bytes]:
+        """The lines of what was sent, once more."""
+        if not isinstance(content, Update):
+            identities, bodies, seqs, ts_us = content
+            keys = [*map(self.topic.sow_key_of, identities)] if self.shape.sow_keys else []
+            return self.stand(LineColumns(keys, bodies, seqs, ts_us))
+        if content.new is None:
+            return [self._oof_line(content)]
+        delta = content.delta is not None
+        return [self._delta_line(content) if delta else self._whole_line(content)]
+
     def _oof_line(self, update: Update, places: Sequence[int] = ()) -> bytes:
         body = update.last
         if not body and update.reason == "entitlement":

@@ -56,6 +56,10 @@ ALL_AT_ONCE = 16
 """Rendering one line takes about as long as this many that are rendered together: once that part
 of a batch was requested one by one, all the rest is rendered at once."""
 
+SELECTED_BYTES_MAX = 8 * 1024**2
+"""So much is kept of lines by select lists, for others with the same one: a thousand followers with
+lists of their own would otherwise take a batch a thousand times, until the last of them has it."""
+
 
 class Batch:
     """Changes of one topic while they are routed.
@@ -89,6 +93,8 @@ class Batch:
         self._deltas: dict[tuple[Select, int], Document | None] = {}
         self._tails: dict[tuple[Kind, Shape], list[bytes]] = {}
         self._single_tails: dict[tuple[Kind, Shape], dict[int, bytes]] = {}
+        self.selected_bytes = 0
+        """What is kept of lines by select lists."""
 
     def __len__(self) -> int:
         return len(self.changes.identities)
@@ -298,7 +304,15 @@ class Batch:
             changes.seqs[part] if kind != "oof" else (),
             changes.ts_us[part] if shape.timestamps else (),
         )
-        return self._renderer.lines(kind, shape, columns)
+        rendered = self._renderer.lines(kind, shape, columns)
+        if shape.select is not None:
+            size = sum(map(len, rendered))
+            self.selected_bytes += size
+            if self.selected_bytes > SELECTED_BYTES_MAX:
+                self.selected_bytes = size
+                self._tails.clear()
+                self._single_tails.clear()
+        return rendered
 
     def _bodies(self, kind: Kind, shape: Shape, part: slice) -> Sequence[bytes]:
         """What the lines carry."""

@@ -13,6 +13,7 @@ and the new state of the second, so the result is exact however many are folded:
 An update knows nothing of sessions, queues or time; `sow.streaming.feeds` makes and renders them.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sow.core.delta import Document, composed
@@ -49,6 +50,10 @@ class Update(NamedTuple):
         """What an oof carries: the state that no longer matches, or the last one that the
         subscriber was sent of a removed record."""
         return (self.parting if self.reason == "match" else self.old) or b""
+
+    def states(self) -> Iterator[bytes]:
+        """The states of its record that it refers to."""
+        return filter(None, (self.new, self.old, self.parting))
 
     @property
     def is_void(self) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 
 from tests import forks
+from tests.soak import bounds
 from tests.soak.soak import FILES_MORE_MAX, GROWN_BYTES_MAX, LONGER_S_MAX, SMALL, Look, Soak, faults
 
 
@@ -31,3 +32,24 @@ def test_what_grows_is_found():
     assert list(faults([flat, longer])) == [
         "round 2: a query took 511 ms, no step over 10 ms in the first"
     ]
+
+
+def test_a_small_soak_of_bounds_stays_under_the_stated_sum(tmp_path):
+    soak = bounds.Bounds(tmp_path, bounds.SMALL, forks.started)
+
+    async def run():
+        return [
+            await soak.live(lambda: soak.rounds >= 2),
+            await soak.live(lambda: soak.rounds >= 3),
+        ]
+
+    for looks in asyncio.run(run()):
+        assert list(bounds.faults(looks)) == []
+        assert max(look.queue_bytes for look in looks) > 0
+        assert all(look.queue_bytes <= look.limit_bytes for look in looks)
+
+
+def test_more_than_the_stated_sum_is_found():
+    within = bounds.Look(100, 100.0, 1.0, 2.0)
+    assert list(bounds.faults([within])) == []
+    assert len(list(bounds.faults([within, within._replace(memory_bytes=101)]))) == 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sow.core.paths import parse_path
 from sow.expressions import compile_filter
-from sow.topic.batch import Changes
+from sow.topic.batch import SELECTED_BYTES_MAX, Changes
 from sow.topic.rendering import Renderer, Shape
 from tests.topic.making import body, changed, put, records
 
@@ -133,3 +133,15 @@ def test_a_line_has_key_bookmark_and_body():
     batch = put(records(), {"id": 1, "px": 5}, seq=7)
     line = json.loads(b"{" + batch.tails("p", Shape())[0].lstrip(b","))
     assert line == {"k": batch.keys()[0], "bm": "7", "d": {"id": 1, "px": 5}}
+
+
+def test_lines_of_many_select_lists_are_not_all_kept():
+    row = {"id": 1, "pad": "x" * 100_000}
+    batch = changed(records(), (None, row))
+    for number in range(200):
+        shape = Shape(select=(f"-/f{number}",))
+        (whole,) = batch.tails("p", shape)
+        assert batch.tail("p", shape, 0) == whole
+        kept = sum(len(line) for lines in batch._tails.values() for line in lines)
+        assert kept <= SELECTED_BYTES_MAX
+    assert batch.selected_bytes <= SELECTED_BYTES_MAX < 200 * 100_000

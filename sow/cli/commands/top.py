@@ -27,7 +27,7 @@ from sow.cli.commands.admin import columns_for, listed, session_row
 from sow.cli.connecting import server_command
 from sow.cli.measuring import scraped
 from sow.cli.output import as_json, json_text, printable
-from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, activity, ordered
+from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, Memory, activity, ordered
 from sow.cli.tables import figures, terminal_console
 from sow.client import Client, Disconnected, Unreachable
 from sow.client.http import understood
@@ -44,6 +44,12 @@ LAG_MS = 1000
 LINE = ("time", "in/s", "lag", "queue", "sessions", "longest step", "first topic")
 WIDTHS = (9, 10, 8, 9, 9, 13, 0)
 STEPS = "sow_step_longest_seconds"
+MEMORY = (
+    "sow_queue_memory_bytes", "sow_queue_memory_limit_bytes",
+    "sow_group_memory_bytes", "sow_group_memory_limit_bytes",
+)  # fmt: skip
+FULL = 0.9
+"""From this part on memory is highlighted: the next thing is that clients lose by it."""
 KEYS = {name[0]: name for name in SORTS if name != "records"} | {"c": "records"}
 """Sort options by key; r is the ratio."""
 
@@ -112,7 +118,11 @@ async def _look(client: Client) -> Look:
     topics = await listed(client, every=False)
     sessions = await client.http.json("GET", "/v1/sessions", kind=list)
     known = await scraped(client)
-    return Look(at_s, topics, sessions, None if known is None else known.get(STEPS, {}))
+    if known is None:
+        return Look(at_s, topics, sessions, None)
+    sizes = [known[name][""] for name in MEMORY if name in known]
+    memory = Memory(*sizes) if len(sizes) == len(MEMORY) else None
+    return Look(at_s, topics, sessions, known.get(STEPS, {}), memory)
 
 
 class TopScreen:
@@ -204,6 +214,14 @@ class TopScreen:
         text.append(f"in {now.in_per_s:,.0f}/s  sessions {now.sessions:,}{away}  ")
         late = "bold red" if now.lag_ms >= LAG_MS else ""
         text.append(f"lag {duration(now.lag_ms / 1000)}  queue {now.queued:,}", style=late)
+        if now.memory is not None:
+            memory, of = now.memory, ""
+            if now.largest is not None:
+                part = now.largest["client_bytes"] / max(1.0, memory.queues_max)
+                of = f" ({printable(now.largest['client'] or now.largest['id'])} {part:.0%})"
+            full = "bold red" if max(memory.queues_part, memory.groups_part) >= FULL else ""
+            parts = f"queues {memory.queues_part:.0%}{of} groups {memory.groups_part:.0%}"
+            text.append(f"  memory: {parts}", style=full)
         if now.longest is not None:
             step, took_s = now.longest
             text.append(f"  longest step {duration(took_s)} ({step})", style="dim")

@@ -126,6 +126,7 @@ class SessionDescribed(ResponseModel):
     subscriptions: int | msgspec.UnsetType = msgspec.UNSET
     queue_messages: int | msgspec.UnsetType = msgspec.UNSET
     queue_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    client_bytes: int | msgspec.UnsetType = msgspec.UNSET
     conflated: bool | msgspec.UnsetType = msgspec.UNSET
     lag_ms: float | msgspec.UnsetType = msgspec.UNSET
     closed_ms: float | msgspec.UnsetType = msgspec.UNSET

@@ -172,6 +172,7 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
         "subscriptions": subscriptions,
         "queue_messages": session.outbox.message_count,
         "queue_bytes": session.outbox.size_bytes,
+        "client_bytes": session.memory.share.used,
         "conflated": session.conflates,
         "conflated_messages": session.outbox.folded,
         "dropped_messages": session.overflow.dropped,

@@ -106,6 +106,7 @@ class Executor:
         change = Reconfiguration(self.engine, configuration, end_topic, give_up)
         changed = yield from change.apply(now_us)
         self.sessions.memory.look()
+        self.subscriptions.aggregations.look()
         return changed
 
     def go_on_under(

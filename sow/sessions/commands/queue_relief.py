@@ -47,8 +47,6 @@ class QueueRelief:
         self._memory = memory
         self._sessions = sessions
         self._steps: Task[None] | None = None
-        self._common_part = 1.0
-        """What a frame that several wait for counts for one of them."""
 
     @property
     def is_due(self) -> bool:
@@ -68,6 +66,8 @@ class QueueRelief:
     def _relieve(self) -> Task[None]:
         while (over := self._memory.excess()) is not None:
             for act in (self._shorten, self._give_up, self._fold, self._close):
+                # Each looks through all sessions first, which is a step.
+                yield
                 if not over.fits:
                     yield from act(over)
             if not over.fits:
@@ -78,6 +78,7 @@ class QueueRelief:
     def _shorten(self, over: Bounded) -> Task[None]:
         """Halve recovery buffers, the largest first, until it fits or they are empty."""
         while held := self._largest(over, lambda session: session.recovery.held_bytes):
+            yield
             for session in held:
                 session.recovery.halve()
                 yield
@@ -97,7 +98,7 @@ class QueueRelief:
         lines of its own by that, and so does one in which no record comes twice."""
         for session in self._waiting(over):
             if session.memory.may_shrink:
-                if session.outbox.folded_bytes() < self._weight(session):
+                if session.outbox.folded_bytes(self._memory.common_part) < self._weight(session):
                     yield from self._sessions.fold(session)
                 session.memory.note_shrunk()
                 yield
@@ -118,15 +119,10 @@ class QueueRelief:
 
     def _weight(self, session: Session) -> float:
         """What waits for a session; of frames that others wait for too its part."""
-        return session.memory.waiting_bytes(self._common_part)
+        return session.memory.waiting_bytes(self._memory.common_part)
 
     def _largest(self, over: Bounded, size_of: Callable[[Session], float]) -> list[Session]:
-        common = sum(session.memory.common_bytes for session in self._sessions)
-        self._common_part = min(1.0, self._memory.shared / common) if common else 1.0
-        sizes = [
-            (size_of(session), session)
-            for session in self._sessions
-            if session.ended is None and over in (self._memory, session.memory.share)
-        ]
+        sessions = [*over.sessions] if isinstance(over, QueueShare) else self._sessions
+        sizes = [(size_of(session), session) for session in sessions if session.ended is None]
         sizes.sort(key=itemgetter(0), reverse=True)
         return [session for size, session in sizes if size]

@@ -240,8 +240,7 @@ class SessionManager:
         self._stop(self._entitled, session)
         if self._by_id.pop(session.id, None) is None:
             return False
-        session.memory.let_go()
-        session.memory.share.leave()
+        session.memory.end()
         return True
 
     def _give_up(self, session: Session, name: str) -> str:

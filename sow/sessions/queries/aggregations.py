@@ -346,6 +346,11 @@ class Aggregations:
                 reason=GROUP_MEMORY,
             )
 
+    def look(self) -> None:
+        """The bound may be another one."""
+        for one in self._shared.values():
+            self._note_change(one.held)
+
     def _note_change(self, held: SharedHolder) -> None:
         """Look at the clients of a view soon: others are taking in the same change."""
         if not self._changed and self._engine.timers.go_on(self._relieve()):

@@ -24,7 +24,8 @@ stand in front, and updates are folded within these; those that it has not reach
 leave or be added.
 
 What waits counts for a client (`sow.streaming.queue_memory`) from `count_for` until all of it has
-left: nothing is counted for a client that keeps up.
+left: nothing is counted for a client that keeps up. Of a session that is away (`keep_lean`) what
+counts holds no lines that can be made again.
 """
 
 from collections import deque
@@ -43,7 +44,7 @@ from sow.streaming.outbox.entries import (
     QueuedDelivery,
     QueuedUpdate,
 )
-from sow.streaming.queue_memory import UNFOLDED_BYTES, QueueShare
+from sow.streaming.queue_memory import ENTRY_BYTES, QueueShare
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
@@ -68,8 +69,8 @@ class Queue:
     group `released()` is durable."""
 
     __slots__ = (
-        "_pairs", "_released", "bytes", "common", "dead", "entries", "message_count", "own",
-        "share", "unfolded",
+        "_pairs", "_released", "bytes", "common", "dead", "entries", "is_lean", "message_count",
+        "own", "share", "unfolded",
     )  # fmt: skip
 
     def __init__(self, released: Callable[[], int]) -> None:
@@ -86,7 +87,8 @@ class Queue:
         self.share: QueueShare | None = None
         """The client that it counts for; None while that keeps up."""
         self.own = self.common = 0
-        """What counts for it: what waits here alone, and frames that others may wait for too."""
+        """What counts for it: what waits here alone, and what others may wait for too."""
+        self.is_lean = False
 
     def __bool__(self) -> bool:
         return len(self.entries) + len(self.unfolded) > self.dead
@@ -118,7 +120,7 @@ class Queue:
                 self.share = None
         entries.append(entry)
         self.message_count += entry.message_count
-        self.bytes += len(entry.frame)
+        self.bytes += entry.size
 
     def prepend(self, entry: Queued) -> None:
         """Put an entry before all others."""
@@ -127,16 +129,14 @@ class Queue:
             entry.wait_since(min(entry.since_us, oldest_us))
         self.entries.appendleft(entry)
         self.message_count += entry.message_count
-        self.bytes += len(entry.frame)
-        if self.share is not None:
-            self._count(entry)
+        self._weigh(entry, 1)
 
     def pop(self, unfolded: bool = False) -> Queued:
         """Remove the first entry, or the first one that a passage has not reached."""
         entry = (self.unfolded if unfolded else self.entries).popleft()
         self.dead -= not entry.lives
         self.message_count -= entry.message_count
-        self.bytes -= len(entry.frame)
+        self.bytes -= entry.size
         if self.share is not None and entry.lives:
             self._count(entry, -1)
         return entry
@@ -150,9 +150,7 @@ class Queue:
                     entries = self.unfolded if unfolded else self.entries
                     entries.append(entry)
                     self.message_count += entry.message_count
-                    self.bytes += len(entry.frame)
-                    if self.share is not None:
-                        self._count(entry)
+                    self._weigh(entry, 1)
 
     def clear(self) -> None:
         """Drop everything that waits, and leave no cycles: the collector rarely looks for those of
@@ -176,6 +174,18 @@ class Queue:
         self.share = share
         self._count_all(1)
 
+    def keep_lean(self, is_lean: bool) -> None:
+        """From now on what counts is held without lines that can be made again, or with them."""
+        if is_lean != self.is_lean:
+            self.is_lean = is_lean
+            self.count_for(self.share)
+
+    @staticmethod
+    def takes(entry: Queued, common_part: float) -> float:
+        """What an entry takes, of what others may wait for too a part."""
+        own, common = _taken(entry)
+        return own + common * common_part
+
     def _count_all(self, times: int) -> None:
         if self.share is not None:
             for entry in self:
@@ -183,42 +193,46 @@ class Queue:
                     self._count(entry, times)
 
     def _count(self, entry: Queued, times: int = 1) -> None:
-        share, size, beside, holders = self.share, len(entry.frame), entry.BESIDE_BYTES, None
+        share, kept = self.share, entry.kept
         assert share is not None
-        if isinstance(entry, QueuedDelivery):
-            holders = entry.delivery.holders
-            if holders is None:
-                beside += UNFOLDED_BYTES * entry.message_count
-        self.own += times * (beside if holders is not None else beside + size)
-        self.common += 0 if holders is None else times * size
-        (share.hold if times > 0 else share.drop)(holders, size, beside)
-
-    def _grow(self, size: int) -> None:
-        if self.share is not None:
-            self.own += size
-            self.share.add(size)
+        if self.is_lean and times > 0:
+            entry.strip()
+        own, common = _taken(entry)
+        self.own += times * own
+        self.common += times * common
+        share.memory.common += times * common
+        holders, size = None if kept is None else kept.holders, len(entry.frame)
+        if times > 0:
+            share.hold(holders, size, ENTRY_BYTES)
+            share.keep(kept)
+        else:
+            share.drop(holders, size, ENTRY_BYTES)
+            share.release(kept)
 
     # Waiting entries.
 
+    def _weigh(self, entry: Queued, times: int) -> None:
+        self.bytes += times * entry.size
+        if self.share is not None:
+            self._count(entry, times)
+
     def reframe(self, entry: Queued, frame: bytes) -> None:
         """Replace the frame of an entry."""
-        self.bytes += len(frame) - len(entry.frame)
-        self._grow(len(frame) - len(entry.frame))
+        self._weigh(entry, -1)
         entry.reframe(frame)
+        self._weigh(entry, 1)
 
     def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
         """Replace the update of a single update by one of `group`."""
-        size = len(entry.frame)
+        self._weigh(entry, -1)
         entry.rewrite(update, group)
-        self.bytes += len(entry.frame) - size
-        self._grow(len(entry.frame) - size)
+        self._weigh(entry, 1)
 
     def kill(self, entry: QueuedUpdate) -> None:
         """Another entry has taken in this one's update."""
         self.part(entry)
         self.message_count -= entry.message_count
-        self.bytes -= len(entry.frame)
-        self._grow(-len(entry.frame) - entry.BESIDE_BYTES)
+        self._weigh(entry, -1)
         self.dead += 1
         entry.fold_away()
 
@@ -258,7 +272,7 @@ class Queue:
         done = 0
         while self.unfolded and done < messages_max:
             entry = self.unfolded[0]
-            done += 1 + entry.message_count + len(entry.frame) // MESSAGE_BYTES
+            done += 1 + entry.message_count + entry.size // MESSAGE_BYTES
             self.pass_first(passage, policies)
         return bool(self.unfolded)
 
@@ -395,7 +409,11 @@ class Queue:
         entries, living = list(self), [e for e in self if e.lives]
         singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
         assert self.line_count == sum(entry.message_count for entry in entries)
-        assert self.bytes == sum(len(entry.frame) for entry in entries)
+        assert self.bytes == sum(entry.size for entry in entries)
+        for entry in living[-1:]:  # what comes is looked at once, about
+            again = entry.again()
+            assert again == (entry.frame or again), "made again it is another one"
+            assert len(again) == entry.size, "made again it is longer or shorter"
         assert self.dead == len(entries) - len(living)
         pairs = [(e.older, e) for e in singles if e.older is not None]
         assert self._pairs == len(pairs) == sum(e.newer is not None for e in singles)
@@ -406,6 +424,16 @@ class Queue:
         assert all(older.place == newer.place and older.older is None for older, newer in pairs)
         assert all(one.since_us <= other.since_us for one, other in pairwise(living))
         assert self.share is not None or not (self.own or self.common), "counted for nobody"
+
+
+def _taken(entry: Queued) -> tuple[int, int]:
+    """What an entry takes that waits here alone, and what others may wait for too."""
+    kept, size = entry.kept, len(entry.frame)
+    if kept is None:
+        return ENTRY_BYTES + size, 0
+    if kept.keepers is None:
+        return ENTRY_BYTES + size + kept.beside_bytes, kept.states_bytes
+    return ENTRY_BYTES, size + kept.beside_bytes + kept.states_bytes
 
 
 def _is_starved(entry: QueuedUpdate) -> bool:

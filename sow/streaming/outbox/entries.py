@@ -15,7 +15,17 @@ from typing import NamedTuple
 
 from sow.core.definitions import Policy
 from sow.protocol.encodings import Encoding, Frames
-from sow.streaming.queue_memory import ENTRY_BYTES, UPDATE_BYTES, Holders
+from sow.streaming.queue_memory import (
+    DELIVERY_BYTES,
+    DELTA_BYTES,
+    ENTRY_BYTES,
+    UNFOLDED_BYTES,
+    UPDATE_BYTES,
+    Holders,
+    Kept,
+    State,
+    size_of,
+)
 from sow.streaming.update_encoder import Columns, UpdateEncoder
 from sow.streaming.windows.window_pages import PageStep
 from sow.topic.queue_policy import Key, QueuePolicy
@@ -38,15 +48,20 @@ class Delivery:
 
     Shared by the outboxes of all members. Its topics have one `policy` towards folding; the
     argument `policy` is that of lines without updates. Its other forms are made once, on demand.
+    A frame that waits for one session alone can be dropped, and made again when it is to leave.
     """
 
     __slots__ = (
+        "_beside_bytes",
         "_encoding",
         "_folded",
+        "_is_folded",
         "_keyed",
         "_parts",
+        "_states_bytes",
         "frame",
         "holders",
+        "keepers",
         "message_count",
         "name",
         "policy",
@@ -72,8 +87,12 @@ class Delivery:
         self.size = len(self.frame)
         self.holders: Holders | None = None
         """Who waits for its frame; None: one session alone may."""
+        self.keepers: Holders | None = None
+        """Who keeps its updates, to fold them."""
+        self._beside_bytes = self._states_bytes = 0
         self._encoding = encoding
         self._parts = parts
+        self._is_folded = False
         self._folded: Delivery | None = None
         self._keyed: list[tuple[UpdateEncoder, FoldPlace, Update]] | None = None
 
@@ -90,12 +109,74 @@ class Delivery:
                 left = fold(self)
                 rendered = [encoder.shortest_line(update) for encoder, update in left]
                 self._folded = Delivery(self.name, self._encoding, rendered, [*left])
-                self._folded.holders = None if self.holders is None else {}
+                self._folded._is_folded = True
+                if self.holders is not None:
+                    self._folded.share()
         return self._folded
 
     def share(self) -> None:
-        """Several sessions are to wait for its frame."""
-        self.holders = {}
+        """Several sessions are to wait for it."""
+        self.holders, self.keepers = {}, {}
+
+    # Its frame, dropped and made again.
+
+    def strip(self) -> bytes:
+        """Drop a frame that waits for one session alone and can be made again; what is left."""
+        if self.holders is None and self.can_be_made:
+            self.frame = b""
+        return self.frame
+
+    @property
+    def can_be_made(self) -> bool:
+        """Its updates are all that its frame is made of."""
+        return bool(self._parts)
+
+    def made(self) -> bytes:
+        """Its frame, made again."""
+        rendered: list[bytes] = []
+        for lines, content in self._parts:
+            rendered += self._again(lines, content)
+        return self._encoding.frame(rendered)
+
+    def _again(self, lines: UpdateEncoder, content: Update | Columns) -> list[bytes]:
+        if self._is_folded and isinstance(content, Update):
+            return [lines.shortest_line(content)]
+        return lines.again(content)
+
+    # What it keeps in case that it has to be folded.
+
+    def states(self) -> Iterator[State]:
+        """The states of records in its updates, and a column of each batch."""
+        for _, content in self._parts:
+            if isinstance(content, Update):
+                yield from content.states()
+            else:
+                yield content[0]
+                yield from content[1]
+
+    @property
+    def states_bytes(self) -> int:
+        """What these take."""
+        self._measure()
+        return self._states_bytes
+
+    @property
+    def more_bytes(self) -> int:
+        """What counts for a client beyond the frame that is there."""
+        return max(self.states_bytes, self.size) - len(self.frame)
+
+    @property
+    def beside_bytes(self) -> int:
+        """What it takes beside its frame and these."""
+        self._measure()
+        return self._beside_bytes
+
+    def _measure(self) -> None:
+        if not self._beside_bytes:
+            singles = sum(isinstance(content, Update) for _, content in self._parts)
+            self._states_bytes = sum(map(size_of, self.states()))
+            deltas = sum(map(_is_delta, self._parts))
+            self._beside_bytes = DELIVERY_BYTES + UNFOLDED_BYTES * singles + DELTA_BYTES * deltas
 
     def lead(self, steps: Sequence[PageStep]) -> None:
         """Set the steps from one page of a live window to another that it performs."""
@@ -120,14 +201,10 @@ class Delivery:
     def is_dated(self) -> bool:
         """A topic's policy has changed since; lines before and after it may be folded by the new
         one."""
-        parts = self._parts if self._keyed is None else self._keyed
-        return any(part[0].queue_policy.policy != self.policy for part in parts)
+        return any(lines.queue_policy.policy != self.policy for lines, _ in self._parts)
 
     def records(self) -> Iterator[tuple[Records, str]]:
         """The record of each update."""
-        if self._keyed is not None:
-            yield from ((encoder.topic, update.identity) for encoder, _, update in self._keyed)
-            return
         for encoder, content in self._parts:
             identities = (content.identity,) if isinstance(content, Update) else content[0]
             yield from ((encoder.topic, identity) for identity in identities)
@@ -142,8 +219,11 @@ class Delivery:
                     (encoder, (encoder.topic, encoder.queue_policy, key), update)
                     for key, update in zip(encoder.keys(updates), updates, strict=True)
                 ]
-            self._parts = []
         return self._keyed
+
+
+def _is_delta(part: Part) -> bool:
+    return isinstance(part[1], Update) and part[1].delta is not None
 
 
 def updates_of(content: Update | Columns) -> Sequence[Update]:
@@ -159,10 +239,7 @@ def updates_of(content: Update | Columns) -> Sequence[Update]:
 class Queued:
     """A frame of `message_count` lines. It may leave when the commit group `group` is durable."""
 
-    __slots__ = ("answers", "frame", "group", "lives", "message_count", "since_us")
-
-    BESIDE_BYTES = ENTRY_BYTES
-    """What it takes beside its frame."""
+    __slots__ = ("answers", "frame", "group", "lives", "message_count", "since_us", "size")
 
     def __init__(
         self, group: int, since_us: int, frame: bytes, message_count: int, answers: bool = False
@@ -170,6 +247,8 @@ class Queued:
         self.group = group
         self.since_us = since_us
         self.frame = frame
+        self.size = len(frame)
+        """The bytes of its frame, whether it is there or has to be made again."""
         self.message_count = message_count
         self.answers = answers
         """It has records that were read under the permissions that its client had then."""
@@ -187,7 +266,19 @@ class Queued:
 
     def reframe(self, frame: bytes) -> None:
         """Replace its frame."""
-        self.frame = frame
+        self.frame, self.size = frame, len(frame)
+
+    @property
+    def kept(self) -> Kept | None:
+        """What it keeps beside its frame."""
+        return None
+
+    def strip(self) -> None:
+        """Drop its frame, if that can be made again."""
+
+    def again(self) -> bytes:
+        """Its frame as it would be made again."""
+        return self.frame
 
 
 class QueuedFrames(Queued):
@@ -234,6 +325,7 @@ class QueuedDelivery(Foldable):
         self.group = group
         self.since_us = since_us
         self.frame = delivery.frame
+        self.size = delivery.size
         self.message_count = delivery.message_count
         self.lives = True
         self.membership = membership
@@ -249,6 +341,24 @@ class QueuedDelivery(Foldable):
         """Its delivery."""
         return self.delivery
 
+    @property
+    def kept(self) -> Kept:
+        """Its delivery."""
+        return self.delivery
+
+    def strip(self) -> None:
+        """Drop its frame, if that can be made again."""
+        self.frame = self.delivery.strip()
+
+    def make(self) -> None:
+        """Make its frame again, if it was dropped."""
+        if not self.frame and self.size:
+            self.frame = self.delivery.made()
+
+    def again(self) -> bytes:
+        """Its frame as it would be made again."""
+        return self.delivery.made() if self.delivery.can_be_made else self.frame
+
     def updates(self) -> Sequence[tuple[UpdateEncoder, Update]]:
         """Its updates, each with its encoder."""
         return [(encoder, update) for encoder, _, update in self.delivery.keyed()]
@@ -258,7 +368,8 @@ class QueuedDelivery(Foldable):
         self.membership.remove(self.delivery)
         self.delivery = self.delivery.reencoded(replace)
         self.membership.add(self.delivery)
-        self.message_count, self.frame = self.delivery.message_count, self.delivery.frame
+        self.message_count = self.delivery.message_count
+        self.frame, self.size = self.delivery.frame, self.delivery.size
         return self.message_count > 0
 
 
@@ -270,9 +381,20 @@ class QueuedUpdate(Foldable):
     that it cannot take the older one's position. `moved` counts its moves to the end.
     """
 
-    __slots__ = ("apart", "encoder", "moved", "newer", "number", "older", "place", "update")
+    __slots__ = (
+        "_states_bytes",
+        "apart",
+        "encoder",
+        "moved",
+        "newer",
+        "number",
+        "older",
+        "place",
+        "update",
+    )
 
-    BESIDE_BYTES = UPDATE_BYTES
+    holders: Holders | None = None
+    keepers: Holders | None = None
 
     def __init__(
         self,
@@ -289,6 +411,7 @@ class QueuedUpdate(Foldable):
         self.encoder = encoder
         self.place = place
         self.update = update
+        self._states_bytes = -1
         self.moved = moved
         self.number = 0
         self.older: QueuedUpdate | None = None
@@ -305,6 +428,46 @@ class QueuedUpdate(Foldable):
         """Its update."""
         return self.update
 
+    @property
+    def kept(self) -> Kept:
+        """Its update."""
+        return self
+
+    def states(self) -> Iterator[bytes]:
+        """The states of the record in its update."""
+        return self.update.states()
+
+    @property
+    def states_bytes(self) -> int:
+        """What these take."""
+        if self._states_bytes < 0:
+            self._states_bytes = sum(map(size_of, self.update.states()))
+        return self._states_bytes
+
+    @property
+    def beside_bytes(self) -> int:
+        """What it takes beside its line and these."""
+        document = 0 if self.update.delta is None else DELTA_BYTES
+        return UPDATE_BYTES - ENTRY_BYTES + document
+
+    @property
+    def more_bytes(self) -> int:
+        """What counts for a client beyond the line that is there."""
+        return max(self.states_bytes, self.size) - len(self.frame)
+
+    def strip(self) -> None:
+        """Drop its line, which can be made again."""
+        self.frame = b""
+
+    @property
+    def line(self) -> bytes:
+        """Its line, made again where it was dropped."""
+        return self.frame or self.again()
+
+    def again(self) -> bytes:
+        """Its line as it would be made again."""
+        return self.encoder.shortest_line(self.update)
+
     def updates(self) -> Sequence[tuple[UpdateEncoder, Update]]:
         """Its update, with its encoder."""
         return ((self.encoder, self.update),) if self.lives else ()
@@ -316,19 +479,22 @@ class QueuedUpdate(Foldable):
             return False
         if other != (self.encoder, self.update):
             self.encoder, self.update = other
-            self.frame = self.encoder.shortest_line(self.update)
+            self._states_bytes = -1
+            self.reframe(self.encoder.shortest_line(self.update))
             self.membership.reach(self)
         return True
 
     def rewrite(self, update: Update, group: int) -> None:
         """Replace its update in its position by another one of `group`."""
-        self.frame, self.update = self.encoder.shortest_line(update), update
+        self.reframe(self.encoder.shortest_line(update))
+        self.update, self._states_bytes = update, -1
         self.group = max(self.group, group)
 
     def fold_away(self) -> None:
         """Another entry has taken its update in."""
         self.lives = False
-        self.message_count, self.frame, self.update = 0, b"", FOLDED_AWAY
+        self.message_count = self.size = 0
+        self.frame, self.update = b"", FOLDED_AWAY
 
     def follow(self, older: "QueuedUpdate", apart: bool = False) -> None:
         """Become the newer one of a pair; `apart`: it may not take the older one's position."""

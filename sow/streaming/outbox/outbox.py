@@ -123,10 +123,15 @@ class HeldBack:
 
     def _count(self, delivery: Delivery, times: int) -> None:
         self.message_count += times * delivery.message_count
-        self.bytes += times * len(delivery.frame)
-        if self._share is not None:
-            change = self._share.hold if times > 0 else self._share.drop
-            change(delivery.holders, len(delivery.frame), ENTRY_BYTES)
+        self.bytes += times * delivery.size
+        if self._share is None:
+            return
+        if times > 0:
+            self._share.hold(delivery.holders, len(delivery.frame), ENTRY_BYTES)
+            self._share.keep(delivery)
+        else:
+            self._share.drop(delivery.holders, len(delivery.frame), ENTRY_BYTES)
+            self._share.release(delivery)
 
 
 class Outbox:
@@ -331,6 +336,8 @@ class Outbox:
             head = queue.entries[0]
             if head.group > released:
                 break
+            if not makes and not head.frame:
+                return NOT_YET
             if type(head) is QueuedDelivery:
                 # First, and without another call: nearly every entry is one while clients keep up.
                 if queue.share is None:
@@ -339,6 +346,7 @@ class Outbox:
                     queue.bytes -= head.delivery.size
                 else:
                     queue.pop()
+                    head.make()
                 if head.membership.eager:
                     head.membership.remove(head.delivery)
                 return head
@@ -347,14 +355,17 @@ class Outbox:
                 if pulled is not None:
                     return pulled
             elif isinstance(head, QueuedFrames):
-                made = self._make(head) if makes else NOT_YET
+                made = self._make(head)
                 if made is not None:
                     return made
             else:
-                if head is self._notice:
-                    self._notice = None
-                return queue.pop()
+                return self._pop_opaque(head)
         return None
+
+    def _pop_opaque(self, head: Queued) -> Queued:
+        if head is self._notice:
+            self._notice = None
+        return self.queue.pop()
 
     def _make(self, head: QueuedFrames) -> Queued | NotYet | None:
         """The next of the frames that are made on demand; None if there are no more."""
@@ -381,10 +392,10 @@ class Outbox:
                 queue.part(entry)
                 entry.membership.forget(entry)
                 gathered.append(entry)
-                size += len(entry.frame)
+                size += entry.size
         if not gathered:
             return None
-        frame = gathered[0].encoder.encoding.frame([entry.frame for entry in gathered])
+        frame = gathered[0].encoder.encoding.frame([entry.line for entry in gathered])
         return Queued(0, gathered[0].since_us, frame, len(gathered))
 
     def clear(self) -> None:
@@ -413,19 +424,21 @@ class Outbox:
         """What is folded on queueing exceeded the budget of a step."""
         return bool(self.queue.unfolded) and self._folds is EAGER
 
-    def folded_bytes(self) -> int:
-        """About what it takes once it is folded: a line of its own for each record."""
+    def folded_bytes(self, common_part: float) -> float:
+        """About what it takes once it is folded: a line of its own for each record, and of its
+        state, which others may wait for too, a part."""
         records: set[tuple[Records, str]] = set()
-        message_count = foldable_bytes = size_bytes = 0
+        message_count = line_bytes = state_bytes = size_bytes = 0.0
         for entry in self.queue:
             if isinstance(entry, QueuedDelivery) and entry.policy in ALL:
                 records.update(entry.delivery.records())
                 message_count += entry.message_count
-                foldable_bytes += len(entry.frame)
+                line_bytes += 0 if self.queue.is_lean else entry.size
+                state_bytes += entry.delivery.states_bytes
             elif entry.lives:
-                size_bytes += len(entry.frame) + entry.BESIDE_BYTES
-        line_bytes = foldable_bytes // max(1, message_count)
-        return size_bytes + len(records) * (line_bytes + UPDATE_BYTES)
+                size_bytes += self.queue.takes(entry, common_part)
+        each = (line_bytes + state_bytes * common_part) / max(1, message_count)
+        return size_bytes + len(records) * (each + UPDATE_BYTES)
 
     def begin_folding(self) -> None:
         """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from sow.cli.commands.top import KEYS, TopScreen, keys, pause_s
-from sow.cli.rates import Look, activity
+from sow.cli.rates import Look, Memory, activity
 from tests import forks
 from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
@@ -53,6 +53,21 @@ def test_a_slow_session_is_named_below_the_topics():
     ]  # fmt: skip
 
 
+def test_memory_is_shown_with_who_holds_most_and_marked_when_it_is_nearly_full():
+    memory = Memory(95.0, 100.0, 3.0, 100.0)
+    holding = [session(0, 0, id="1", client=None), session(0, 0, **SLOW, client_bytes=20)]
+    found = activity(Look(0, [], (), None), Look(1, [], holding, {}, memory))
+    screen = TopScreen("http://127.0.0.1:8080", "in")
+    heading = screen._heading(found)
+    assert "memory: queues 95% (grid 20%) groups 3%" in heading.plain
+    assert any("bold red" in str(span.style) for span in heading.spans)
+    assert found.document()["memory"] == {
+        "queues": 95, "queues_max": 100, "groups": 3, "groups_max": 100,
+        "largest": {"id": "7", "client": "grid", "client_bytes": 20},
+    }  # fmt: skip
+    assert "memory" not in page()[1], "an older server does not tell"
+
+
 def test_the_longest_step_is_named_where_it_is_known():
     assert "longest step 250 ms (a query)" in page(columns=120, steps_s={"a query": 0.25})[1]
     assert "longest" not in page()[1]
@@ -89,7 +104,10 @@ def test_for_programs_it_is_an_object_a_tick(sow, server, orders):
     orders({"id": 1})
     out = sow.ok("top", "--count", "2", "--interval", "0.1", "--json")
     first, second = map(json.loads, out.splitlines())
-    assert first.keys() == second.keys() == {"in_per_s", "sessions", "longest_step", "topics"}
+    assert first.keys() == second.keys() == {
+        "in_per_s", "sessions", "longest_step", "memory", "topics",
+    }  # fmt: skip
+    assert first["memory"]["queues_max"] == 1024**3
     assert {one["name"] for one in first["topics"]} >= {"orders", "orders-C", "desks"}
     assert first["longest_step"]["ms"] > 0
 

@@ -97,7 +97,7 @@ def test_then_sessions_are_closed_one_by_one_the_largest_first():
     world = world_of(400 * KB)
     small = own(world, 1, filter="/id < 10")
     large = [own(world, number) for number in range(2, 8)]
-    publish(world, 1, 65)
+    publish(world, 1, 55)
     closed = [client for client in large if client.session.ended == QUEUE_MEMORY]
     assert 0 < len(closed) < len(large), "no more than needed"
     assert small.session.ended is None

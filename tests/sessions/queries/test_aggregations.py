@@ -421,6 +421,18 @@ def test_groups_that_become_too_many_while_they_are_followed_end_the_subscriptio
     world.check()
 
 
+def test_a_reload_that_lowers_it_ends_the_largest_at_once():
+    world, client = world_with(*DESKS)
+    large = client.say(c="sow_and_subscribe", t="orders", opts=EACH, cid="1")[-1]["s"]
+    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    limits = Limits(group_memory_bytes_max=4 * memory(world).used - 4)
+    world.executor.reconfigure(replace(world.configuration, limits=limits), world.now)
+    world.advance(SECOND)
+    assert ended(client) == [(large, "FAILURE", "group memory")], "though nothing was published"
+    assert private(world) == 1
+    world.check()
+
+
 def test_who_has_too_many_groups_of_its_own_does_not_end_what_it_shares_with_others():
     world, client = world_with(*DESKS)
     other = world.client()

@@ -48,8 +48,10 @@ DELIVERY = (
     Mutation(
         "bytes of a rewritten update are counted wrongly",
         "sow/streaming/outbox/conflate.py",
-        "        self.bytes += len(entry.frame) - size\n",
-        "",
+        "        entry.rewrite(update, group)\n        self._weigh(entry, 1)\n",
+        "        size = entry.size\n        entry.rewrite(update, group)\n"
+        "        self.bytes += size\n        if self.share is not None:\n"
+        "            self._count(entry)\n",
     ),
     Mutation(
         "what has left a queue goes on counting",
@@ -62,6 +64,18 @@ DELIVERY = (
         "sow/streaming/queue_memory.py",
         "            del holders[self]\n            if not holders:\n",
         "            del holders[self]\n            if True:\n",
+    ),
+    Mutation(
+        "what was forgotten of a state counts again for the next one in its place",
+        "sow/streaming/queue_memory.py",
+        "                del known[place]\n                shrunk",
+        "                shrunk",
+    ),
+    Mutation(
+        "a line that is made again is another one",
+        "sow/streaming/update_encoder.py",
+        "        delta = content.delta is not None\n",
+        "        delta = False\n",
     ),
     Mutation(
         "a replaced update goes to the end",
