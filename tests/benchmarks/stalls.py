@@ -61,6 +61,9 @@ JOINED = """<View><Name>exposure</Name><MessageType>json</MessageType><Underlyin
 <Field>SUM([orders]./qty * [regions]./rate) AS /worth</Field></Projection>
 <Grouping><Field>[orders]./region</Field></Grouping></View>"""
 
+MANY = """<ConflatedTopic><Name>regions-{at}</Name><MessageType>json</MessageType>
+<UnderlyingTopic>regions</UnderlyingTopic><Filter>/rate &gt; {at}</Filter></ConflatedTopic>"""
+
 
 class Bystander:
     """Who asks: requests over HTTP and commands over a WebSocket, read to their ends."""
@@ -248,6 +251,14 @@ def with_copy(by: Bystander, condition: str) -> None:
     by.reconfigure(CONFIG.format(more=COPY.format(name="2", filter=condition)))
 
 
+def definitions(by: Bystander) -> None:
+    """A thousand that come, stay as they are while the file is read again, and go."""
+    count = 1000 if by.sizes.records > FEW_RECORDS else 10
+    many = "".join(MANY.format(at=at) for at in range(count))
+    for more in (many, many, ""):
+        by.reconfigure(CONFIG.format(more=more))
+
+
 def join(by: Bystander) -> None:
     """A record that an eighth of all orders meet, until its rows are told."""
     by.request("POST", "/v1/topics/regions/records", b'{"region":"A","rate":2}', "application/json")
@@ -303,6 +314,7 @@ OPERATIONS = (
     Operation("reload without it", lambda by: by.reconfigure(CONFIG.format(more=""))),
     Operation("reload with another copy", lambda by: with_copy(by, "")),
     Operation("reload with another filter", lambda by: with_copy(by, "/px &gt; 500")),
+    Operation("reload of 1,000 definitions", definitions),
     Operation("end of 200,000 lifetimes", expiry, expiring),
     Operation("delete of half by filter", delete),
 )
