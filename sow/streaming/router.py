@@ -324,6 +324,10 @@ class Router:
             self._focuses = FilteredCopies()
         self._focuses.add(copy)
 
+    def alike(self, copy: ConflatedCopy) -> ConflatedCopy | None:
+        """A copy that has the same content as this one from now on."""
+        return None if self._focuses is None else self._focuses.alike(copy)
+
     def unfile(self, copy: ConflatedCopy) -> None:
         """Stop routing to a copy."""
         if copy.is_external:
