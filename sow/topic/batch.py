@@ -9,7 +9,7 @@ that filters name, deltas, rendered lines. Feeds, conflated copies and the feed 
 the same batch.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -227,6 +227,18 @@ class Batch:
         if place not in self._deltas:
             self._deltas[place] = self._difference(shape, at)
         return self._deltas[place]
+
+    def reading(self, shape: Shape, at: int) -> Iterator[None]:
+        """The steps of `delta` where a record is long."""
+        old, news = self.changes.olds[at], self.changes.news
+        partial = self._renderer.message_type.partial
+        if at not in self._documents and old is not None and news is not None and partial:
+            before = self._renderer.document(old)
+            yield
+            self._documents[at] = before, self._renderer.document(news[at])
+            yield
+        self.delta(shape, at)
+        yield
 
     def _difference(self, shape: Shape, at: int) -> Document | None:
         documents = self._parsed(at)

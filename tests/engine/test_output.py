@@ -12,6 +12,7 @@ from sow.engine.output import HELD_US_MAX
 from sow.protocol.publish_batching import read_frames
 from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
+from sow.topic.rendering import Renderer
 from sow.topic.views.view import MaterializedView
 from tests.laws.harness import ORDERS, SECOND, SLOW, World
 from tests.laws.window_reader import WindowReader
@@ -370,6 +371,28 @@ def test_a_session_that_goes_while_its_permissions_change_leaves_no_memory_count
     late.executor.sessions.close(client.session)
     run_to_completion(late.executor.settle(client.session))
     late.check()
+
+
+def test_a_long_record_is_read_in_steps(monkeypatch):
+    parsed, real = [0], Renderer.document
+
+    def counted(renderer, body):
+        parsed[-1] += 1
+        return real(renderer, body)
+
+    monkeypatch.setattr(Renderer, "document", counted)
+    world = World()
+    clients = [world.client() for _ in range(2)]
+    for client in clients:
+        client.say(c="delta_subscribe", t="orders")
+    text = "x" * 2_000_000
+    for px in (1, 2):
+        body = b'{"id":1,"px":%d,"text":"%b"}' % (px, text.encode())
+        world.engine.publish("orders", [body], world.now)
+        for _ in steps_until_all_is_sent(world):
+            parsed.append(0)
+    assert (max(parsed), sum(parsed)) == (1, 2)
+    assert [client.sent()[-1]["d"] for client in clients] == [{"id": 1, "px": 2}] * 2
 
 
 # Views that are late.
