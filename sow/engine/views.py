@@ -360,7 +360,8 @@ class Views:
     @contextmanager
     def _noting(self) -> Iterator[list[MaterializedView]]:
         """Those that become dirty while others are released."""
-        self._woken = woken = []
+        woken: list[MaterializedView] = []
+        self._woken = woken
         try:
             yield woken
         finally:

@@ -12,7 +12,9 @@ from sow.core import delta as deltas
 from sow.core.delta import composed, difference, merged, same
 from sow.core.lossless_numbers import LosslessNumber
 
-SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", 1.0, 0.0, -0.0])
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", 1.0, 0.0, -0.0])
+)
 VALUES = st.recursive(
     SCALARS | st.lists(SCALARS, max_size=2),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
