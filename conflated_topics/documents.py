@@ -18,6 +18,10 @@ TEXT_FIELD = "#text"
 """The field of an object that is its own text."""
 
 
+MANY_FIELDS = 64
+"""From here on looking at all values at once takes less than looking at each."""
+
+
 class ObjectWithText(dict[str, Any]):
     """An object that has a value besides its fields: an element of XML with attributes.
 
@@ -29,6 +33,9 @@ class ObjectWithText(dict[str, Any]):
 def merged(document: Document, delta: Document, nulls: Nulls = "set") -> Document:
     """`document` with `delta` merged into it; new fields come last, in the delta's order."""
     result = type(document)(document)
+    if len(delta) >= MANY_FIELDS and _is_plain(document, delta, nulls):
+        result.update(delta)
+        return result
     for name, value in delta.items():
         if value is None and nulls != "set":
             if nulls == "remove":
@@ -40,6 +47,15 @@ def merged(document: Document, delta: Document, nulls: Nulls = "set") -> Documen
         else:
             result[name] = value
     return result
+
+
+def _is_plain(document: Document, delta: Document, nulls: Nulls) -> bool:
+    """Whether every value of a delta takes the place of what was there, looked for without a step
+    of Python for each: a record may have a hundred thousand fields."""
+    types = set(map(type, delta.values()))
+    if any(issubclass(one, dict) for one in types) or (nulls != "set" and type(None) in types):
+        return False
+    return ObjectWithText not in set(map(type, document.values()))
 
 
 def _object(under: Any, delta: Document) -> Document:

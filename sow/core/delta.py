@@ -12,10 +12,25 @@ whole document has to travel instead.
 Documents are what `MessageType.parse` returns for types with fields. Nothing is changed in place.
 """
 
-from conflated_topics.documents import TEXT_FIELD, Document, Nulls, ObjectWithText, merged
+from collections.abc import Iterator
+from itertools import compress, repeat
+from operator import and_, eq, is_, not_
+
+from conflated_topics.documents import (
+    MANY_FIELDS,
+    TEXT_FIELD,
+    Document,
+    Nulls,
+    ObjectWithText,
+    merged,
+)
 from sow.core.lossless_numbers import LosslessNumber
 
 __all__ = ["Document", "Nulls", "composed", "difference", "merged", "same"]
+
+PLAIN = frozenset({str, int, bool, type(None)})
+"""Values of one of these types are the same if they are equal."""
+NOTHING = object()
 
 
 def difference(old: Document, new: Document) -> Document | None:
@@ -24,7 +39,8 @@ def difference(old: Document, new: Document) -> Document | None:
     if not old.keys() <= new.keys():
         return None
     delta = type(new)()
-    for name, value in new.items():
+    for name in new if len(new) < MANY_FIELDS else _suspects(old, new):
+        value = new[name]
         if name not in old:
             delta[name] = value
             continue
@@ -40,6 +56,15 @@ def difference(old: Document, new: Document) -> Document | None:
                 return None
             delta[name] = value
     return delta
+
+
+def _suspects(old: Document, new: Document) -> Iterator[str]:
+    """The fields of `new` that may differ, found without a step of Python for each of very many."""
+    before, after = list(map(old.get, new, repeat(NOTHING))), list(new.values())
+    types = list(map(type, after))
+    plain = map(PLAIN.__contains__, types)
+    alike = map(and_, map(is_, map(type, before), types), map(eq, before, after))
+    return compress(new, map(not_, map(and_, plain, alike)))
 
 
 def _is_kept_beside(before: object, value: object) -> bool:

@@ -30,6 +30,7 @@ class SelectList:
         self._shown = shown
         # Where a container holds both shown and hidden fields it has to be looked into.
         self._opened = {steps[:size] for steps in shown for size in range(len(steps))}
+        self._names = frozenset(name for steps in shown for name in steps)
 
     def shows(self, steps: Steps) -> bool:
         """Whether the field of these names is visible where it is no object."""
@@ -66,8 +67,9 @@ class SelectList:
 
     def _fields(self, document: dict[str, Any], above: Steps, shown: bool) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, value in document.items():
-            steps = (*above, name)
+        # Where nothing else is visible, only what the list names is looked at.
+        for name in document if shown else filter(self._names.__contains__, document):
+            value, steps = document[name], (*above, name)
             here = self._shown.get(steps, shown)
             if steps in self._opened and isinstance(value, dict | list):
                 inner = self._inside(value, steps, here)

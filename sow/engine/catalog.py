@@ -330,7 +330,7 @@ class Catalog:
     def _file(self, topic: CopyTopic) -> None:
         """Subscribe a copy to its underlying topic, or share one that is alike and also empty."""
         router = self.topics[topic.underlying].router
-        alike = next((copy for copy in router.copies() if copy.is_like(topic.copy)), None)
+        alike = router.alike(topic.copy)
         if alike is None:
             router.file(topic.copy)
         else:

@@ -84,6 +84,7 @@ class Engine:
             self.atomic,
             self.notify_work,
             self._notify_stopped,
+            self._is_behind,
         )
         self.catalog = Catalog(configuration, self.filter, self.sequencer, self.views.wake)
         self.capacity = Capacity(self.catalog)
@@ -247,6 +248,12 @@ class Engine:
 
     def _is_late(self, name: str) -> bool:
         return name in self.topics and self.topics[name].records.late > 0
+
+    def _is_behind(self, names: Iterable[str]) -> bool:
+        """Whether views of one of these topics have not processed all of its changes yet."""
+        return bool(self.output.late) and any(
+            name in self.topics and self.topics[name].router.is_behind for name in names
+        )
 
     def make_ready(self, name: str) -> Task[None]:
         """The steps that have to precede a publish or a removal."""

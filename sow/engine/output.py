@@ -19,7 +19,7 @@ from functools import partial
 from sow.core.cooperative import Result, Task
 from sow.engine.timers import Timers
 from sow.engine.wal import CommitSequencer, Group
-from sow.streaming.channel import ChangeChannel, Channel
+from sow.streaming.channel import ChangeChannel, Channel, Latecomer
 from sow.streaming.sessions import Session
 from sow.streaming.windows.window_channel import WindowChannel
 from sow.topic.records import Records
@@ -141,8 +141,9 @@ class PendingOutput:
         self.requests = RequestBoundaries(lambda: sequencer.now_us, self._release_held)
         self.waiting: dict[Channel, None] = {}
         """Channels to flush with the open group; routing adds to them."""
-        self.late: dict[Channel, None] = {}
-        """Channels that have some to process before; routing adds to them."""
+        self.late: dict[Latecomer, None] = {}
+        """Channels, and views of a topic, that have some to process before; routing adds to
+        them."""
         timers.add(self.requests)
 
     @property
@@ -207,20 +208,21 @@ class PendingOutput:
     # What is late.
 
     def catch_up(self) -> None:
-        """Process some of what is late, the channel that is late for longest first."""
+        """Process some of what is late, what is late for longest first."""
         left_us = float(CAUGHT_UP_US)
         while self.late and left_us > 0:
-            channel = next(iter(self.late))
-            while channel.late and left_us > 0:
-                left_us -= self._catch_up_once(channel)
-            self.expect(channel)
-            if not channel.late:
-                del self.late[channel]
+            first = next(iter(self.late))
+            while first.late and left_us > 0:
+                left_us -= self._catch_up_once(first)
+            if isinstance(first, Channel):
+                self.expect(first)
+            if not first.late:
+                del self.late[first]
         if self.late:
             self._notify()
 
-    def _catch_up_once(self, channel: Channel) -> float:
-        done = channel.catch_up()
+    def _catch_up_once(self, first: Latecomer) -> float:
+        done = first.catch_up()
         if not done.topic.late:
             self._caught_up(done.topic)
         return done.step_us
@@ -268,7 +270,7 @@ class PendingOutput:
     def check(self) -> None:
         """Assert what is always true between two steps."""
         self.requests.check()
-        assert all(channel.late for channel in self.late), "a channel has caught up unnoticed"
+        assert all(one.late for one in self.late), "somebody has caught up unnoticed"
 
 
 class LateFollowers:

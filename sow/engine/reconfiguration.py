@@ -21,7 +21,7 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -41,7 +41,7 @@ from sow.engine.engine import Engine
 from sow.engine.patterns import PatternTopic, copied_from
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
-from sow.errors import ConfigError
+from sow.errors import ConfigError, SowError
 from sow.expressions import compile_projection
 from sow.messages import message_type
 from sow.topic.queue_policy import make_merger
@@ -59,6 +59,10 @@ CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
 CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
+COMPARED_AT_ONCE = 500
+"""Definitions compared in one step: two microseconds each."""
+DIFFERENT_IS_WORTH = 100
+"""What a different one counts: its filter is compiled."""
 CLOSED_AT_ONCE = 1_000
 """Topics to be removed that one step closes: less than a microsecond each."""
 REFUSALS_MAX = 5
@@ -70,6 +74,17 @@ UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journa
 
 GiveUp = Callable[[dict[LiveTopic, str]], Task[None]]
 """Archives the records of topics that are being removed, with the reasons, in steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A definition that is new (`fields` is None) or has other `fields`. `is_again`: it has stopped
+    and is rebuilt, though nothing else may be different; `wrong`: why it cannot run at all."""
+
+    definition: Definition
+    fields: Set[str] | None
+    is_again: bool = False
+    wrong: SowError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +116,11 @@ class Reconfiguration:
         self._changes = TopicChanges(engine)
         self._new = new
         self._end_topic = end_topic
+        self._removed: list[Definition] = []
+        """In reverse, so that nothing loses its underlying topic."""
+        self._differences: list[Difference] = []
         self._refused: list[str] = []
-        self._added: list[ConflatedTopic | View] = []
+        """What cannot be changed, whatever the engine does meanwhile."""
 
     def apply(self, now_us: int) -> Task[list[str]]:
         """Run every step, or none: raises ConfigError with all that cannot be changed.
@@ -111,6 +129,7 @@ class Reconfiguration:
         """
         engine, new = self._engine, self._new
         engine.sequencer.moment(now_us)
+        yield from self._compare()
         steps = yield from self._settled()
         engine.adopt(
             replace(
@@ -118,12 +137,13 @@ class Reconfiguration:
                 sessions=new.sessions, limits=new.limits, security=new.security,
             )
         )  # fmt: skip
-        for definition in self._added:
+        for definition in self._added():
             engine.catalog.expect(definition)
         for step in steps:
             taken = step.apply()
             if taken is not None:
                 yield from taken
+            yield
         engine.adopt(new)
         return [text for step in steps for text in step.texts]
 
@@ -171,13 +191,17 @@ class Reconfiguration:
 
     def _checked(self) -> list[ReconfigurationStep]:
         """The steps to run; raises ConfigError with all that cannot be changed."""
-        self._refused, self._added = [], []
-        steps = list(self._steps())
-        if self._refused:
+        refused = [*self._refused, *self._losses()]
+        if refused:
             raise ConfigError(
-                "; ".join(self._refused) + ": nothing was changed; restart the server for it"
+                "; ".join(refused) + ": nothing was changed; restart the server for it"
             )
-        return steps
+        for one in self._differences:
+            if one.wrong is not None:
+                raise one.wrong
+        for definition in self._added():
+            check_names(self._engine.catalog, definition, self._leaving)
+        return list(self._steps())
 
     def _find_leaving(self) -> list[str]:
         """Find the topics to remove; returns those with writes to finish."""
@@ -188,23 +212,99 @@ class Reconfiguration:
             changing.add(engine.atomic.topic.name)
         return [name for name in changing if engine.topics.get(name) in self._leaving]
 
-    def _steps(self) -> Iterator[ReconfigurationStep]:
+    # Comparing.
+
+    def _compare(self) -> Task[None]:
+        """Find what is different, and what of it cannot be changed, some in each step: the engine's
+        configuration stays as it is meanwhile."""
         old, new = self._engine.configuration, self._new
         changed = [name for name in UNCHANGING if getattr(old, name) != getattr(new, name)]
         for element in dict.fromkeys(map(ROOT.filling, changed)):
             self._refused.append(f"{element} cannot be changed while the server runs")
-        yield from self._leave()
         before = {definition.name: definition for definition in old.topics}
-        after = {definition.name: definition for definition in new.topics}
-        # Removed in reverse, so that nothing loses its underlying topic.
-        for definition in reversed(old.topics):
-            if definition.name not in after:
-                yield from self._removal(definition)
+        after = {definition.name for definition in new.topics}
+        self._removed = [one for one in reversed(old.topics) if one.name not in after]
+        self._refused += [
+            f"topic {one.name} cannot be removed" for one in self._removed if isinstance(one, Topic)
+        ]
+        count = 0
         for definition in new.topics:
-            if definition.name in before:
-                yield from self._change(before[definition.name], definition)
+            had, count = before.get(definition.name), count + 1
+            is_again = had is not None and self._has_stopped(definition)
+            if had != definition or is_again:
+                self._differences.append(self._difference(had, definition, is_again))
+                count += DIFFERENT_IS_WORTH
+            if count >= COMPARED_AT_ONCE:
+                count = 0
+                yield
+
+    def _has_stopped(self, definition: Definition) -> bool:
+        return not isinstance(definition, Topic) and any(
+            topic.stopped for topic in self._topics(definition)
+        )
+
+    def _difference(self, old: Definition | None, new: Definition, is_again: bool) -> Difference:
+        if old is None:
+            self._refuse_addition(new)
+            return Difference(new, None, wrong=self._wrong(new))
+        if _what(old) != _what(new):
+            self._refused.append(f"{_what(old)} {new.name} cannot become a {_what(new)}")
+            return Difference(new, set())
+        if type(old) is not type(new):
+            self._refused.append(f"Engine of {_what(new)} {new.name} cannot be changed")
+            return Difference(new, set())
+        fields = _changed(old, new)
+        allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
+        if isinstance(new, ConflatedTopic) and new.engine == "embedded":
+            allowed = CHANGEABLE_IN_COPIES
+        if isinstance(new, View):
+            allowed = CHANGEABLE_IN_VIEWS
+        for element in _elements(old, new, fields - allowed):
+            self._refused.append(f"{element} of {_what(new)} {new.name} cannot be changed")
+        if isinstance(new, View) and isinstance(old, View):
+            self._check_keys(old, new)
+        if is_again:
+            # Replacing its rows or filter rebuilds it, though they may be the same.
+            fields |= {"joins" if isinstance(new, View) else "filter"}
+        is_checked = fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS)
+        return Difference(new, fields, is_again, self._wrong(new) if is_checked else None)
+
+    def _refuse_addition(self, new: Definition) -> None:
+        """Of topics, which are only added by a start."""
+        if isinstance(new, Topic):
+            self._refused.append(f"topic {new.name} cannot be added")
+        elif new.engine == "spark":
+            self._refused.append(f"{_what(new)} {new.name}, run by Spark, cannot be added")
+
+    def _wrong(self, definition: Definition) -> SowError | None:
+        """Why a definition cannot run beside the others, whatever their names."""
+        try:
+            check_definition(self._engine.catalog, definition)
+        except SowError as error:
+            return error
+        return None
+
+    def _added(self) -> Iterator[ConflatedTopic | View]:
+        for one in self._differences:
+            if one.fields is None:
+                assert not isinstance(one.definition, Topic)
+                yield one.definition
+
+    # Steps.
+
+    def _steps(self) -> Iterator[ReconfigurationStep]:
+        old, new = self._engine.configuration, self._new
+        if self._leaving:
+            texts: list[str] = []
+            leaving = self._leaving
+            yield ReconfigurationStep(texts, lambda: self._give_up_all(leaving, texts))
+        for definition in self._removed:
+            yield self._removal(definition)
+        for one in self._differences:
+            if one.fields is None:
+                yield self._addition(one.definition)
             else:
-                yield from self._addition(definition)
+                yield from self._change(one.definition, one.fields, one.is_again)
         for name in ("sessions", "limits", "security", "server_log"):
             if getattr(old, name) != getattr(new, name):
                 apply = self._reconsider_views if name == "limits" else lambda: None
@@ -217,18 +317,14 @@ class Reconfiguration:
                 topic.view.reconsider()
         self._engine.notify_work()
 
-    def _leave(self) -> Iterator[ReconfigurationStep]:
+    def _losses(self) -> Iterator[str]:
         losing = (topic for topic in self._leaving if topic.records.table.slots)
         for topic in islice(losing, REFUSALS_MAX if self._give_up is None else 0):
-            self._refused.append(
+            yield (
                 f"topic {topic.name} would lose its {len(topic.records.table):,} records "
                 f"({self._leaving[topic]}; with --allow-loss or allow_loss=true they move to "
                 "removed/TIME)"
             )
-        if self._leaving:
-            texts: list[str] = []
-            leaving = self._leaving
-            yield ReconfigurationStep(texts, lambda: self._give_up_all(leaving, texts))
 
     def _give_up_all(self, leaving: Iterable[LiveTopic], texts: list[str]) -> Task[None]:
         """Remove topics of patterns, and report each."""
@@ -238,11 +334,9 @@ class Reconfiguration:
             texts.append(f"topic {topic.name} given up, with {count:,} records")
             yield from self._changes.give_up(topic, self._end_topic)
 
-    def _removal(self, definition: Definition) -> Iterator[ReconfigurationStep]:
-        if isinstance(definition, Topic):
-            self._refused.append(f"topic {definition.name} cannot be removed")
-            return
-        yield ReconfigurationStep(
+    def _removal(self, definition: Definition) -> ReconfigurationStep:
+        assert not isinstance(definition, Topic)
+        return ReconfigurationStep(
             [f"{_what(definition)} {definition.name} removed"],
             lambda: self._remove(definition.name),
         )
@@ -253,19 +347,9 @@ class Reconfiguration:
         yield from engine.atomic.finish_any()
         yield from self._changes.remove_copies(name, self._end_topic)
 
-    def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:
-        if isinstance(definition, Topic):
-            self._refused.append(f"topic {definition.name} cannot be added")
-            return
-        if definition.engine == "spark":
-            self._refused.append(
-                f"{_what(definition)} {definition.name}, run by Spark, cannot be added"
-            )
-            return
-        if not self._refused:
-            check_definition(self._engine.catalog, definition, leaving=self._leaving)
-        self._added.append(definition)
-        yield ReconfigurationStep(
+    def _addition(self, definition: Definition) -> ReconfigurationStep:
+        assert not isinstance(definition, Topic)
+        return ReconfigurationStep(
             [f"{_what(definition)} {definition.name} added"], lambda: self._add(definition)
         )
 
@@ -274,29 +358,9 @@ class Reconfiguration:
             return self._changes.add_view(definition)
         return self._changes.add_copies(definition)
 
-    def _change(self, old: Definition, new: Definition) -> Iterator[ReconfigurationStep]:
-        if _what(old) != _what(new):
-            self._refused.append(f"{_what(old)} {new.name} cannot become a {_what(new)}")
-            return
-        if type(old) is not type(new):
-            self._refused.append(f"Engine of {_what(new)} {new.name} cannot be changed")
-            return
-        fields = _changed(old, new)
-        allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
-        if isinstance(new, ConflatedTopic) and new.engine == "embedded":
-            allowed = CHANGEABLE_IN_COPIES
-        if isinstance(new, View):
-            allowed = CHANGEABLE_IN_VIEWS
-        for element in _elements(old, new, fields - allowed):
-            self._refused.append(f"{element} of {_what(new)} {new.name} cannot be changed")
-        if isinstance(new, View) and isinstance(old, View):
-            self._check_keys(old, new)
-        is_again = not isinstance(new, Topic) and any(one.stopped for one in self._topics(new))
-        if is_again:
-            # Replacing its rows or filter rebuilds it, though they may be the same.
-            fields |= {"joins" if isinstance(new, View) else "filter"}
-        if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
-            check_definition(self._engine.catalog, new, is_new=False)
+    def _change(
+        self, new: Definition, fields: Set[str], is_again: bool
+    ) -> Iterator[ReconfigurationStep]:
         for part, what, apply in (
             (INDEX_FIELDS, "indexes", self._reindex),
             (BACK_PRESSURE_FIELDS, "back-pressure", self._refold),
@@ -446,37 +510,25 @@ def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
     return found
 
 
-def check_definition(
-    catalog: Catalog,
-    definition: Definition,
-    is_new: bool = True,
-    leaving: Collection[LiveTopic] = (),
-) -> None:
-    """Raise an error if a definition cannot run beside the existing ones.
-
-    `leaving` are topics that will be gone by then.
-    """
+def check_definition(catalog: Catalog, definition: Definition) -> None:
+    """Raise an error if a definition cannot run, whatever topics there are."""
     make_merger(definition, message_type(definition.message_type, catalog.kinds))
-    if isinstance(definition, ConflatedTopic):
-        if definition.filter is not None:
-            catalog.compile_filter(definition.filter)
-        if is_new:
-            _check_names(catalog, definition, leaving)
-    elif isinstance(definition, View):
-        taken = catalog.topics.keys() - {topic.name for topic in leaving} if is_new else ()
-        if definition.name in taken:
-            raise ConfigError(f"{definition.name}: there is a topic of this name already")
+    if isinstance(definition, ConflatedTopic) and definition.filter is not None:
+        catalog.compile_filter(definition.filter)
 
 
-def _check_names(
-    catalog: Catalog, definition: ConflatedTopic, leaving: Collection[LiveTopic]
+def check_names(
+    catalog: Catalog, definition: ConflatedTopic | View, leaving: Collection[LiveTopic] = ()
 ) -> None:
-    """Raise ConfigError if a new conflated topic would take the name of an existing topic, unless
-    that is `leaving`, or a copy of one."""
-    there = {name for name, topic in catalog.topics.items() if topic not in leaving}
-    taken = [definition.name] if definition.name in there else []
-    underlying = catalog.patterns.get(definition.underlying)
+    """Raise ConfigError if a new definition would take the name of an existing topic, unless that
+    is `leaving`, or a copy of one."""
+    named = catalog.topics.get(definition.name)
+    taken = [] if named is None or named in leaving else [definition.name]
+    underlying = None
+    if isinstance(definition, ConflatedTopic):
+        underlying = catalog.patterns.get(definition.underlying)
     if underlying is not None:
+        there = {name for name, topic in catalog.topics.items() if topic not in leaving}
         taken += PatternTopic(definition, None, underlying).held_among(there)
     if taken and leaving:
         gone = {name for topic in leaving for name in catalog.with_copies(topic)}

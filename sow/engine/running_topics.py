@@ -20,7 +20,7 @@ from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.store.protocols import LogEntry, Op
-from sow.streaming.channel import Channel
+from sow.streaming.channel import Latecomer
 from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch, Reason
 from sow.topic.conflated_topic import ConflatedCopy
@@ -84,7 +84,7 @@ class LiveTopicBase:
         self.falls_due = falls_due
         """Whether it ever has a timer."""
 
-    def route(self, batch: Batch, now_us: int, late: dict[Channel, None] | None = None) -> Routed:
+    def route(self, batch: Batch, now_us: int, late: dict[Latecomer, None] | None = None) -> Routed:
         """Route changes to all subscribers of the topic, as `Router.route` does; returns the feeds
         and listeners that have work because of it."""
         self.updates += len(batch.changes.identities)

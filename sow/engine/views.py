@@ -21,7 +21,9 @@ they are a few large lists.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from heapq import heapify, heappop, heappush
 from weakref import WeakSet
 
 from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
@@ -233,12 +235,16 @@ ROWS_AT_ONCE = 500
 between other work."""
 
 
+Held = dict[frozenset[str], bool]
+"""Whether views that are made of these topics may not be released in this step."""
+
+
 class Views:
     """The views of one engine.
 
     `find` returns the topic of a view, `route` routes its changes, `notify` is called with work
     that no command or timer has caused, `stopped` with a sentence for each view that stops. A view
-    waits for `requests` and the change of `atomic`.
+    waits for `requests`, the change of `atomic`, and until no view of its topics `is_behind`.
     """
 
     def __init__(
@@ -250,6 +256,7 @@ class Views:
         atomic: AtomicBatch,
         notify: Callable[[], None],
         stopped: Callable[[str], None],
+        is_behind: Callable[[Iterable[str]], bool],
     ) -> None:
         self._find = find
         self._route = route
@@ -258,10 +265,12 @@ class Views:
         self._atomic = atomic
         self._notify = notify
         self._stopped = stopped
+        self._is_behind = is_behind
         self.gc = ViewGc()
         """State of removed and stopped views."""
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
+        self._woken: list[MaterializedView] | None = None
         self._releases: dict[MaterializedView, int] = {}
         """How often each was released since it was dirty."""
         self._is_left = False
@@ -278,11 +287,15 @@ class Views:
     def has_work(self) -> bool:
         """A view would be released now."""
         # Called at every flush, mostly without any view.
-        return bool(self._dirty) and not all(map(self._is_held, self._dirty))
+        known = Held()
+        return bool(self._dirty) and not all(self._is_held(view, known) for view in self._dirty)
 
     def wake(self, view: MaterializedView) -> None:
         """`view` has something to release at the end of the turn."""
-        self._dirty.setdefault(view, self._requests.now_us())
+        if view not in self._dirty:
+            self._dirty[view] = self._requests.now_us()
+            if self._woken is not None:
+                self._woken.append(view)
 
     def forget(self, view: MaterializedView) -> None:
         """Drop `view`, with its unreleased changes."""
@@ -317,40 +330,71 @@ class Views:
         self._held_until_us = min((one for one in held if one is not None), default=None)
 
     def releasing(self) -> Iterator[int]:
-        """Release all views that need not wait, some rows in each step; yields how many."""
-        held: set[MaterializedView] = set()
-        while (view := self._next(held)) is not None:
-            if self._is_held(view):
-                held.add(view)
-                continue
-            topic = self._find(view.name)
-            for batch in view.release():
-                self._route(topic, batch)
-            self._releases[view] = self._releases.get(view, 0) + 1
-            if not view.is_dirty:
-                self.forget(view)
-                if view.stopped:
-                    self.free(view)
-                    self._stopped(view.stopped)
-            yield view.looked_at
+        """Release all views that need not wait, some rows in each step; yields how many.
 
-    def _next(self, held: Set[MaterializedView]) -> MaterializedView | None:
-        """The view to release next: of those that wait for no other one, the one released least
-        often since it was dirty, then the one with the lowest rank."""
+        Of those that wait for no other one, next is the one released least often since it was
+        dirty, then the one with the lowest rank."""
+        waiting: list[MaterializedView] = []
+        known, heap = Held(), [(self._releases.get(one, 0), one.rank, one) for one in self._dirty]
+        heapify(heap)
+        with self._noting() as woken:
+            while heap:
+                view = heappop(heap)[2]
+                if view not in self._dirty or self._is_held(view, known):
+                    continue
+                if view.rank[0] and view.waits_for(*self._unreleased()):
+                    waiting.append(view)
+                    continue
+                self._release(view)
+                if view in self._dirty:
+                    woken.append(view)
+                if self._find(view.name).router.listeners:
+                    known.clear()
+                    woken += waiting
+                    waiting.clear()
+                for one in woken:
+                    heappush(heap, (self._releases.get(one, 0), one.rank, one))
+                woken.clear()
+                yield view.looked_at
+
+    @contextmanager
+    def _noting(self) -> Iterator[list[MaterializedView]]:
+        """Those that become dirty while others are released."""
+        woken: list[MaterializedView] = []
+        self._woken = woken
+        try:
+            yield woken
+        finally:
+            self._woken = None
+
+    def _release(self, view: MaterializedView) -> None:
+        topic = self._find(view.name)
+        for batch in view.release():
+            self._route(topic, batch)
+        self._releases[view] = self._releases.get(view, 0) + 1
+        if not view.is_dirty:
+            self.forget(view)
+            if view.stopped:
+                self.free(view)
+                self._stopped(view.stopped)
+
+    def _unreleased(self) -> tuple[set[str], set[str]]:
+        """The names of all views that have something to release, and of those that are not of one
+        moment."""
         dirty = {view.name for view in self._dirty}
-        between = {view.name for view in self._dirty if not view.is_of_one_moment}
-        return min(
-            (v for v in self._dirty if v not in held and not v.waits_for(dirty, between)),
-            key=lambda one: (self._releases.get(one, 0), one.rank),
-            default=None,
-        )
+        return dirty, {view.name for view in self._dirty if not view.is_of_one_moment}
 
-    def _is_held(self, view: MaterializedView) -> bool:
-        if self._atomic.concerns({*view.sources, view.name}):
-            return True
-        # Its followers are late: they get what has changed meanwhile in one.
-        is_late = self._find(view.name).records.late > 0
-        return is_late or self._requests.holds_until_us(view.sources) is not None
+    def _is_held(self, view: MaterializedView, known: Held) -> bool:
+        """Whether a view may not be released now; `known` is what is known of others already."""
+        held = known.get(view.sources)
+        if held is None:
+            held = known[view.sources] = (
+                self._atomic.concerns(view.sources)
+                or self._is_behind(view.sources)
+                or self._requests.holds_until_us(view.sources) is not None
+            )
+        # Its followers may be late: they get what has changed meanwhile in one.
+        return held or self._find(view.name).records.late > 0 or self._atomic.concerns((view.name,))
 
     def check(self) -> None:
         """Assert the invariants of views between two steps."""

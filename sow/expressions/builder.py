@@ -37,13 +37,15 @@ from sow.expressions.nodes import (
 from sow.expressions.values import as_number
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
-_JSON_STEP = re.compile(r"""\.([\w@-]+)|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.S)
+_JSON_STEP = re.compile(
+    r"""\.([\w@-]+)|\['((?:[^'\\]++|\\.)*+)'\]|\["((?:[^"\\]++|\\.)*+)"\]""", re.S
+)
 _JSON_ESCAPE = re.compile(r"\\(.)", re.S)
 _QUALIFIER = re.compile(r"\[([^\]]+)\]")
 _INDEX = re.compile(r"\[([0-9]+)\]\Z")
 _LITERAL = re.compile(
     r"""(?P<raw>r(?:'[^']*'|"[^"]*"))|(?P<null>null)"""
-    r"""|(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<number>(?:[-+]\s*)?[0-9.][0-9.e]*(?:(?<=e)[-+][0-9]+)?)""",
+    r"""|(?P<string>'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+")|(?P<number>(?:[-+]\s*)?[0-9.][0-9.e]*(?:(?<=e)[-+][0-9]+)?)""",
     re.I | re.S,
 )
 """A literal of a list that has only literals, by the grammar."""

@@ -68,7 +68,7 @@ _DEPTH_CEILING = 250
 
 # Every opening quote or bracket matches, closed or not, so that a scan is one pass.
 _STRING_OR_PARENTHESIS = re.compile(
-    r"""r'[^']*'?|r"[^"]*"?|'(?:[^'\\]|\\.?)*'?|"(?:[^"\\]|\\.?)*"?|\[/[^\]]*\]?|[()]""",
+    r"""r'[^']*'?|r"[^"]*"?|'(?:[^'\\]++|\\.?)*+'?|"(?:[^"\\]++|\\.?)*+"?|\[/[^\]]*\]?|[()]""",
     re.I | re.S,
 )
 
@@ -178,11 +178,16 @@ class _Limits(NamedTuple):
                 position=len(encoded[: self.bytes_max].decode(errors="ignore")),
                 expected=f"at most {self.bytes_max} bytes",
             )
-        level = 0
+        level = parentheses = 0
         for found in _STRING_OR_PARENTHESIS.finditer(text):
-            level += (found[0] == "(") - (found[0] == ")")
+            if found[0] not in "()":
+                continue
+            level += 1 if found[0] == "(" else -1
+            parentheses += 1
             if level > self.depth_max:
                 raise self._too_deep(found.start())
+            if parentheses > self.terms_max:
+                break  # it is not read any further
 
     def check(self, node: Node, states: Collection[str] = (), of_groups: bool = False) -> None:
         """Refuse expressions that nest too deeply, read too much, or read a state beyond `states`;

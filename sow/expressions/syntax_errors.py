@@ -19,7 +19,8 @@ _SLIPS = (
     (re.compile(r"false\b", re.I), "write FALSE_VALUE(), after = and not after IS"),
     (
         re.compile(
-            r"""r'[^']*\Z|r"[^"]*\Z|'(?:[^'\\]|\\.)*\\?\Z|"(?:[^"\\]|\\.)*\\?\Z""", re.I | re.S
+            r"""r'[^']*\Z|r"[^"]*\Z|'(?:[^'\\]++|\\.)*+\\?\Z|"(?:[^"\\]++|\\.)*+\\?\Z""",
+            re.I | re.S,
         ),
         "the string has no closing quote",
     ),
@@ -47,7 +48,7 @@ _COUNTED = (
 )
 
 _VALUE = re.compile(
-    r"""r?'(?:[^'\\]|\\.)*'|r?"(?:[^"\\]|\\.)*"|[\w/$.+-][^\s,(){}]*""", re.I | re.S
+    r"""r?'(?:[^'\\]++|\\.)*+'|r?"(?:[^"\\]++|\\.)*+"|[\w/$.+-][^\s,(){}]*""", re.I | re.S
 )
 """A string, a number or a path."""
 _WORD = re.compile(r"[^\W\d][\w./]*")

@@ -56,34 +56,15 @@ NONE_LATE: deque[Late] = deque()
 """Shared by all channels that are not late, and never added to: an empty deque takes 760 bytes."""
 
 
-class Channel(ABC):
-    """The output of one subscription, and the sessions that receive it. `on_failure` is called once
-    if an update cannot be encoded; without it the error is raised."""
+class Latecomer:
+    """What may be late with the changes of topics."""
 
-    def __init__(
-        self,
-        name: str,
-        encoding: Encoding,
-        on_failure: Callable[["Channel", Exception], None] = raised,
-    ) -> None:
-        self.name = name
-        self.encoding = encoding
-        self._on_failure = on_failure
-        self.members: dict[Session, None] = {}
+    def __init__(self) -> None:
         self.is_over = False
-        """Nothing is emitted any more; its feeds are about to be removed."""
+        """Nothing is emitted any more."""
         self.late = NONE_LATE
         self.is_amid = False
-        """Feeds have processed a part of a batch: nothing of it leaves before the rest."""
-
-    @property
-    @abstractmethod
-    def waiting(self) -> bool:
-        """`flush` may have something to deliver."""
-
-    @abstractmethod
-    def flush(self, group: int, now_us: int) -> None:
-        """Deliver the pending output to the members."""
+        """A part of a batch has been processed: nothing of it leaves before the rest."""
 
     def postpone(self, late: Late) -> None:
         """Do this after all that is late."""
@@ -93,7 +74,7 @@ class Channel(ABC):
         late.topic.late += 1
 
     def catch_up(self) -> Late:
-        """Do a step of what is late; returns of what. A channel that is over has no more to do."""
+        """Do a step of what is late; returns of what. Where it is over, no more is to be done."""
         first = self.late[0]
         self.is_amid = False
         try:
@@ -106,6 +87,37 @@ class Channel(ABC):
             self.late.popleft()
             first.topic.late -= 1
         return first
+
+    def fail(self, error: Exception) -> None:
+        """A step has raised this."""
+        raise error
+
+
+class Channel(Latecomer, ABC):
+    """The output of one subscription, and the sessions that receive it. `on_failure` is called once
+    if an update cannot be encoded; without it the error is raised. Once it `is_over`, its feeds are
+    about to be removed."""
+
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        on_failure: Callable[["Channel", Exception], None] = raised,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.encoding = encoding
+        self._on_failure = on_failure
+        self.members: dict[Session, None] = {}
+
+    @property
+    @abstractmethod
+    def waiting(self) -> bool:
+        """`flush` may have something to deliver."""
+
+    @abstractmethod
+    def flush(self, group: int, now_us: int) -> None:
+        """Deliver the pending output to the members."""
 
     def end(self) -> None:
         """Accept nothing more: the last member has left."""
@@ -182,7 +194,7 @@ class ChangeChannel(Channel):
     def in_order(self, topic: Records, act: Callable[[], None]) -> None:
         """Do this once all is processed that came before."""
         if self.late:
-            self.postpone(Late(topic, 0, _in_one_step(act)))
+            self.postpone(Late(topic, 0, in_one_step(act)))
         else:
             act()
 
@@ -274,7 +286,8 @@ class DirectChannel(ChangeChannel):
         )
 
 
-def _in_one_step(act: Callable[[], None]) -> Iterator[None]:
+def in_one_step(act: Callable[[], object]) -> Iterator[None]:
+    """Steps of what takes one."""
     act()
     yield from ()
 

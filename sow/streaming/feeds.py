@@ -127,7 +127,7 @@ class ChangeFeed(Feed):
         self, batch: Batch, places: Sequence[int], now_us: int, count: int
     ) -> Iterator[None]:
         """`on_records`, so many of them in each step."""
-        if len(places) <= count or not self.wants_old:
+        if not self.wants_old or (1 < count >= len(places)):
             self.on_records(batch, places, now_us)
             return
         before = batch.old_focus(self.condition) if self._needs_old else None
@@ -135,6 +135,8 @@ class ChangeFeed(Feed):
         for done, at in enumerate(places):
             if done and done % count == 0:
                 yield
+            if count == 1 and self.key.delta:  # a record may be as long as a step, or longer
+                yield from batch.reading(self.shape, at)
             self._on_record(batch, at, before is not None and before[at], after[at], now_us)
 
     @abstractmethod

@@ -123,29 +123,34 @@ microseconds, an index look-up as much as a dozen."""
 class FilteredCopies:
     """The copies of one topic, with each distinct filter evaluated once."""
 
-    __slots__ = ("_filed", "_index", "_requested")
+    __slots__ = ("_by_text", "_filed", "_index", "_requested")
 
     def __init__(self) -> None:
+        self._by_text: dict[str | None, SharedFilter] = {}
         self._requested: tuple[SharedFilter, ...] = ()
         self._filed: dict[SharedFilter, None] | None = None
         """The indexed ones; made when there are many."""
         self._index: PredicateIndex[SharedFilter] | None = None
 
     def __iter__(self) -> Iterator[SharedFilter]:
-        yield from self._requested
-        yield from self._filed or ()
+        return iter(self._by_text.values())
 
     def copies(self) -> Iterator[ConflatedCopy]:
         """All copies."""
         for focus in self:
             yield from focus.copies
 
+    def alike(self, copy: ConflatedCopy) -> ConflatedCopy | None:
+        """One that has the same content from now on."""
+        focus = self._by_text.get(_text_of(copy))
+        return next((one for one in focus.copies if one.is_like(copy)), None) if focus else None
+
     def add(self, copy: ConflatedCopy) -> None:
         """Route changes of the topic to a copy from now on."""
         text = _text_of(copy)
-        focus = next((one for one in self if _text_of(one) == text), None)
+        focus = self._by_text.get(text)
         if focus is None:
-            focus = SharedFilter(copy.condition)
+            focus = self._by_text[text] = SharedFilter(copy.condition)
             self._requested += (focus,)
             if len(self._requested) >= CROWD_MIN or self._index is not None:
                 self._file_all()
@@ -153,10 +158,11 @@ class FilteredCopies:
 
     def remove(self, copy: ConflatedCopy) -> None:
         """Stop routing to a copy; its filter is the one that it had when it was added."""
-        focus = next(one for one in self if copy in one.copies)
+        focus = self._by_text[_text_of(copy)]
         focus.remove(copy)
         if focus.copies:
             return
+        del self._by_text[_text_of(copy)]
         if self._filed is not None and focus in self._filed:
             del self._filed[focus]
             assert self._index is not None
@@ -206,12 +212,11 @@ class FilteredCopies:
 
     def check(self) -> None:
         """Assert that each filter is here once, with its copies, and is indexed if it can be."""
-        focuses = list(self)
-        texts = [_text_of(focus) for focus in focuses]
-        assert len(texts) == len(set(texts)), "a filter is here twice"
-        for focus in focuses:
+        routed = {*self._requested, *(self._filed or ())}
+        assert routed == set(self), "a filter is here twice, or not"
+        for text, focus in self._by_text.items():
             assert focus.copies, "a filter without copies"
-            assert all(_text_of(copy) == _text_of(focus) for copy in focus.copies)
+            assert all(_text_of(copy) == text == _text_of(focus) for copy in focus.copies)
         if self._index is not None:
             filed = {one: access_of(one.condition) for one in self._filed or () if one.condition}
             self._index.check(filed)

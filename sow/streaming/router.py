@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from sow.errors import TooLarge
 from sow.expressions import Filter, access_of
-from sow.streaming.channel import Channel, DirectChannel, Late
+from sow.streaming.channel import Channel, DirectChannel, Late, Latecomer, in_one_step
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed, ConflatedFeed, DirectFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
@@ -149,6 +149,11 @@ a microsecond."""
 class BatchListener(Protocol):
     """Anything that gets all of a topic's changes, such as a copy that is being filled."""
 
+    @property
+    def late_us(self) -> float:
+        """Microseconds that a record takes, about; 0 where it may not be late."""
+        ...
+
     def on_batch(self, batch: Batch, now_us: int) -> bool:
         """Process a batch of changes; True when it now falls due at some time, and did not."""
         ...
@@ -180,8 +185,8 @@ class Router:
     meets before it routes."""
 
     __slots__ = (
-        "_attributes", "_cost_us", "_feeds", "_filed", "_focuses", "_followers", "_ordered",
-        "_unfiled", "listeners", "met", "topic",
+        "_attributes", "_behind", "_cost_us", "_feeds", "_filed", "_focuses", "_followers",
+        "_ordered", "_unfiled", "listeners", "met", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: Records, followers: PatternSubscriptions) -> None:
@@ -190,6 +195,8 @@ class Router:
         self.met = 0
         """The number of the last pattern subscription that it has met."""
         self.listeners: tuple[BatchListener, ...] = ()
+        self._behind: Latecomer | None = None
+        """The listeners that are late, together; made when there are some."""
         self._focuses: FilteredCopies | None = None
         """Made for the first copy."""
         self._feeds = NO_FEEDS
@@ -223,13 +230,18 @@ class Router:
         external = [one for one in self.listeners if isinstance(one, ConflatedCopy)]
         return copies + [copy for copy in external if copy.is_external]
 
-    def route(self, batch: Batch, now_us: int, late: dict[Channel, None] | None = None) -> Routed:
-        """Deliver a batch to all that it concerns; returns what now has work. `late` are the
-        channels that have some to process from earlier, and those that have some from now on; None:
-        all is processed now."""
+    @property
+    def is_behind(self) -> bool:
+        """Some listeners have not processed all changes yet."""
+        return self._behind is not None and bool(self._behind.late)
+
+    def route(self, batch: Batch, now_us: int, late: dict[Latecomer, None] | None = None) -> Routed:
+        """Deliver a batch to all that it concerns; returns what now has work. `late` are those that
+        have some to process from earlier, and those that have some from now on; None: all is
+        processed now."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
-        woken = self._notify_listeners(batch, now_us) if self.listeners else []
+        woken = self._notify_listeners(batch, now_us, late) if self.listeners else []
         if self._focuses is not None:
             woken += self._focuses.on_batch(batch, now_us)
         changed: list[Feed] = []
@@ -259,7 +271,7 @@ class Router:
                     feed.channel.fail(error)
 
     def _in_turn(
-        self, batch: Batch, now_us: int, late: dict[Channel, None], changed: list[Feed]
+        self, batch: Batch, now_us: int, late: dict[Latecomer, None], changed: list[Feed]
     ) -> None:
         """Let feeds process a batch as far as one step may take; the others, and those whose
         channels are late already, do so later."""
@@ -284,8 +296,39 @@ class Router:
             except Exception as error:
                 channel.fail(error)
 
-    def _notify_listeners(self, batch: Batch, now_us: int) -> list[BatchListener]:
-        return [one for one in self.listeners if one.on_batch(batch, now_us)]
+    def _notify_listeners(
+        self, batch: Batch, now_us: int, late: dict[Latecomer, None] | None
+    ) -> list[BatchListener]:
+        """Pass a batch to listeners, to those that may be late as far as one step may take and none
+        is late already; returns those that fall due."""
+        woken: list[BatchListener] = []
+        left_us, weight = float(AT_ONCE_US), _weight(batch)
+        for one in self.listeners:
+            cost_us = one.late_us * weight
+            # The first one never waits.
+            waits = cost_us and (self.is_behind or cost_us > left_us < AT_ONCE_US)
+            if waits and late is not None:
+                self._postpone(one, batch, now_us, cost_us)
+            elif one.on_batch(batch, now_us):
+                woken.append(one)
+            left_us -= cost_us
+        if late is not None and self.is_behind:
+            assert self._behind is not None
+            late[self._behind] = None
+        return woken
+
+    def _postpone(self, one: BatchListener, batch: Batch, now_us: int, cost_us: float) -> None:
+        # Slots may be those of other records by then.
+        batch.keys()
+        batch.places(self.topic.table)
+
+        def act() -> None:
+            if one in self.listeners:
+                one.on_batch(batch, now_us)
+
+        if self._behind is None:
+            self._behind = Latecomer()
+        self._behind.postpone(Late(self.topic, min(cost_us, AT_ONCE_US), in_one_step(act)))
 
     def _candidates(self, batch: Batch) -> Mapping[ChangeFeed, Sequence[int]]:
         """Indexed feeds that a batch may concern, with the places of the records that may."""
@@ -323,6 +366,10 @@ class Router:
         if self._focuses is None:
             self._focuses = FilteredCopies()
         self._focuses.add(copy)
+
+    def alike(self, copy: ConflatedCopy) -> ConflatedCopy | None:
+        """A copy that has the same content as this one from now on."""
+        return None if self._focuses is None else self._focuses.alike(copy)
 
     def unfile(self, copy: ConflatedCopy) -> None:
         """Stop routing to a copy."""

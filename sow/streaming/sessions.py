@@ -79,11 +79,11 @@ class Session:
     """
 
     __slots__ = (
-        "_begins", "_conflating", "_folded_to", "_full_since_us", "_give_up", "_has_record_lines",
-        "_held_back", "_on_end", "_owner", "_sent", "_times_resumed", "address", "client",
-        "conflates", "connected", "connected_us", "dropped", "encoding", "ended", "fault",
-        "folds", "given_up", "id", "is_paced", "lines", "memory", "name", "named", "outbox",
-        "recovery", "rights", "settings", "shown", "successor", "write",
+        "_begins", "_conflating", "_give_up", "_has_record_lines", "_held_back", "_on_end",
+        "_owner", "_sent", "_times_resumed", "address", "client", "conflates", "connected",
+        "connected_us", "encoding", "ended", "fault", "folds", "id", "is_paced", "lines",
+        "memory", "name", "named", "outbox", "overflow", "recovery", "rights", "settings",
+        "shown", "successor", "write",
     )  # fmt: skip
 
     def __init__(

@@ -9,14 +9,17 @@ that filters name, deltas, rendered lines. Feeds, conflated copies and the feed 
 the same batch.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from sow.core.delta import Document, difference
 from sow.core.paths import Path, Value
 from sow.expressions import UNSTEADY, Filter, MessageColumns, OrderTerm, Trait
 from sow.messages.base import Column, Decoder
+from sow.store.memory import Table
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
 
 Reason = Literal["match", "deleted", "expired", "entitlement"]
@@ -88,6 +91,7 @@ class Batch:
         self._traits: dict[tuple[Trait, bool], Column] | None = None
         """Made for the first filter that uses one."""
         self._keys: list[str] | None = None
+        self._places: tuple[list[int], list[int] | None] | None = None
         self._states: list[tuple[bytes, int, int]] | None = None
         self._documents: dict[int, tuple[Document, Document]] = {}
         self._deltas: dict[tuple[Select, int], Document | None] = {}
@@ -230,6 +234,18 @@ class Batch:
             self._deltas[place] = self._difference(shape, at)
         return self._deltas[place]
 
+    def reading(self, shape: Shape, at: int) -> Iterator[None]:
+        """The steps of `delta` where a record is long."""
+        old, news = self.changes.olds[at], self.changes.news
+        partial = self._renderer.message_type.partial
+        if at not in self._documents and old is not None and news is not None and partial:
+            before = self._renderer.document(old)
+            yield
+            self._documents[at] = before, self._renderer.document(news[at])
+            yield
+        self.delta(shape, at)
+        yield
+
     def _difference(self, shape: Shape, at: int) -> Document | None:
         documents = self._parsed(at)
         if documents is None:
@@ -295,6 +311,15 @@ class Batch:
             changes = self.changes
             self._keys = self._sow_keys(changes.slots, changes.identities)
         return self._keys
+
+    def places(self, table: Table) -> tuple[list[int], list[int] | None]:
+        """The places of the records in the order of their topic, and how new each is where the
+        topic tracks that; as of the first call."""
+        if self._places is None:
+            slots = np.asarray(self.changes.slots, np.int64)
+            newest = table.newest[slots].tolist() if table.keeps_newest else None
+            self._places = table.order[slots].tolist(), newest
+        return self._places
 
     def _render(self, kind: Kind, shape: Shape, part: slice) -> list[bytes]:
         changes = self.changes

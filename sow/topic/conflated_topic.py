@@ -107,6 +107,9 @@ class ConflatedCopy:
         body = merger.merge(current[0], new[0])
         return new if body is None else current if body is current[0] else (body, *new[1:])
 
+    late_us = 0.0
+    """It may not be late: windows begin with a change."""
+
     # Names.
 
     def is_like(self, other: "ConflatedCopy") -> bool:

@@ -33,6 +33,8 @@ IDLE_S = 2.0
 FEW_RECORDS = 10_000
 """The smoke test has fewer, and neither waits nor asks for much."""
 TOLD_FRAMES, TOLD_RECORDS = 3, 250
+GROUPED = 32
+"""Aggregated subscriptions of a session, at most."""
 WINDOW_S = 1.5
 """Windows of a second have ended then: what they hold is released meanwhile, and counts."""
 EXPIRY_S, LOOK_S, EXPIRY_S_MAX = 20, 0.2, 120
@@ -60,6 +62,9 @@ JOINED = """<View><Name>exposure</Name><MessageType>json</MessageType><Underlyin
 <Projection><Field>[orders]./region AS /region</Field>
 <Field>SUM([orders]./qty * [regions]./rate) AS /worth</Field></Projection>
 <Grouping><Field>[orders]./region</Field></Grouping></View>"""
+
+MANY = """<ConflatedTopic><Name>regions-{at}</Name><MessageType>json</MessageType>
+<UnderlyingTopic>regions</UnderlyingTopic><Filter>/rate &gt; {at}</Filter></ConflatedTopic>"""
 
 
 class Bystander:
@@ -236,6 +241,43 @@ def told(name: str, count: int, **fields: str) -> Operation:
     return Operation(f"250 records to {name}", act)
 
 
+def aggregated(by: Bystander) -> None:
+    """A frame to 1,280 subscriptions to groups, as many of a client as it may have."""
+    clients: list[Client] = []
+    requested = "projection=[/acct,COUNT(1) AS /count,SUM(/qty) AS /qty],grouping=[/acct]"
+    for number in range(40 if by.sizes.records > FEW_RECORDS else 1):
+        client = by.client()
+        clients.append(client)
+        for at in range(GROUPED):
+            field = {"filter": f"/px > {number * GROUPED + at} AND /symbol = 'S1'"}
+            frame_of_one = command(
+                c="sow_and_subscribe", t="orders", opts=requested, cid=str(at), a="completed",
+                **field,
+            )  # fmt: skip
+            client.socket.sendall(frame_of_one)
+        tail = b""
+        while b'"cid":"%d"' % (GROUPED - 1) not in tail:
+            tail = tail[-20:] + client.socket.recv(READ_BYTES)
+    by.publish(updates(TOLD_RECORDS, by.sizes.records, 3))
+    for client in clients:
+        client.close()
+
+
+def wide(by: Bystander) -> None:
+    """Deltas of a record of 50,000 fields, which one client follows by deltas."""
+    count = 50_000 if by.sizes.records > FEW_RECORDS else 50
+    record = {"region": "wide", **{f"f{at}": at for at in range(count)}}
+    path = "/v1/topics/regions/records"
+    by.request("POST", path, json.dumps(record).encode(), "application/json")
+    client = by.client()
+    client.socket.sendall(command(c="delta_subscribe", t="regions"))
+    for at in range(TOLD_FRAMES):
+        delta = json.dumps({"region": "wide", "f7": -at}).encode()
+        by.request("PATCH", path, delta, "application/json")
+    client.close()
+    by.request("DELETE", path, filter="/region = 'wide'")
+
+
 def follow_all(by: Bystander) -> None:
     """All records published anew while a conflated topic and a subscriber take them."""
     for start in range(0, by.sizes.records, REQUEST_RECORDS):
@@ -246,6 +288,14 @@ def follow_all(by: Bystander) -> None:
 def with_copy(by: Bystander, condition: str) -> None:
     condition = f"<Filter>{condition}</Filter>" if condition else ""
     by.reconfigure(CONFIG.format(more=COPY.format(name="2", filter=condition)))
+
+
+def definitions(by: Bystander) -> None:
+    """A thousand that come, stay as they are while the file is read again, and go."""
+    count = 1000 if by.sizes.records > FEW_RECORDS else 10
+    many = "".join(MANY.format(at=at) for at in range(count))
+    for more in (many, many, ""):
+        by.reconfigure(CONFIG.format(more=more))
 
 
 def join(by: Bystander) -> None:
@@ -296,6 +346,8 @@ OPERATIONS = (
     told("100 select lists", 100, c="delta_subscribe", opts="select=[/px,/qty,/f%d]"),
     told("1,000 select lists", 1000, c="delta_subscribe", opts="select=[/px,/qty,/f%d]"),
     told("10,000 filters that no index finds", 10_000, c="subscribe", filter="/px + %d < 0"),
+    Operation("250 records to 1,280 aggregated subscriptions", aggregated),
+    Operation("deltas of a record of 50,000 fields", wide),
     Operation("all records anew, conflated", follow_all),
     Operation("reload with a view", lambda by: by.reconfigure(CONFIG.format(more=VIEW))),
     Operation("reload with a join", lambda by: by.reconfigure(CONFIG.format(more=JOINED))),
@@ -303,6 +355,7 @@ OPERATIONS = (
     Operation("reload without it", lambda by: by.reconfigure(CONFIG.format(more=""))),
     Operation("reload with another copy", lambda by: with_copy(by, "")),
     Operation("reload with another filter", lambda by: with_copy(by, "/px &gt; 500")),
+    Operation("reload of 1,000 definitions", definitions),
     Operation("end of 200,000 lifetimes", expiry, expiring),
     Operation("delete of half by filter", delete),
 )

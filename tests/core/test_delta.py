@@ -1,14 +1,20 @@
 """Deltas: what they say, and that merging them gives back what they were made from."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conflated_topics import documents
 from conflated_topics.documents import ObjectWithText
+from sow.core import delta as deltas
 from sow.core.delta import composed, difference, merged, same
 from sow.core.lossless_numbers import LosslessNumber
 
-SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", 1.0, 0.0])
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", 1.0, 0.0, -0.0])
+)
 VALUES = st.recursive(
     SCALARS | st.lists(SCALARS, max_size=2),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -101,3 +107,29 @@ def test_digits_are_sent_apart_that_no_double_reports_apart():
     assert difference({"a": one}, {"a": other}) == {"a": other}
     assert difference({"a": one}, {"a": LosslessNumber(one.text)}) == {}
     assert not same(LosslessNumber("1.10"), 1.1)
+
+
+@given(DOCUMENTS, DOCUMENTS, st.sampled_from(["ignore", "set", "remove"]))
+def test_of_very_many_fields_the_same_is_found_at_once(old, new, nulls):
+    few = difference(old, new), merged(old, new, nulls)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deltas, "MANY_FIELDS", 0)
+        patch.setattr(documents, "MANY_FIELDS", 0)
+        many = difference(old, new), merged(old, new, nulls)
+    assert repr(few) == repr(many)
+
+
+@pytest.mark.parametrize("find", [merged, difference])
+def test_very_many_fields_take_no_step_of_python_each(find):
+    old = {f"f{at}": at for at in range(10_000)}
+    new, calls = old | {"f7": -1}, [0]
+
+    def count(_frame, event, _argument):
+        calls[0] += event == "call"
+
+    sys.setprofile(count)
+    try:
+        find(old, new)
+    finally:
+        sys.setprofile(None)
+    assert calls[0] < 100

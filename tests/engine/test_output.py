@@ -6,11 +6,14 @@ from dataclasses import replace
 import pytest
 
 from sow.core.cooperative import run_to_completion
+from sow.core.definitions import View
 from sow.engine import bulk_publish, output
 from sow.engine.output import HELD_US_MAX
 from sow.protocol.publish_batching import read_frames
 from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
+from sow.topic.rendering import Renderer
+from sow.topic.views.view import MaterializedView
 from tests.laws.harness import ORDERS, SECOND, SLOW, World
 from tests.laws.window_reader import WindowReader
 
@@ -368,3 +371,127 @@ def test_a_session_that_goes_while_its_permissions_change_leaves_no_memory_count
     late.executor.sessions.close(client.session)
     run_to_completion(late.executor.settle(client.session))
     late.check()
+
+
+def test_a_long_record_is_read_in_steps(monkeypatch):
+    parsed, real = [0], Renderer.document
+
+    def counted(renderer, body):
+        parsed[-1] += 1
+        return real(renderer, body)
+
+    monkeypatch.setattr(Renderer, "document", counted)
+    world = World()
+    clients = [world.client() for _ in range(2)]
+    for client in clients:
+        client.say(c="delta_subscribe", t="orders")
+    text = "x" * 2_000_000
+    for px in (1, 2):
+        body = b'{"id":1,"px":%d,"text":"%b"}' % (px, text.encode())
+        world.engine.publish("orders", [body], world.now)
+        for _ in steps_until_all_is_sent(world):
+            parsed.append(0)
+    assert (max(parsed), sum(parsed)) == (1, 2)
+    assert [client.sent()[-1]["d"] for client in clients] == [{"id": 1, "px": 2}] * 2
+
+
+# Views that are late.
+
+
+@pytest.fixture
+def grouped(monkeypatch):
+    """Returns how many batches views have processed since it was last called."""
+    count, real = [0], MaterializedView.on_batch
+
+    def counted(view, *batch):
+        count[0] += 1
+        return real(view, *batch)
+
+    monkeypatch.setattr(MaterializedView, "on_batch", counted)
+
+    def taken():
+        taken, count[0] = count[0], 0
+        return taken
+
+    return taken
+
+
+def groupers(world, count):
+    """Clients that each follow groups of their own."""
+    clients = [world.client() for _ in range(count)]
+    for at, client in enumerate(clients):
+        made = f"projection=[/px,COUNT(1) AS /n{at},SUM(/id) AS /sum],grouping=[/px]"
+        client.say(c="sow_and_subscribe", t="orders", opts=f"oof,{made}")
+        world.settle()
+        client.sent()
+    return clients
+
+
+def sums(px):
+    """What the groups are when the prices are these."""
+    found = {}
+    for at in range(RECORDS):
+        found[at % px] = found.get(at % px, 0) + at
+    return found
+
+
+def changed_prices(px):
+    return [b'{"id":%d,"px":%d}' % (at, at % px) for at in range(RECORDS)]
+
+
+def test_no_step_is_longer_however_many_views_a_topic_has(grouped):
+    longest = []
+    for count in (20, 60):
+        world, steps = World(), []
+        clients = groupers(world, count)
+        grouped()
+        for px in (3, 2):
+            world.engine.publish("orders", changed_prices(px), world.now)
+            steps.append(grouped())
+            steps += [grouped() for _ in steps_until_all_is_sent(world)]
+            for at, client in enumerate(clients):
+                seen = {line["d"]["px"]: line["d"] for line in client.sent() if line["c"] == "p"}
+                assert {key: row["sum"] for key, row in seen.items()} == sums(px)
+                assert sum(row[f"n{at}"] for row in seen.values()) == RECORDS
+        assert sum(steps) == 2 * count
+        longest.append(max(steps))
+    assert longest[0] == longest[1] < 20
+
+
+def test_views_that_are_late_show_a_change_together(grouped):
+    world, sent = World(), []
+    clients = groupers(world, 20)
+    world.engine.publish("orders", changed_prices(3), world.now)
+    for _ in steps_until_all_is_sent(world):
+        sent.append(sum(map(len, (client.sent() for client in clients))))
+    assert sum(1 for count in sent if count) == 1, "some are told before others have processed it"
+
+
+def test_a_view_that_goes_while_it_is_late_is_not_told(grouped):
+    world = World()
+    clients = groupers(world, 20)
+    world.engine.publish("orders", changed_prices(3), world.now)
+    world.executor.sessions.close(clients[-1].session)
+    grouped()
+    for _ in steps_until_all_is_sent(world):
+        pass
+    assert grouped() < 20
+    assert all({line["d"]["px"] for line in client.sent()} == {0, 1, 2} for client in clients[:-1])
+    world.check()
+
+
+def test_a_view_whose_rows_are_made_anew_while_it_is_late_has_those_of_now(grouped):
+    views = [
+        View(f"v{at}", "json", ("orders",), ("/px", "SUM(/id) AS /sum"), ("/px",))
+        for at in range(20)
+    ]
+    world = World(ORDERS, *views)
+    world.engine.publish("orders", changed_prices(3), world.now)
+    other = replace(views[-1], projection=("/px", "SUM(/id) AS /other"))
+    topics = (ORDERS, *views[:-1], other)
+    world.executor.reconfigure(replace(world.configuration, topics=topics), world.now)
+    world.engine.check()
+    for _ in steps_until_all_is_sent(world):
+        pass
+    assert {row["px"]: row["other"] for row in world.records("v19")} == sums(3)
+    assert {row["px"]: row["sum"] for row in world.records("v18")} == sums(3)

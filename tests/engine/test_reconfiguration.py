@@ -1,5 +1,6 @@
 """Another configuration for a running engine: what changes, what stays, what is refused."""
 
+import sys
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -21,7 +22,7 @@ from sow.core.definitions import (
 )
 from sow.core.paths import value_at
 from sow.engine import bulk_publish, reconfiguration, topic_changes
-from sow.engine.reconfiguration import check_definition, without_place
+from sow.engine.reconfiguration import check_names, without_place
 from sow.engine.running_topics import CopyTopic
 from sow.errors import ConfigError, InvalidTopic, StoreFailing
 from sow.topic import conflated_topic
@@ -652,10 +653,10 @@ def by_id(world, topic):
 def test_a_definition_that_would_take_a_name_is_refused():
     made, _ = catalog(KEYED, DESK_TOPICS, Topic("/desk/1-C", "json", keys=("/id",)))
     with pytest.raises(ConfigError, match="there is a topic of this name already"):
-        check_definition(made, replace(KEYED_SLOW, name="orders"))
+        check_names(made, replace(KEYED_SLOW, name="orders"))
     with pytest.raises(ConfigError, match="what the copy of /desk/1 would be called"):
-        check_definition(made, DESK_COPIES)
-    check_definition(made, DESK_COPIES, leaving=[made.topics["/desk/1-C"]])
+        check_names(made, DESK_COPIES)
+    check_names(made, DESK_COPIES, leaving=[made.topics["/desk/1-C"]])
 
 
 def test_topics_that_another_configuration_has_no_place_for():
@@ -674,3 +675,45 @@ def test_topics_that_another_configuration_has_no_place_for():
         assert {topic.name: why for topic, why in without_place(made, named).items()} == {
             name: f"{name} is the name of {taker} now"
         }
+
+
+# Of very many definitions.
+
+
+def copied(count, **more):
+    """So many conflated topics, each with a filter of its own."""
+    return [replace(SLOW, name=f"c{at}", filter=f"/px > {at}", **more) for at in range(count)]
+
+
+def longest_step(before, after):
+    """The most calls in one step of a reload from these conflated topics to those."""
+    world, counts = World(ORDERS, *before), [0]
+    configuration = replace(world.configuration, topics=(ORDERS, *after))
+
+    def count(_frame, event, _argument):
+        counts[-1] += event == "call" or event == "c_call"
+
+    sys.setprofile(count)
+    try:
+        for _ in world.executor.reconfiguration(configuration, world.now):
+            counts.append(0)
+    finally:
+        sys.setprofile(None)
+    assert len(world.engine.topics) == 1 + len(after)
+    return max(counts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "calls_max"),
+    [
+        (copied, lambda count: [replace(one, line=9) for one in copied(count)], 8),
+        (copied, lambda count: copied(count, interval_us=9), 12),
+        (copied, lambda _count: [], 10),
+        (lambda _count: [], copied, 32),
+    ],
+    ids=["none is different", "other intervals", "removed", "added"],
+)
+def test_no_step_of_a_reload_is_long_however_many_definitions_there_are(before, after, calls_max):
+    few, many = 300, 900
+    more = longest_step(before(many), after(many)) - longest_step(before(few), after(few))
+    assert more / (many - few) <= calls_max, "calls for each definition in the longest step"

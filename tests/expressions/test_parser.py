@@ -1,4 +1,6 @@
 import pickle
+import sys
+import tracemalloc
 
 import pytest
 
@@ -268,3 +270,44 @@ def test_damaged_tables_are_made_again(monkeypatch, tmp_path, cut):
     damaged.write_bytes(whole[:cut] + b"\xff" + whole[cut + 1 : -1])
     monkeypatch.setattr(module, "TABLES", damaged)
     assert module.saved_tables() is None
+
+
+@all_cases(
+    "hostile",
+    [
+        "/a = '" + "x" * 65_000,
+        '/a = "' + "x" * 65_000,
+        "/a = '" + r"\'" * 32_000,
+        "$['" + "x" * 65_000,
+        "(" * 65_000,
+        ")" * 65_000,
+        "/a = " + "9" * 65_000 + " x",
+        "NOT " * 16_000,
+    ],
+)
+def test_a_hostile_text_is_refused_without_much_work(hostile):
+    """The stack of a regular expression that tries again and again is memory, and counts as
+    such."""
+    calls = [0]
+
+    def refused():
+        with pytest.raises((BadFilter, TooLarge)):
+            parse(hostile)
+
+    def count(_frame, event, _argument):
+        calls[0] += event in ("call", "c_call")
+
+    refused()
+    tracemalloc.start()
+    try:
+        refused()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    sys.setprofile(count)
+    try:
+        refused()
+    finally:
+        sys.setprofile(None)
+    assert peak_bytes < 1024**2
+    assert calls[0] < 8 * TERMS_MAX

@@ -92,6 +92,8 @@ def test_listeners_hear_before_feeds(following):
     order = []
 
     class Listener:
+        late_us = 0
+
         def on_batch(self, batch, now_us):
             order.append(("listener", len(batch), now_us))
 

@@ -1,9 +1,9 @@
 """Reloads: a configuration that is read again takes the place of the one in force.
 
-Everything is checked first, so a reload changes all or nothing. Topics change in steps
-(`sow.engine.reconfiguration`), then TLS files, users and roles: all clients at one moment, and then
-the subscriptions of each session. One reload runs at a time, to its end, whatever becomes of its
-caller.
+The files are read in a thread, and everything is checked first, so a reload changes all or nothing.
+Topics change in steps (`sow.engine.reconfiguration`), then TLS files, users and roles: all clients
+at one moment, and then the subscriptions of each session. One reload runs at a time, to its end,
+whatever becomes of its caller.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from sow.errors import ConfigError, SowError
 from sow.server.boot.quarantine import removed_at, write_out
 from sow.server.http.authn_middleware import RequestAuthenticator, SecuritySnapshot
 from sow.server.http.tls import TlsFiles, read_tls, renewed
+from sow.server.loop.filter_compile_pool import compile_beside, long_among
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare
@@ -93,16 +94,12 @@ class Reloader:
         return changes
 
     async def _reloaded(self, allow_loss: bool) -> list[str]:
-        if self._reread is None:
-            raise ConfigError("this server was not started from a file")
-        configuration, in_force = with_system_topics(self._reread()), self._in_force
-        if configuration.security.scheme != in_force.configuration.security.scheme:
-            raise ConfigError(
-                "whether there is TLS cannot be changed by a reload, since every client calls "
-                "by http:// or by https://: restart the server"
-            )
-        tls = read_tls(configuration.security.tls)
-        security = self._authn.read(configuration.security)
+        in_force = self._in_force
+        # The files of a thousand definitions take a second.
+        configuration, tls, security = await asyncio.to_thread(self._read)
+        filters = self._executor.engine.filters
+        texts = [one.filter for one in configuration.topics if not isinstance(one, Topic)]
+        await compile_beside(filters, long_among(filters, texts))
         give_up = self._give_up if allow_loss else None
         steps = self._executor.reconfiguration(configuration, self._runtime.now_us(), give_up)
         try:
@@ -113,6 +110,19 @@ class Reloader:
         in_force.tls = tls
         await self._entitle(security)
         return changes
+
+    def _read(self) -> tuple[Configuration, TlsFiles, SecuritySnapshot]:
+        """Read all files, in a thread; raises ConfigError."""
+        if self._reread is None:
+            raise ConfigError("this server was not started from a file")
+        configuration = with_system_topics(self._reread())
+        if configuration.security.scheme != self._in_force.configuration.security.scheme:
+            raise ConfigError(
+                "whether there is TLS cannot be changed by a reload, since every client calls "
+                "by http:// or by https://: restart the server"
+            )
+        tls = read_tls(configuration.security.tls)
+        return configuration, tls, self._authn.read(configuration.security)
 
     async def _entitle(self, security: SecuritySnapshot) -> None:
         """Apply users and roles to all clients at one moment; then apply them to each session's

@@ -68,6 +68,8 @@ class ViewInputSnapshot(RowProducer):
         """The topic whose records they were."""
         return (self._snapshot.topic,)
 
+    may_be_late = False
+
     def on_batch(self, _batch: Batch) -> Iterable[RowDeltas]:
         """Nothing: no change is about that moment."""
         return ()

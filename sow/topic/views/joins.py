@@ -242,6 +242,9 @@ class Joins:
         """The states of all topics."""
         return self._topics
 
+    may_be_late = False
+    """The records of all topics are read as they are when a change comes."""
+
     def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
         """Note a batch of changes of one of the topics, for `work` to apply."""
         self._topics[self._by_name[batch.changes.topic]].on_batch(batch)

@@ -91,6 +91,12 @@ class RowProducer(Protocol):
         """The topics that it processes, each once."""
         ...
 
+    @property
+    def may_be_late(self) -> bool:
+        """A batch says all that is needed of its records, so it may be given to `on_batch` later,
+        though in order."""
+        ...
+
     def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
         """The row deltas of a batch of changes of one of the topics, a bounded number of rows each;
         to be applied before the next batch. What takes longer is left to `work`.

@@ -52,6 +52,11 @@ class SingleSource(RowProducer):
         """The one topic."""
         return (self._underlying,)
 
+    @property
+    def may_be_late(self) -> bool:
+        """Batches say all that it needs of records, unless it is being filled."""
+        return self._given is None
+
     def stop(self) -> None:
         """Make the topic stop extracting its fields."""
         self._underlying.watched.remove(self._watched)
@@ -76,8 +81,7 @@ class SingleSource(RowProducer):
         if any(is_in):
             batch.read(self._paths)
             news = [batch.column(path) for path in self._paths]
-        table, slots = self._underlying.table, np.asarray(changes.slots, np.int64)
-        stand = table.order[slots].tolist()
+        stand, newest = batch.places(self._underlying.table)
         yield RowDeltas(
             changes.identities,
             olds,
@@ -88,7 +92,7 @@ class SingleSource(RowProducer):
             changes.seqs,
             changes.ts_us,
             changes.reason or "match",
-            table.newest[slots].tolist() if table.keeps_newest else None,
+            newest,
             old_borns=None if changes.stood == stand else changes.stood,
         )
 

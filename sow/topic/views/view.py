@@ -28,6 +28,8 @@ from sow.topic.views.row_deltas import Forgettable, RowDeltas, RowProducer
 BIRTH_BITS = 63
 """Births are non-negative signed numbers of 64 bits; joined rows have those of all their records,
 concatenated."""
+RECORD_US = 3.0
+"""What a record takes a view, about; a tenth of it where groups stay as they are."""
 RELEASED_AT_ONCE = 250
 """Rows that are made in one step, some two milliseconds of work."""
 INHERITED_AT_ONCE = 1_000
@@ -110,6 +112,11 @@ class MaterializedView:
     def _check_bounds(self) -> None:
         if self._check_groups is not None:
             self._check_groups(self.groups)
+
+    @property
+    def late_us(self) -> float:
+        """Microseconds that a record takes, about; 0 where it may not be late."""
+        return RECORD_US if self.producer.may_be_late and not self._is_filling else 0.0
 
     def on_batch(self, batch: Batch, _now_us: int) -> bool:
         """Process changes of an underlying topic. Never due by itself: a turn has an end."""

@@ -1,13 +1,14 @@
 """Reloads: another configuration takes the place of the one in force, whole or not at all."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
 
 from sow.core.definitions import without_system_topics
 from sow.errors import ConfigError
-from tests.server.boot.servers import ORDERS, SLOW, configuration, publish
+from tests.server.boot.servers import ORDERS, SLOW, configuration, publish, records
 
 
 def test_a_reload_changes_what_can_be_changed_and_nothing_where_it_cannot(served):
@@ -54,3 +55,43 @@ def test_a_server_that_was_started_from_no_file_cannot_reload(served):
             await server.reload()
 
     served(work)
+
+
+def test_the_files_are_read_beside_the_loop(served):
+    reading, go_on = threading.Event(), threading.Event()
+
+    def reread():
+        reading.set()
+        assert go_on.wait(60), "the loop waits for the file"
+        return configuration(ORDERS, SLOW)
+
+    async def work(server):
+        reloading = asyncio.create_task(server.reload())
+        await asyncio.to_thread(reading.wait)
+        await publish(server, 1)
+        go_on.set()
+        assert await reloading == ["conflated topic orders-C added"]
+        return records(server)
+
+    assert len(served(work, reread=reread)) == 1
+
+
+def test_a_server_stops_while_a_reload_reads_its_files(served):
+    reading, go_on = threading.Event(), threading.Event()
+
+    def reread():
+        reading.set()
+        go_on.wait(60)
+        return configuration(ORDERS, SLOW)
+
+    async def work(server):
+        reloading = asyncio.create_task(server.reload())
+        await asyncio.to_thread(reading.wait)
+        await server.stop()
+        server.stop = lambda: asyncio.sleep(0)  # which the fixture calls, too
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reloading
+        return list(server.engine.topics)
+
+    assert "orders-C" not in served(work, reread=reread)
