@@ -4,8 +4,8 @@ Queues, windows, recovery buffers, unread answers and replays hold bytes for a c
 (`QueueMemory`) is kept by differences, and beside it one for each client (`QueueShare`): each part
 of a session reports to the share of the session what it holds and drops. A frame that many wait for
 counts once in all and once for each client: it knows in how many places each holds it (`Holders`).
-So do the updates that are kept in case that it has to be folded (`Kept`); a state of a record in
-these counts once in all, in however many updates it is.
+So do the updates that are kept in case that it has to be folded (`KeptStates`); a state of a record
+in these counts once in all, in however many updates it is.
 A client that keeps up is not counted: its queue reports nothing until something is left waiting
 (`sow.streaming.outbox.conflate`).
 
@@ -71,7 +71,7 @@ class QueueShare:
         if self.used > memory.share_bytes or memory.used > memory.over_bytes:
             memory.note(self)
 
-    def keep(self, kept: "Kept | None") -> None:
+    def keep(self, kept: "KeptStates | None") -> None:
         """Count what is kept beside a frame, in case that it has to be folded."""
         if kept is None:
             return
@@ -86,7 +86,7 @@ class QueueShare:
         if self.used > memory.share_bytes or memory.used > memory.over_bytes:
             memory.note(self)
 
-    def release(self, kept: "Kept | None") -> None:
+    def release(self, kept: "KeptStates | None") -> None:
         """Count it no more."""
         if kept is None:
             return
@@ -165,7 +165,7 @@ State = bytes | Sequence[str]
 """A state of a record; or, for the columns of a batch, one of them."""
 
 
-class Kept(Protocol):
+class KeptStates(Protocol):
     """Updates that are kept, by `keepers` where several may keep them, and then `holders` hold
     their frame. They take `beside_bytes`, and what the `states` of records in them take. For a
     client the longer of the frame and these states counts, whether the frame is there or was
@@ -243,7 +243,7 @@ class QueueMemory:
         for share in self._shares.values():
             share.add(0)
 
-    def keep(self, kept: Kept, is_shared: bool) -> None:
+    def keep(self, kept: KeptStates, is_shared: bool) -> None:
         """Count updates once for all, and the states in them that are not counted yet."""
         known, grown = self._states, 0
         for state in kept.states():
@@ -254,7 +254,7 @@ class QueueMemory:
                 grown += size_of(state)
         self._grow(grown, kept.beside_bytes, is_shared)
 
-    def release(self, kept: Kept, is_shared: bool) -> None:
+    def release(self, kept: KeptStates, is_shared: bool) -> None:
         """Count them no more."""
         known, shrunk = self._states, 0
         for state in kept.states():

@@ -22,7 +22,7 @@ from sow.streaming.queue_memory import (
     UNFOLDED_BYTES,
     UPDATE_BYTES,
     Holders,
-    Kept,
+    KeptStates,
     State,
     size_of,
 )
@@ -269,7 +269,7 @@ class Queued:
         self.frame, self.size = frame, len(frame)
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> KeptStates | None:
         """What it keeps beside its frame."""
         return None
 
@@ -342,7 +342,7 @@ class QueuedDelivery(Foldable):
         return self.delivery
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptStates:
         """Its delivery."""
         return self.delivery
 
@@ -429,7 +429,7 @@ class QueuedUpdate(Foldable):
         return self.update
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptStates:
         """Its update."""
         return self
 
