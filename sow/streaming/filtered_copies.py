@@ -123,17 +123,18 @@ microseconds, an index look-up as much as a dozen."""
 class FilteredCopies:
     """The copies of one topic, with each distinct filter evaluated once."""
 
-    __slots__ = ("_by_text", "_filed", "_index", "_requested")
+    __slots__ = ("_filed", "_index", "_requested")
 
     def __init__(self) -> None:
-        self._by_text: dict[str | None, SharedFilter] = {}
         self._requested: tuple[SharedFilter, ...] = ()
-        self._filed: dict[SharedFilter, None] | None = None
-        """The indexed ones; made when there are many."""
+        self._filed: dict[str | None, SharedFilter] | None = None
+        """The indexed ones by text; made when there are many, since a topic of a pattern has one
+        copy, and a dictionary takes as much as that."""
         self._index: PredicateIndex[SharedFilter] | None = None
 
     def __iter__(self) -> Iterator[SharedFilter]:
-        return iter(self._by_text.values())
+        yield from self._requested
+        yield from (self._filed or {}).values()
 
     def copies(self) -> Iterator[ConflatedCopy]:
         """All copies."""
@@ -142,29 +143,35 @@ class FilteredCopies:
 
     def alike(self, copy: ConflatedCopy) -> ConflatedCopy | None:
         """One that has the same content from now on."""
-        focus = self._by_text.get(_text_of(copy))
+        focus = self._find(_text_of(copy))
         return next((one for one in focus.copies if one.is_like(copy)), None) if focus else None
 
     def add(self, copy: ConflatedCopy) -> None:
         """Route changes of the topic to a copy from now on."""
         text = _text_of(copy)
-        focus = self._by_text.get(text)
+        focus = self._find(text)
         if focus is None:
-            focus = self._by_text[text] = SharedFilter(copy.condition)
+            focus = SharedFilter(copy.condition)
             self._requested += (focus,)
             if len(self._requested) >= CROWD_MIN or self._index is not None:
                 self._file_all()
         focus.add(copy)
 
+    def _find(self, text: str | None) -> SharedFilter | None:
+        """The filter of this text."""
+        found = None if self._filed is None else self._filed.get(text)
+        return found or next((one for one in self._requested if _text_of(one) == text), None)
+
     def remove(self, copy: ConflatedCopy) -> None:
         """Stop routing to a copy; its filter is the one that it had when it was added."""
-        focus = self._by_text[_text_of(copy)]
+        text = _text_of(copy)
+        focus = self._find(text)
+        assert focus is not None
         focus.remove(copy)
         if focus.copies:
             return
-        del self._by_text[_text_of(copy)]
-        if self._filed is not None and focus in self._filed:
-            del self._filed[focus]
+        if self._filed is not None and text in self._filed:
+            del self._filed[text]
             assert self._index is not None
             assert focus.condition is not None
             self._index.remove(focus, access_of(focus.condition))
@@ -177,8 +184,8 @@ class FilteredCopies:
         filed = self._filed = self._filed or {}
         for focus in self._requested:
             if focus.condition is not None and index.add(focus, access_of(focus.condition)):
-                filed[focus] = None
-        self._requested = tuple(focus for focus in self._requested if focus not in filed)
+                filed[_text_of(focus)] = focus
+        self._requested = tuple(one for one in self._requested if _text_of(one) not in filed)
 
     def on_batch(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
         """Route a batch to all copies it concerns; returns those that have something to release
@@ -192,7 +199,7 @@ class FilteredCopies:
             for at, identity in enumerate(batch.changes.identities):
                 places.setdefault(identity, []).append(at)
             identities = places.keys()
-            for focus in self._filed:
+            for focus in self._filed.values():
                 woken += focus.on_some(batch, found.get(focus, ()), identities, places, now_us)
         return woken
 
@@ -207,19 +214,21 @@ class FilteredCopies:
             except Exception:
                 # A field that one of them needs cannot be read: evaluated alone, it stops alone.
                 every = list(range(len(batch)))
-                return {focus: every for focus in self._filed or ()}  # noqa: C420 - a list
+                return dict.fromkeys((self._filed or {}).values(), every)
         return found
 
     def check(self) -> None:
         """Assert that each filter is here once, with its copies, and is indexed if it can be."""
-        routed = {*self._requested, *(self._filed or ())}
-        assert routed == set(self), "a filter is here twice, or not"
-        for text, focus in self._by_text.items():
+        texts = [_text_of(focus) for focus in self]
+        assert len(texts) == len(set(texts)), "a filter is here twice"
+        for focus in self:
             assert focus.copies, "a filter without copies"
-            assert all(_text_of(copy) == text == _text_of(focus) for copy in focus.copies)
+            assert all(_text_of(copy) == _text_of(focus) for copy in focus.copies)
+        filed = self._filed or {}
+        assert all(_text_of(focus) == text for text, focus in filed.items())
         if self._index is not None:
-            filed = {one: access_of(one.condition) for one in self._filed or () if one.condition}
-            self._index.check(filed)
+            found = {one: access_of(one.condition) for one in filed.values() if one.condition}
+            self._index.check(found)
 
 
 def _text_of(judging: SharedFilter | ConflatedCopy) -> str | None:

@@ -181,7 +181,7 @@ class Following:
             self.focuses.on_batch(batch, now_us)
 
     def filed(self):
-        return list(self.focuses._filed or ())
+        return list((self.focuses._filed or {}).values())
 
 
 @pytest.fixture(params=[1, 2, 100])
