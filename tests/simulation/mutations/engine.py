@@ -12,14 +12,14 @@ ENGINE = (
     Mutation(
         "a view is told before what it is made of",
         "sow/engine/views.py",
-        " and not v.waits_for(dirty, between)),",
-        "),",
+        "if view.rank[0] and view.waits_for(*self._unreleased()):",
+        "if view.rank[0] and False:",
     ),
     Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
-        "is_late or self._requests.holds_until_us(view.sources) is not None",
-        "is_late",
+        "                or self._requests.holds_until_us(view.sources) is not None\n",
+        "",
     ),
     Mutation(
         "a topic may take the name of a copy that is being filled",
