@@ -174,6 +174,27 @@ class Images:
     after: Sequence[bytes | None]
     gone: Shape | None = WHOLE
 
+    def parts(self, bytes_max: int) -> Iterator["Images"]:
+        """The same in parts of at most so many bytes, or of one change: small changes of one entry
+        may be of records that are large."""
+        sizes = [
+            len(old or b"") + len(new or b"")
+            for old, new in zip(self.before, self.after, strict=True)
+        ]
+        start = size = 0
+        for at, more in enumerate(sizes):
+            if at > start and size + more > bytes_max:
+                yield self._part(start, at)
+                start, size = at, 0
+            size += more
+        yield self if start == 0 else self._part(start, len(sizes))
+
+    def _part(self, start: int, stop: int) -> "Images":
+        rows = _at(self.rows, range(start, stop))
+        return replace(
+            self, rows=rows, before=self.before[start:stop], after=self.after[start:stop]
+        )
+
 
 def image_pieces(
     journal: Journal,

@@ -68,6 +68,8 @@ READING = "reading the log"
 CONSUMER_PATH = "/v1/log/consumers/{name}"
 EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format", "select", "columns", "before")
+IMAGES_BYTES = 1024**2
+"""Bytes of records in one batch of changes, as in one of a snapshot."""
 BEFORE_CHOICES = ("true", "keys")
 
 CSV_COLUMNS = ("seq", "bm", "ts", "topic", "op", "k", "d")
@@ -411,7 +413,8 @@ def _arrow(
     stream = ArrowStream(schema.append(RECORD_BEFORE) if has_before else schema)
     for piece in rows:
         if isinstance(piece, Images):
-            yield stream.piece([of_images(piece, columns)])
+            for part in piece.parts(IMAGES_BYTES):
+                yield stream.piece([of_images(part, columns)])
         else:
             yield b"" if piece is None else stream.piece([of_log(piece, columns)])
     yield stream.end()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, Limits, with_system_topics
 from sow.core.security_definitions import Allow
+from sow.server.api import log
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.change_cursors import ChangeCursor, ChangeCursors
 from sow.server.api.log import LogHandler
@@ -353,6 +354,23 @@ async def test_a_cursor_without_room_is_refused_and_not_kept():
         assert not place.cursors
         found, _ = await place.changes(0, "&limit=1")
         assert len(found) == 1
+
+
+@stepped
+async def test_small_changes_of_large_records_come_in_small_batches(monkeypatch):
+    monkeypatch.setattr(log, "IMAGES_BYTES", 1500)
+    async with Place() as place:
+        for id_ in range(6):
+            await place.fill(b'{"id":%d,"text":"%b"}' % (id_, b"x" * 400))
+        await place.fill(*(b'{"id":%d}' % id_ for id_ in range(6)))
+        answer = await place.get("/v1/log?topics=orders&format=arrow&before=true&from=6")
+        batches = [*pyarrow.ipc.open_stream(io.BytesIO(answer.body))]
+        assert [len(batch) for batch in batches] == [3, 3]
+        found, _ = await place.changes(6)
+        assert [(old["id"], new["id"]) for _, old, new in found] == [(n, n) for n in range(6)]
+        head = await place.ask("HEAD", "/v1/log?topics=orders&format=arrow&before=true&from=6")
+        assert head.status == 200
+        assert await place.changes(6) == (found, 12)
 
 
 @stepped
