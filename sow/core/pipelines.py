@@ -39,7 +39,8 @@ USES: dict[str, tuple[Use, ...]] = {
     "startingBookmark": (LOG, STREAM),
     "endingBookmark": (LOG,),
     "maxRowsPerTrigger": (STREAM,),
-    "readMode": (STREAM,),
+    "readMode": (LOG, STREAM),
+    "changeFormat": (LOG, STREAM),
     "failOnDataLoss": (LOG, STREAM),
     "consumer": (STREAM,),
     "closesWithin": (STREAM,),
@@ -58,6 +59,7 @@ USES: dict[str, tuple[Use, ...]] = {
 INSTEAD = {
     "endingBookmark": "a read of the log has it, with startingBookmark",
     "failOnDataLoss": "a read of the log has it, with startingBookmark",
+    "changeFormat": "changes are read from the log, with startingBookmark",
     "asOf": "it is of one moment; leave out startingBookmark",
     "projection": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",
     "grouping": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",

@@ -5,7 +5,7 @@ rows. Only what is durable is in the log.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sow.core.cooperative import Task, run_to_completion
@@ -18,6 +18,7 @@ from sow.topic.rendering import WHOLE, Shape
 
 RECORDS_AT_ONCE = 500
 """Records of one entry that are made rows at once: a millisecond, with their keys and as text."""
+NOTHING_SHOWN = (None, None)
 NO_GUARDS: Mapping[str, RowPolicy] = {}
 SOW_KEYS_MAX = 100_000
 """Keys that one reader of the log caches, since the same records come again: some 17 MB."""
@@ -38,6 +39,7 @@ class LogRows:
     """Consecutive records of one topic that share operation and time, as columns.
 
     `bodies` is empty unless the operation is publish; a reader is shown them in `shape`.
+    `identities` name the records within the topic.
     """
 
     topic: Records
@@ -45,6 +47,7 @@ class LogRows:
     seqs: Sequence[int]
     ts_us: int
     keys: list[str]
+    identities: Sequence[str]
     bodies: Sequence[bytes]
     shape: Shape = WHOLE
 
@@ -158,6 +161,62 @@ def log_pieces(
             return
 
 
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Changes with the record before and after each: a body, or None where there is none that the
+    reader is shown; never both.
+
+    Where a record leaves, what it was is shown in the shape `gone`; None: not at all.
+    """
+
+    rows: LogRows
+    before: Sequence[bytes | None]
+    after: Sequence[bytes | None]
+    gone: Shape | None = WHOLE
+
+    def parts(self, bytes_max: int) -> Iterator["Images"]:
+        """The same in parts of at most so many bytes, or of one change: small changes of one entry
+        may be of records that are large."""
+        sizes = [
+            len(old or b"") + len(new or b"")
+            for old, new in zip(self.before, self.after, strict=True)
+        ]
+        start = size = 0
+        for at, more in enumerate(sizes):
+            if at > start and size + more > bytes_max:
+                yield self._part(start, at)
+                start, size = at, 0
+            size += more
+        yield self if start == 0 else self._part(start, len(sizes))
+
+    def _part(self, start: int, stop: int) -> "Images":
+        rows = _at(self.rows, range(start, stop))
+        return replace(
+            self, rows=rows, before=self.before[start:stop], after=self.after[start:stop]
+        )
+
+
+def image_pieces(
+    journal: Journal,
+    part: Extent,
+    topic: Records,
+    before: Callable[[LogRows], Sequence[bytes | None]],
+    condition: Filter | None = None,
+    guard: RowPolicy | None = None,
+    shape: Shape = WHOLE,
+    gone: Shape | None = WHOLE,
+) -> Iterator[Images | None]:
+    """The changes of a topic in a part of the log, in order and in pieces; None for what was read
+    and skipped.
+
+    `before` is called with each piece in order and returns what its records were. A change counts
+    if the record passes the filter, or is the reader's to see, on one side at least.
+    """
+    seen = _TopicRows(topic, condition, guard, shape)
+    for rows in log_pieces(journal, part, {topic.name: topic}):
+        yield None if rows is None else seen.images(rows, before(rows), gone)
+
+
 class _TopicRows:
     """Makes rows of one topic's entries: what one reader is shown of them."""
 
@@ -166,6 +225,7 @@ class _TopicRows:
     ) -> None:
         self._topic = topic
         self._condition = condition if guard is None else guard.condition(condition)
+        self._guard = guard
         self._shape = shape if guard is None else Shape(select=guard.shape(shape.select))
         self._hides_records = guard is not None and guard.rows is not None
         self._sow_keys = SowKeys(topic.domain) if topic.keys else None
@@ -188,7 +248,28 @@ class _TopicRows:
         sow_keys = self._sow_keys
         keys = list(identities) if sow_keys is None else [sow_keys[one] for one in identities]
         seqs = range(entry.seq + start, entry.seq + stop)
-        return LogRows(self._topic, entry.op, seqs, entry.ts_us, keys, bodies, self._shape)
+        return LogRows(
+            self._topic, entry.op, seqs, entry.ts_us, keys, identities, bodies, self._shape
+        )
+
+    def images(
+        self, rows: LogRows, before: Sequence[bytes | None], gone: Shape | None
+    ) -> Images | None:
+        """Rows with what was before each; None if none counts."""
+        after: Sequence[bytes | None] = rows.bodies or [None] * len(rows.keys)
+        if self._condition is not None:
+            before = _hidden(rows, before, self._condition)
+            after = _hidden(rows, after, self._condition)
+        places = [
+            at for at, sides in enumerate(zip(before, after, strict=True)) if sides != NOTHING_SHOWN
+        ]
+        if not places:
+            return None
+        shown = replace(_at(rows, places), shape=self._shape)
+        guard = self._guard
+        if guard is not None and gone is not None:
+            gone = Shape(select=guard.shape(gone.select))
+        return Images(shown, [before[at] for at in places], [after[at] for at in places], gone)
 
 
 class SowKeys(dict[str, str]):
@@ -211,17 +292,39 @@ class SowKeys(dict[str, str]):
 
 def _passing(rows: LogRows, condition: Filter) -> LogRows | None:
     """The publishes that pass a filter."""
-    columns = rows.topic.decoder(condition.paths).columns(rows.bodies)
+    places = [at for at, hit in enumerate(_hits(rows, rows.bodies, condition)) if hit]
+    return _at(rows, places) if places else None
+
+
+def _hidden(
+    rows: LogRows, bodies: Sequence[bytes | None], condition: Filter
+) -> Sequence[bytes | None]:
+    """Bodies of the rows' records; None in place of those that do not pass a filter."""
+    there = [at for at, body in enumerate(bodies) if body is not None]
+    found: list[bytes | None] = [None] * len(bodies)
+    if there:
+        held = [body for body in bodies if body is not None]
+        for at, hit in zip(there, _hits(_at(rows, there), held, condition), strict=True):
+            if hit:
+                found[at] = bodies[at]
+    return found
+
+
+def _hits(rows: LogRows, bodies: Sequence[bytes], condition: Filter) -> Sequence[bool]:
+    """Which bodies of the rows' records pass a filter."""
+    columns = rows.topic.decoder(condition.paths).columns(bodies)
     messages = MessageColumns(
-        rows.topic.name, rows.bodies, lambda: rows.keys, rows.seqs, [rows.ts_us] * len(rows.keys)
+        rows.topic.name, bodies, lambda: rows.keys, rows.seqs, [rows.ts_us] * len(rows.keys)
     )
-    inside = condition.matches_messages(columns, messages)
-    places = [at for at, hit in enumerate(inside) if hit]
-    if not places:
-        return None
+    return condition.matches_messages(columns, messages)
+
+
+def _at(rows: LogRows, places: Sequence[int]) -> LogRows:
+    """Some of the rows."""
     return replace(
         rows,
         seqs=[rows.seqs[at] for at in places],
         keys=[rows.keys[at] for at in places],
-        bodies=[rows.bodies[at] for at in places],
+        identities=[rows.identities[at] for at in places],
+        bodies=[rows.bodies[at] for at in places] if rows.bodies else (),
     )

@@ -76,6 +76,50 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
     `now` must be durable. Raises ClientError when the log does not reach back far enough, and
     TooLarge when more than `bytes_max` bytes of bodies would have to be read from it.
     """
+    past = yield from _past(now, bookmark, journal, bytes_max)
+    then = yield from _with_states(now, bookmark, past.states, past.born)
+    yield from then.settle()
+    yield from past.emptying()
+    return then
+
+
+def bodies_as_of(
+    now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63
+) -> Task[ShardedDict[str, bytes]]:
+    """The same as bodies by identity, for a reader that goes on from there with the log."""
+    past = yield from _past(now, bookmark, journal, bytes_max)
+    assert now.rows.stamps is not None
+    unchanged = np.flatnonzero(now.rows.stamps.seqs <= bookmark)
+    names, bodies = now.identities.at(unchanged), now.rows.bodies.at(unchanged)
+    found: ShardedDict[str, bytes] = ShardedDict()
+    for start in range(0, len(unchanged), RECORDS_AT_ONCE):
+        stop = start + RECORDS_AT_ONCE
+        found.update(zip(names.part(start, stop), bodies.part(start, stop), strict=True))
+        yield
+    for at, (identity, state) in enumerate(past.states.items()):
+        if state is not None:
+            found[identity] = state.body
+        if at % RECORDS_AT_ONCE == 0:
+            yield
+    yield from past.emptying()
+    return found
+
+
+class KnownPast(NamedTuple):
+    """What is known of the records that have changed after a bookmark: which ones they are, what
+    the log has of each before, and when those that are there now came into being."""
+
+    later: ShardedDict[str, bool]
+    states: dict[str, LoggedState | None]
+    born: ShardedDict[str, int]
+
+    def emptying(self) -> Task[None]:
+        """Release it in steps."""
+        yield from self.later.emptying()
+        yield from self.born.emptying()
+
+
+def _past(now: Present, bookmark: int, journal: Journal, bytes_max: int) -> Task[KnownPast]:
     topic = now.rows.topic
     later = yield from _changed(now, bookmark, journal)
     states: dict[str, LoggedState | None] = {}
@@ -89,11 +133,7 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
     born = yield from _born(now, bookmark)
     if oldest > 1:
         yield from _check_known(now, bookmark, later, states, born)
-    then = yield from _with_states(now, bookmark, states, born)
-    yield from then.settle()
-    yield from later.emptying()
-    yield from born.emptying()
-    return then
+    return KnownPast(later, states, born)
 
 
 def narrowed(

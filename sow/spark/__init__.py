@@ -8,11 +8,12 @@ Importing this package needs neither Spark nor Java: they are loaded when a sess
 Nothing else of SOW imports it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from sow.spark.session import session
 
-__all__ = ["SowDataSource", "register", "session"]
+__all__ = ["SowDataSource", "merge_into", "register", "session"]
 
 
 def register(spark: Any) -> None:
@@ -20,6 +21,14 @@ def register(spark: Any) -> None:
     from sow.spark.source import SowDataSource
 
     spark.dataSource.register(SowDataSource)
+
+
+def merge_into(df: Any, table: str, keys: Sequence[str]) -> None:
+    """Apply a batch of rows of changes to a table of Delta or Iceberg by one MERGE
+    (`sow.spark.changes.merge_into`)."""
+    from sow.spark.changes import merge_into as merge
+
+    merge(df, table, keys)
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ BOOKMARK_DIGITS = 19
 def check_row_columns(schema: pa.Schema) -> None:
     """Raise ClientError for a column of the row, such as `_key`, in a type that may not hold it."""
     for field in schema:
-        if field.name in OF_THE_ROW and not _holds(field.type, ROW.field(field.name[1:]).type):
+        if field.name in OF_THE_ROW and not holds(field.type, ROW.field(field.name[1:]).type):
             wanted = next(one for one in SPARK_ROW.split(", ") if one.startswith(field.name[1:]))
             raise ClientError(
                 f"the column {field.name} cannot be read as {field.type}: it belongs to the row, "
@@ -69,7 +69,7 @@ def check_row_columns(schema: pa.Schema) -> None:
             )
 
 
-def _holds(kind: pa.DataType, own: pa.DataType) -> bool:
+def holds(kind: pa.DataType, own: pa.DataType) -> bool:
     """Whether a column of the row has each of its values in a type: in its own, as text, a bookmark
     also as a decimal, and a time also without its zone or as its day."""
     if kind.equals(own) or pa.types.is_string(kind):

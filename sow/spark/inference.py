@@ -24,6 +24,7 @@ from sow.errors import ClientError
 from sow.messages.arrow import ARROW_TYPES, JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
 from sow.messages.column_types import COLUMNS_MAX, INT_DIGITS_MAX, kind_of_value, type_of
 from sow.messages.json_texts import JSON_NULL, FieldTexts
+from sow.spark.changes import CHANGE
 from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, ROW, Messages
 from sow.spark.http import segment
 from sow.spark.options import SourceOptions
@@ -154,17 +155,26 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def columns_of_records(options: SourceOptions) -> pa.Schema:
     """The columns that the records have, or some of them: fields of the bodies and, if they are
     named, columns of the row."""
-    found = _inferred(options)
-    taken = next((name for name in found.names if name in OF_THE_ROW), None)
+    found, beside = _inferred(options), _beside(options)
+    taken = next((name for name in found.names if name in beside.names), None)
     if taken is not None and not options.columns:
         raise ClientError(
             f"the records have a field {taken}, and a column of that name is the row's; name those "
             "to be read by the option columns"
         )
-    fields = [field for field in found if field.name not in OF_THE_ROW]
-    of_row = [pa.field(name, ROW.field(own).type) for name, own in OF_THE_ROW.items()]
-    of_row = [field for field in of_row if field.name in options.columns]
+    fields = [field for field in found if field.name not in beside.names]
+    of_row = [field for field in beside if field.name in options.columns]
+    if options.cdc and not options.columns:
+        of_row = [field for field in CHANGE if field.name != "value"]
     return chosen(pa.schema([*fields, *of_row]), options.columns, "the records")
+
+
+def _beside(options: SourceOptions) -> pa.Schema:
+    """The columns that are not from the body."""
+    found = {name: ROW.field(own).type for name, own in OF_THE_ROW.items()}
+    if options.cdc:
+        found |= {field.name: field.type for field in CHANGE if field.name != "value"}
+    return pa.schema([*found.items()])
 
 
 def _inferred(options: SourceOptions) -> pa.Schema:

@@ -53,6 +53,7 @@ class SourceOptions:
     ending: str | None = None
     rows_max: int | None = None
     latest: bool = False
+    cdc: bool = False
     fail_on_data_loss: bool = True
     consumer: str | None = None
     closes_within_us: int | None = None
@@ -123,6 +124,12 @@ def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
             "startingBookmark snapshot is for streams, where the log follows the records; to read "
             "the records alone leave it out"
         )
+    if use == LOG and requested.get("readMode") == "latest":
+        raise ClientError(
+            "readMode latest is for streams, which have batches; a read of the log has all changes"
+        )
+    if requested.get("changeFormat") == "cdc":
+        _check_changes(requested)
     if {"projection", "grouping"} & requested.keys() and {
         "partitions",
         "pushdown",
@@ -139,6 +146,24 @@ def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
         )
     if use == WRITE and "allowEmpty" in requested and not replaces:
         raise ClientError("the option allowEmpty needs mode replace: remove it")
+
+
+def _check_changes(requested: Mapping[str, str]) -> None:
+    """Refuse what has no meaning for rows of changes."""
+    if requested.get("readMode") == "latest":
+        raise ClientError(
+            "changeFormat cdc has every change, before and after, and readMode latest the last one "
+            "of each key: leave one of them out"
+        )
+    if "closesWithin" in requested:
+        raise ClientError(
+            "closesWithin adds rows that are no changes: leave it out, or changeFormat cdc"
+        )
+    if requested.get("pushdown", "false").lower() == "true":
+        raise ClientError(
+            "pushdown would make an insert of a change that enters a filter of Spark's: leave it "
+            "out with changeFormat cdc; the option filter does that knowingly"
+        )
 
 
 def _token_source(requested: Mapping[str, str]) -> TokenSource:
@@ -205,6 +230,7 @@ PARSED: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "endingBookmark": ("ending", _text),
     "maxRowsPerTrigger": ("rows_max", _count),
     "readMode": ("latest", lambda name, text: _choice(name, text, "changes", "latest") == "latest"),
+    "changeFormat": ("cdc", lambda name, text: _choice(name, text, "rows", "cdc") == "cdc"),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "closesWithin": ("closes_within_us", _interval_us),
     "mode": ("mode", lambda name, text: _choice(name, text, *get_args(WriteMode))),

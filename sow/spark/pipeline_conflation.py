@@ -66,7 +66,7 @@ def for_topic(frame: Any, pipeline: Pipeline) -> tuple[Any, dict[str, str]]:
     with a prefix, and one without is a field."""
     from pyspark.sql.functions import lit
 
-    if not pipeline.source.is_typed:
+    if not pipeline.source.is_typed or "_change_type" in frame.columns:
         return frame, {}
     options = {}
     for option, name in (("opColumn", "_op"), ("keyColumn", "_key")):

@@ -40,6 +40,7 @@ from pyspark.sql.datasource import (
 )
 
 from sow.history.bookmarks import POSITION
+from sow.spark.changes import OF_LOG, ChangeRows
 from sow.spark.columns import OF_THE_ROW, Messages, decoder, requested_columns
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
@@ -115,10 +116,13 @@ class SowReader(DataSourceReader):
         self.from_log = from_log
         self.filters: list[str] = [options.filter] if options.filter else []
         self.keys: tuple[str, ...] | None = None
+        self.changes = ChangeRows(schema, messages) if options.cdc and from_log else None
 
     @property
     def needed(self) -> Needed:
         """What the server is to send of a row."""
+        if self.changes is not None:
+            return {**self.changes.needed, **OF_LOG}
         return requested_columns(self.schema, self.messages)
 
     @property
@@ -155,7 +159,7 @@ class SowReader(DataSourceReader):
         options = self.options
         start = STARTS.get(options.starting, options.starting)
         part = extent(options.server, options.topic, start, to=self._ending())
-        return split_log(options, part, options.partitions or PARTS)
+        return split_log(options, part, options.partitions or (1 if options.cdc else PARTS))
 
     def _ending(self) -> str | None:
         """The last bookmark of a read of the log; for a time, the last one before it."""
@@ -167,6 +171,8 @@ class SowReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
+        if self.changes is not None:
+            return map(self.changes.of, self._rows(partition))
         return map(decoder(self.schema, self.messages), self._rows(partition))
 
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -52,13 +52,15 @@ def range_of_log(
         ends = {"from": position(log, after), "to": position(log, until)}
         reply = _changes(server, topic, ends, condition, needed)
         # The server refuses removed entries, but from 0 on it starts at the oldest entry it has.
-        if reply is None or after == 0:
+        if isinstance(reply, ServerRefusal) or after == 0:
             here = extent(server, topic, "now", limit=1)
             begin = oldest_to_go_on_from(server.url, here, topic, after, fail_on_data_loss)
             if begin > after:
                 after = begin
                 continue
-        if reply is None:
+        if isinstance(reply, ServerRefusal):
+            if "before" in needed:  # the changes are there, and not what they have changed
+                raise DataLoss(f"{server.url}: changes of {topic}: {reply.detail}")
             return
         yield from pa.ipc.open_stream(reply.body)
         reached = int(reply.bookmark)
@@ -85,15 +87,15 @@ def position(log: str, number: int) -> str:
 
 def _changes(
     server: SowServer, topic: str, ends: Mapping[str, str], condition: str | None, needed: Needed
-) -> Reply | None:
-    """The answer to one request for a range; None if its beginning is not in the log."""
+) -> Reply | ServerRefusal:
+    """The answer to one request for a range; the refusal if its beginning is not in the log."""
     requested = {"topics": member(topic), "limit": ROWS_AT_ONCE, "filter": condition}
     try:
         return server.arrow("/v1/log", **requested, **ends, **needed)
     except ServerRefusal as error:
         if error.reason != "invalid bookmark":
             raise
-        return None
+        return error
 
 
 def last_of_each_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

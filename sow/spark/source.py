@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.errors import ClientError
 from sow.messages.arrow import KIND_OF_COLUMN
+from sow.spark.changes import BESIDE_THE_BODY, CHANGE, check_applied, check_change_columns
 from sow.spark.columns import (
     ROW,
     SPARK_ROW,
@@ -86,6 +87,10 @@ class SowDataSource(DataSource):
         self._reads_rows = not options.infer_schema
         if options.infer_schema:
             return spark_schema(columns_of_records(options))
+        if options.cdc:
+            return from_arrow_schema(
+                chosen(CHANGE, options.columns, "a change; give a schema for fields")
+            )
         if not options.columns:
             return SPARK_ROW
         return from_arrow_schema(chosen(ROW, options.columns, "a row; give a schema for fields"))
@@ -116,6 +121,9 @@ class SowDataSource(DataSource):
         if self._reads_rows:
             return None
         check_row_columns(schema)
+        if options.cdc:
+            check_change_columns(schema, options)
+            schema = pa.schema([field for field in schema if field.name not in BESIDE_THE_BODY])
         messages = messages_of(options)
         messages.check(schema)
         return messages
@@ -133,6 +141,7 @@ class SowDataSource(DataSource):
                 "same step"
             )
         check_types(schema)
+        check_applied(self._given, schema)
         return SowWriter(self._for(WRITE), schema)
 
     def streamWriter(
@@ -146,6 +155,7 @@ class SowDataSource(DataSource):
         is applied once.
         """
         check_types(schema)
+        check_applied(self._given, schema)
         return SowStreamWriter(self._for(STREAM_WRITE), schema)
 
 

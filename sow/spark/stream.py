@@ -32,6 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sow.errors import AnotherLog
+from sow.spark.changes import OF_LOG, ChangeRows
 from sow.spark.columns import ROW, Messages, decoder, requested_columns
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
@@ -78,6 +79,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.messages = messages
         self.schema = schema
         self._server = options.server
+        self._changes = ChangeRows(schema, messages) if options.cdc else None
         self._end: int | None = None
         self._empty: tuple[int, int] | None = None
         """A range that turned out to have no rows."""
@@ -245,13 +247,17 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         found = self._extent(after, limit=None, to=until, log=here["log"])
         parts = -(-found["rows"] // ROWS_OF_A_PART)
-        parts = min(parts, self.options.partitions or PARTS_MAX)
+        # The server knows what records were where the last reader of changes has stopped.
+        parts_max = 1 if self.options.cdc else PARTS_MAX
+        parts = min(parts, self.options.partitions or parts_max)
         # Up to its own end, whatever the log has: a task names what it lacks.
         whole = {**found, "to": until}
         return split_log(self.options, whole, 1 if self.options.latest else max(1, parts))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
+        if self._changes is not None:
+            return map(self._changes.of, self._rows(partition))
         return map(decoder(self.schema, self.messages), self._rows(partition))
 
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -261,15 +267,23 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, SnapshotPart):
             return self._part(partition)
         assert isinstance(partition, LogPart)
-        needed = requested_columns(self.schema, self.messages)
+        needed = self._needed()
+        if self.options.cdc:
+            return partition.read(self.options, self.options.filter, {**needed, **OF_LOG})
         if not self.options.latest:
             return partition.read(self.options, self.options.filter, needed)
         needed["columns"] = ",".join({"topic", "key", *needed["columns"].split(",")})
         return last_of_each_key(partition.read(self.options, self.options.filter, needed))
 
+    def _needed(self) -> dict[str, str]:
+        """What the server is to send of a row."""
+        if self._changes is not None:
+            return {**self._changes.needed}
+        return requested_columns(self.schema, self.messages)
+
     def _part(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
         try:
-            return part.read(self.options.server, requested_columns(self.schema, self.messages))
+            return part.read(self.options.server, self._needed())
         except ServerRefusal as error:
             if error.reason not in ("invalid bookmark", AnotherLog.reason):
                 raise

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 from sow.core.humanize import did_you_mean
 from sow.core.paths import parse_path
 from sow.errors import ClientError, shown
+from sow.spark.changes import BESIDE_THE_BODY, CHANGE_TYPE
 from sow.spark.columns import OF_THE_ROW, REMOVE, ROW
 from sow.spark.http import ServerRefusal, SowServer, segment
 from sow.spark.options import SourceOptions
@@ -78,6 +79,8 @@ def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -
             "message, or its base64 where the type has bytes"
         )
     beside = [name for name in fields if not isinstance(kinds[name], ROW_TYPES.get(name, NoneType))]
+    if CHANGE_TYPE in names:
+        beside = [name for name in beside if name not in BESIDE_THE_BODY]
     beside = [name for name in beside if name not in OF_THE_ROW]
     if isinstance(kinds.get("value"), StringType) and beside:
         raise ClientError(

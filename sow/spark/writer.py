@@ -24,6 +24,7 @@ from conflated_topics.envelope import to_ipc
 from sow.core.media_types import ARROW
 from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
+from sow.spark.changes import BESIDE_THE_BODY, CHANGE_TYPE, applied
 from sow.spark.columns import OF_THE_ROW
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
@@ -80,6 +81,8 @@ class _Staging:
         for batch in batches:
             for piece in _pieces(batch, self._options.batch_rows):
                 for messages in _bounded(self._messages.of(piece)):
+                    if not len(messages):  # nothing but images before an update
+                        continue
                     rows, size = rows + len(messages), size + messages.nbytes
                     if rows > self._options.batch_rows or size > CHUNK_BYTES_MAX:
                         self._send(waiting)
@@ -141,6 +144,8 @@ class RowMessages:
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch; raises ClientError for rows that cannot be written."""
+        if CHANGE_TYPE in batch.schema.names:
+            return self._changes(batch)
         options, to, names = self._options, self._to, batch.schema.names
         columns: dict[str, Any] = {}
         if options.op_column in names:
@@ -155,7 +160,34 @@ class RowMessages:
             columns |= {name: batch.column(name) for name in ("bookmark", "ts")}
         columns["value"] = self._values(batch)
         if {"op", "key"} <= columns.keys() and not to.is_copy:
-            columns["value"] = self._without_keyless(batch, columns)
+            # In typed rows `topic` is a field.
+            of_topic = ("topic", "_topic") if self.are_values else ("_topic",)
+            topic = next((name for name in of_topic if name in names), None)
+            topics = None if topic is None else batch.column(topic)
+            columns["value"] = self._without_keyless(batch, columns, topics)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of changes that are applied."""
+        batch, operations = applied(batch)
+        options, to, names = self._options, self._to, batch.schema.names
+        self.are_values = "value" in names and pa.types.is_string(batch.schema.field("value").type)
+        columns: dict[str, Any] = {"op": operations}
+        fields = [name for name in names if name not in BESIDE_THE_BODY]
+        own_key = options.key_column in fields and (self.are_values or not to.key_is_field)
+        if own_key:
+            fields.remove(options.key_column)
+        if self.are_values:
+            columns["value"] = batch.column("value")
+        else:
+            columns["value"] = documents(batch.select(fields), False, self._json_texts)
+        key = options.key_column if own_key else "_key" if "_key" in names else None
+        if key is not None:
+            columns["key"] = batch.column(key).cast(pa.string())
+            topics = batch.column("_topic").cast(pa.string()) if "_topic" in names else None
+            columns["value"] = self._without_keyless(batch, columns, topics, key == "_key")
+            if to.keys:  # all other rows have their key in the document
+                columns["key"] = pc.if_else(pc.is_null(columns["value"]), columns["key"], None)
         return pa.RecordBatch.from_pydict(columns)
 
     def _values(self, batch: pa.RecordBatch) -> pa.Array:
@@ -169,18 +201,29 @@ class RowMessages:
         is_delta = options.mode == "delta"
         return documents(batch.select(fields), is_delta, self._json_texts)
 
-    def _without_keyless(self, batch: pa.RecordBatch, columns: Mapping[str, Any]) -> pa.Array:
-        """The documents, without those of deletes that use their SowKeys."""
-        value, names = columns["value"], batch.schema.names
+    def _without_keyless(
+        self,
+        batch: pa.RecordBatch,
+        columns: Mapping[str, Any],
+        topics: pa.Array | None,
+        must_name_topic: bool = False,
+    ) -> pa.Array:
+        """The documents, without those of deletes that use their SowKeys; these are of `topics`, as
+        far as they say so, or must."""
+        value = columns["value"]
         by_key = by_sow_key(batch, columns["op"], () if self.are_values else self._to.keys)
         if self.are_values:
             by_key = pc.and_(by_key, pc.is_null(value))
         by_key = pc.and_(by_key, pc.is_valid(columns["key"]))
-        # In typed rows `topic` is a field.
-        of_topic = ("topic", "_topic") if self.are_values else ("_topic",)
-        topic = next((name for name in of_topic if name in names), None)
-        if topic is not None:
-            self._keys_of_topics.check(batch.column(topic).filter(by_key))
+        if topics is not None:
+            self._keys_of_topics.check(topics.filter(by_key))
+        if must_name_topic:
+            nameless = by_key if topics is None else pc.and_(by_key, pc.is_null(topics))
+            if pc.any(nameless).as_py():
+                raise ClientError(
+                    "a delete without key fields names its record by _key, which is a SowKey of "
+                    "one topic, and there is no _topic: add it, or the key fields"
+                )
         return pc.if_else(by_key, pa.scalar(None, pa.string()), value)
 
 

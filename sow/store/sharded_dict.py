@@ -110,6 +110,13 @@ class ShardedDict(MutableMapping[K, V]):
         if not first:
             self._first = {}  # what is empty is as large as it was
 
+    def pieces(self) -> Iterator[list[tuple[K, V]]]:
+        """All keys with their values, in pieces that others may be changed between: a key that
+        moves meanwhile is in one of them, or in two."""
+        yield list(self._first.items())
+        for part in self._parts:
+            yield list(part.items())
+
     def emptying(self) -> Iterator[None]:
         """Remove all keys, some at a time: at once that takes as long as growth."""
         first = self._first

@@ -88,13 +88,21 @@ def killed(gate, work):
 def copy(spark, server, tmp_path):
     """Copies `orders` into `loud` until it has caught up; where and how may be said otherwise."""
 
-    def run(start, read=None, write=None, trigger=None, sink="loud", through=lambda frame: frame):
+    def run(
+        start,
+        read=None,
+        write=None,
+        trigger=None,
+        sink="loud",
+        through=lambda frame: frame,
+        columns=("value", "op"),
+    ):
         reads = {"url": server.url, "topic": "orders", "startingBookmark": start, **(read or {})}
         writes = {"url": server.url, "topic": sink, **(write or {})}
         frame = spark.readStream.format(reads.pop("format", "sow")).options(**reads).load()
         query = (
             through(frame)
-            .select("value", "op")
+            .select(*columns)
             .writeStream.format(writes.pop("format", "sow"))
             .options(**writes)
             .option("checkpointLocation", str(tmp_path / "copy"))
@@ -189,6 +197,36 @@ def test_a_stream_goes_on_when_its_server_is_killed_and_started_again(copy, tmp_
         assert kills.moments == []
         rows = client.request("GET", "/v1/log", {"topics": "trades"}).body.splitlines()
         assert sorted(json.loads(row)["d"]["id"] for row in rows) == list(range(ROWS))
+    finally:
+        victim.close()
+        kills.victim.kill()
+
+
+def test_a_copy_by_changes_is_the_original_when_its_server_is_killed(copy, tmp_path):
+    kills = Kills(tmp_path / "data", [("before", "read"), ("after", "stage"), ("after", "commit")])
+    victim = Proxy(kills.victim.url)
+    try:
+        client = Client(victim.url)
+        for version in range(3):
+            documents = [{"id": n, "v": version} for n in range(version, ROWS)]
+            client.json("POST", "/v1/topics/orders/records", documents)
+        client.request("DELETE", "/v1/topics/orders/records", {"filter": "/id > 30"})
+        victim.way = kills
+        there = {"url": victim.url}
+        reads = {**there, "maxRowsPerTrigger": ROWS, "changeFormat": "cdc", "filter": "/id > 0"}
+        copy("earliest", reads, there, sink="trades", columns=["*"])
+        assert kills.moments == []
+        found = [
+            sorted(json.loads(row)["id"] * 10 + json.loads(row)["v"] for row in rows.splitlines())
+            for rows in (
+                client.request(
+                    "GET", f"/v1/topics/{topic}/records", {"filter": "/id > 0", "format": "ndjson"}
+                ).body
+                for topic in ("orders", "trades")
+            )
+        ]
+        assert found[0] == found[1]
+        assert len(found[0]) == 30
     finally:
         victim.close()
         kills.victim.kill()

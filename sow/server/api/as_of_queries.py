@@ -7,7 +7,8 @@ others wait. Used by queries and by snapshots.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import numpy as np
@@ -19,11 +20,12 @@ from sow.engine.running_topics import LiveTopic
 from sow.errors import Busy, ClientError, NotKept, clipped
 from sow.history.bookmarks import is_time, moment_us, parse_start
 from sow.history.snapshot import Snapshot
-from sow.history.snapshot_as_of import Present, as_of, narrowed, ordered
+from sow.history.snapshot_as_of import Present, as_of, bodies_as_of, narrowed, ordered
 from sow.query import Query
 from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.query_results import QueryResult
+from sow.store.sharded_dict import ShardedDict
 
 AS_OF_AT_ONCE = 2
 """States computed at once: each reads the log from its beginning."""
@@ -60,17 +62,34 @@ class AsOfQueries:
         if not topic.is_logged:
             raise ClientError(f"topic {name} has no log, so only its present state can be read")
         self._engine.queries.checked(name, query)
+        async with self._turn():
+            now = await self._in_turns(self._present(topic))
+            await self._runtime.durable()
+            bookmark = self._bookmark(moment, now.newest)
+            journal = self._runtime.journal
+            then = await self._in_turns(as_of(now, bookmark, journal, bytes_max))
+            return await self._in_turns(_answer(then, query, bookmark, admit))
+
+    async def bodies(
+        self, topic: LiveTopic, bookmark: int, bytes_max: int
+    ) -> ShardedDict[str, bytes]:
+        """The bodies of a logged topic at a bookmark of its log, by identity. Raises ClientError
+        where the log does not reach back to them, TooLarge, Busy, and StoreError."""
+        async with self._turn():
+            now = await self._in_turns(self._present(topic))
+            await self._runtime.durable()
+            journal = self._runtime.journal
+            return await self._in_turns(bodies_as_of(now, bookmark, journal, bytes_max))
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """A turn to compute a past state; raises Busy if too many wait for one."""
         if self._waiting >= AS_OF_WAITING_MAX:
             raise Busy(f"{AS_OF_WAITING_MAX} past states are being computed; try later")
         self._waiting += 1
         try:
             async with self._working:
-                now = await self._in_turns(self._present(topic))
-                await self._runtime.durable()
-                bookmark = self._bookmark(moment, now.newest)
-                journal = self._runtime.journal
-                then = await self._in_turns(as_of(now, bookmark, journal, bytes_max))
-                return await self._in_turns(_answer(then, query, bookmark, admit))
+                yield
         finally:
             self._waiting -= 1
 

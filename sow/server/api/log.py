@@ -21,11 +21,12 @@ from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, clipped
 from sow.expressions import Filter
 from sow.history.bookmarks import number_of, parse_start
-from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
+from sow.history.log_rows import Extent, Images, LogRows, cutting, image_pieces, log_pieces
 from sow.messages.csv_rows import fixed_pieces
 from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
 from sow.security.row_level_security import RowPolicy
+from sow.server.api.change_cursors import ChangeCursors
 from sow.server.api.response_schemas import (
     ConsumerDescribed,
     ConsumerMoved,
@@ -39,8 +40,11 @@ from sow.server.http.negotiation import form_of
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_count, read_seconds, route
 from sow.server.http.tables import (
+    RECORD_BEFORE,
     ArrowStream,
     columns_of,
+    keys_shape,
+    of_images,
     of_log,
     schema_of,
     shape_of,
@@ -63,7 +67,10 @@ READING = "reading the log"
 """The name of this work in metrics."""
 CONSUMER_PATH = "/v1/log/consumers/{name}"
 EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
-LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format", "select", "columns")
+LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format", "select", "columns", "before")
+IMAGES_BYTES = 1024**2
+"""Bytes of records in one batch of changes, as in one of a snapshot."""
+BEFORE_CHOICES = ("true", "keys")
 
 CSV_COLUMNS = ("seq", "bm", "ts", "topic", "op", "k", "d")
 Topics = dict[str, Records]
@@ -80,9 +87,10 @@ class Position(msgspec.Struct, forbid_unknown_fields=True):
 class LogHandler:
     """`/v1/log` of one server: ranges of the log, and the positions of its consumers."""
 
-    def __init__(self, runtime: ServerRuntime, engine: Engine) -> None:
+    def __init__(self, runtime: ServerRuntime, engine: Engine, changes: ChangeCursors) -> None:
         self._runtime = runtime
         self._engine = engine
+        self._changes = changes
         self._consumers = Consumers(engine)
 
     @route("GET", "/v1/log", "logon", "A range of the transaction log", LOG_PARAMETERS)
@@ -94,18 +102,38 @@ class LogHandler:
         # A client that accepts JSON gets JSON lines.
         kind = form_of(request, requested, (NDJSON, ARROW, CSV, JSON))
         kind = NDJSON if kind == JSON else kind
-        topics, condition, guards = await self._wanted(request, requested)
+        before = _before(requested, kind)
+        topics, condition, guards = await self._wanted(request, requested, before is not None)
+        if before is not None:
+            _check_compared(requested, topics, condition)
         shape, columns = shape_of(requested, topics.values()), columns_of(requested, kind)
         part = await self._requested_for(requested, topics)
         # He may not be who waits any more.
         await reauthorize_stream(request)
-        journal = self._runtime.journal
-        rows = log_pieces(journal, part, topics, condition, guards, shape)
+        journal, headers = self._runtime.journal, {"SOW-Bookmark": str(part.until)}
+        headers[LOG_HEADER] = journal.log_id
         if kind == ARROW:
             await warm_up()
-        pieces = _arrow(rows, columns) if kind == ARROW else FORMS[kind](rows)
-        headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
-        return await answer_in_pieces(self._runtime.turns, READING, request, pieces, kind, headers)
+
+        async def answer(pieces: Iterable[bytes]) -> web.StreamResponse:
+            return await answer_in_pieces(
+                self._runtime.turns, READING, request, pieces, kind, headers
+            )
+
+        if before is None:
+            rows = log_pieces(journal, part, topics, condition, guards, shape)
+            return await answer(_arrow(rows, columns) if kind == ARROW else FORMS[kind](rows))
+        if not part.rows:
+            return await answer(_arrow((), columns, has_before=True))
+        ((name, topic),) = topics.items()
+        gone = keys_shape(topic) if before == "keys" else shape
+        guard, room = guards.get(name), self._changes.room
+        async with self._changes.moving(request, name, part) as cursor:
+            images = image_pieces(
+                journal, part, topic, cursor.before, condition, guard, shape, gone
+            )
+            pieces = cursor.bounded(images, part.until, room)
+            return await answer(_arrow(pieces, columns, has_before=True))
 
     @route("GET", "/v1/log/extent", "logon", "What a range of the log holds", EXTENT_PARAMETERS)
     @operation("measure_log", LogExtent)
@@ -348,10 +376,47 @@ def _first_ts_us(rows: Iterable[LogRows | None]) -> Task[int | None]:
     return None
 
 
-def _arrow(rows: Iterable[LogRows | None], columns: Sequence[str]) -> Iterator[bytes]:
-    stream = ArrowStream(schema_of(columns))
+def _before(requested: Mapping[str, str], kind: str) -> str | None:
+    """The parameter `before`; raises ClientError for other values and formats."""
+    text = requested.get("before", "false")
+    if text == "false":
+        return None
+    if text not in BEFORE_CHOICES:
+        raise ClientError(
+            f"before={clipped(text)} is not true, keys (of records that leave, the key fields "
+            "alone) or false"
+        )
+    if kind != ARROW:
+        raise ClientError("before is for Arrow: leave it out, or write format=arrow")
+    return text
+
+
+def _check_compared(requested: Mapping[str, str], topics: Topics, condition: Filter | None) -> None:
+    """Raise ClientError for changes whose records before are not known."""
+    names = comma_list(requested.get("topics", ""))
+    if len(names) != 1 or [*topics] != [unquote(names[0])]:
+        raise ClientError(
+            "before is for the changes of one topic, which is no pattern: name it in topics, and "
+            "read several one by one"
+        )
+    if condition is not None and not condition.steady:
+        raise ClientError(
+            "before takes a filter of fields: the record before a change was written at another "
+            "moment, which is not known; leave bookmarks and times out of the filter"
+        )
+
+
+def _arrow(
+    rows: Iterable[LogRows | Images | None], columns: Sequence[str], has_before: bool = False
+) -> Iterator[bytes]:
+    schema = schema_of(columns)
+    stream = ArrowStream(schema.append(RECORD_BEFORE) if has_before else schema)
     for piece in rows:
-        yield b"" if piece is None else stream.piece([of_log(piece, columns)])
+        if isinstance(piece, Images):
+            for part in piece.parts(IMAGES_BYTES):
+                yield stream.piece([of_images(part, columns)])
+        else:
+            yield b"" if piece is None else stream.piece([of_log(piece, columns)])
     yield stream.end()
 
 

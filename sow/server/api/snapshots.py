@@ -15,7 +15,7 @@ import asyncio
 import secrets
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,7 +126,7 @@ class SnapshotLease:
 
     def count(self) -> Task[None]:
         """Count the bytes that it alone holds."""
-        updates, held_bytes = self.topic.updates, 0
+        updates, earlier_bytes, held_bytes = self.topic.updates, self.held_bytes, 0
         there = self.topic.records.table.bodies
         for slots, bodies in self._chunks():
             held_bytes += sum(
@@ -135,7 +135,9 @@ class SnapshotLease:
                 if slot == NOWHERE or there[slot] is not body
             )
             yield
-        self.held_bytes, self.updates = held_bytes, updates
+        # A change cursor may have moved on meanwhile, and holds more.
+        self.held_bytes += held_bytes - earlier_bytes
+        self.updates = updates
 
     def _chunks(self) -> Iterator[tuple[list[int], list[bytes]]]:
         """Slots and bodies, as many as one step handles."""
@@ -169,6 +171,11 @@ class SnapshotLeases:
         return self._bytes_max // CLIENT_PART
 
     @property
+    def client_rows_max(self) -> int:
+        """Rows that the snapshots of one client may have."""
+        return ROWS_MAX // CLIENT_ROWS_PART
+
+    @property
     def rows(self) -> int:
         """The rows of all leases."""
         return sum(taken.rows for taken in self._by_name.values())
@@ -194,6 +201,10 @@ class SnapshotLeases:
         if name in self._by_name:
             self._by_name[name].rest(now_us)
 
+    def all(self) -> Iterable[SnapshotLease]:
+        """Every lease."""
+        return self._by_name.values()
+
     def drop(self, name: str) -> None:
         """Release a snapshot, if it is still there."""
         self._by_name.pop(name, None)
@@ -209,9 +220,9 @@ class SnapshotLeases:
 
         Raises Busy if all are in use, TooLarge if a client can never have so many rows.
         """
-        if rows > ROWS_MAX // CLIENT_ROWS_PART:
+        if rows > self.client_rows_max:
             raise TooLarge(
-                f"the snapshot has {rows} rows, over {ROWS_MAX // CLIENT_ROWS_PART}; take it of "
+                f"the snapshot has {rows} rows, over {self.client_rows_max}; take it of "
                 "fewer records, by a filter"
             )
         idle_since_us = now_us - IDLE_US
@@ -307,13 +318,17 @@ class SnapshotHandler:
         Raises Busy and TooLarge if there is no room.
         """
         client, now_us = client_address(request), self._runtime.now_us()
-        self._taken.make_room(client, sum(map(len, parts)), now_us)
         name, owner = secrets.token_urlsafe(12), permissions_of(request).owner
         taken = SnapshotLease(name, client, topic, parts, bookmark, now_us, owner, guard, form)
+        await self.hold(taken)
+        return name
+
+    async def hold(self, taken: SnapshotLease) -> None:
+        """Pin a lease; raises Busy and TooLarge if there is no room."""
+        self._taken.make_room(taken.client, taken.rows, self._runtime.now_us())
         await self._in_turns(taken.measure())
         self._taken.add(taken)
         await self._bound()
-        return name
 
     async def _snapshot(
         self, requested: dict[str, str], guard: RowPolicy | None

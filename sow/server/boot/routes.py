@@ -26,6 +26,7 @@ from sow.security.authorization import Demand
 from sow.server.api.admin import AdminHandler
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.batch_commit import BatchCommitHandler
+from sow.server.api.change_cursors import ChangeCursors
 from sow.server.api.explain import ExplainHandler
 from sow.server.api.explain_session import ExplainSessionHandler
 from sow.server.api.health import HealthHandler
@@ -114,7 +115,7 @@ def open_handlers(
         RecordHandler(runtime, executor),
         ExplainHandler(runtime, engine),
         EventStreamHandler(runtime, executor),
-        LogHandler(runtime, engine),
+        LogHandler(runtime, engine, ChangeCursors(runtime, engine, snapshots, past)),
         snapshots,
         BatchCommitHandler(runtime, engine, staging),
         SessionsHandler(runtime, executor),

@@ -26,7 +26,7 @@ from sow.core.cooperative import Task, untracked
 from sow.core.media_types import ARROW
 from sow.core.select_list import parse_select
 from sow.errors import ClientError, clipped
-from sow.history.log_rows import LogRows
+from sow.history.log_rows import Images, LogRows
 from sow.history.snapshot import Snapshot
 from sow.messages.arrow import Apart, ArrowColumns, Making, Result, UnfitError
 from sow.messages.arrow_input import read_stream
@@ -54,6 +54,8 @@ SCHEMA = pa.schema(
         ("value", pa.string()),
     ]
 )
+RECORD_BEFORE = pa.field("before", pa.string())
+"""The column of a row of the log with the record before the change."""
 RowColumns: TypeAlias = Mapping[str, Callable[[], Any]]
 """How each column of some rows is made."""
 SELECTS_KEPT = 256
@@ -74,6 +76,11 @@ def shape_of(requested: Mapping[str, str], topics: Iterable[Records]) -> Shape:
     for topic in topics:
         topic.renderer.check_select(select)
     return Shape(select=tuple(map(str, select)))
+
+
+def keys_shape(topic: Records) -> Shape | None:
+    """The key fields of a topic's records alone; None where these have none."""
+    return Shape(select=tuple(map(str, topic.keys))) if topic.keys else None
 
 
 def columns_of(requested: Mapping[str, str], kind: str = ARROW) -> tuple[str, ...]:
@@ -112,24 +119,49 @@ def texts(topic: Records, bodies: Sequence[bytes], shape: Shape = WHOLE) -> Sequ
 
 def of_log(piece: LogRows, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
     """Rows of the log."""
-    count = len(piece.keys)
 
     def values() -> Sequence[bytes | str | None]:
         if piece.op != "publish":
-            return [None] * count
+            return [None] * len(piece.keys)
         return texts(piece.topic, piece.bodies, piece.shape)
 
-    return _batch(
-        columns,
-        {
-            "bookmark": lambda: np.array(piece.seqs, np.int64),
-            "topic": lambda: pa.repeat(pa.scalar(piece.topic.name), count),
-            "key": lambda: piece.keys,
-            "op": lambda: pa.repeat(pa.scalar(piece.op), count),
-            "ts": lambda: np.full(count, piece.ts_us, np.int64),
-            "value": values,
-        },
-    )
+    return _batch(columns, _columns_of_log(piece, values))
+
+
+def of_images(images: Images, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
+    """The same with the column `before`."""
+    rows, before, after = images.rows, images.before, images.after
+    values = _texts_of_some(rows.topic, after, rows.shape)
+    stays = [None if new is None else old for old, new in zip(before, after, strict=True)]
+    leaves = [old if new is None else None for old, new in zip(before, after, strict=True)]
+    was = _texts_of_some(rows.topic, stays, rows.shape)
+    if images.gone is not None:
+        for at, text in enumerate(_texts_of_some(rows.topic, leaves, images.gone)):
+            was[at] = was[at] if text is None else text
+    found = _batch(columns, _columns_of_log(rows, lambda: values))
+    return found.append_column(RECORD_BEFORE, pa.array(was, RECORD_BEFORE.type))
+
+
+def _texts_of_some(
+    topic: Records, bodies: Sequence[bytes | None], shape: Shape
+) -> list[bytes | str | None]:
+    """The texts of bodies; None where there is none."""
+    made = iter(texts(topic, [body for body in bodies if body is not None], shape))
+    return [None if body is None else next(made) for body in bodies]
+
+
+def _columns_of_log(
+    piece: LogRows, values: Callable[[], Sequence[bytes | str | None]]
+) -> RowColumns:
+    count = len(piece.keys)
+    return {
+        "bookmark": lambda: np.array(piece.seqs, np.int64),
+        "topic": lambda: pa.repeat(pa.scalar(piece.topic.name), count),
+        "key": lambda: piece.keys,
+        "op": lambda: pa.repeat(pa.scalar(piece.op), count),
+        "ts": lambda: np.full(count, piece.ts_us, np.int64),
+        "value": values,
+    }
 
 
 def of_snapshot(

@@ -14,9 +14,20 @@ from sow.core.media_types import ARROW
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.server.api import log
+from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api.change_cursors import ChangeCursors
 from sow.server.api.log import LogHandler
+from sow.server.api.snapshots import SnapshotHandler
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 from tests.store.in_memory import MemoryJournal
+
+
+def door_of(world):
+    past = AsOfQueries(world.runtime, world.engine)
+    snapshots = SnapshotHandler(world.runtime, world.engine, past)
+    changes = ChangeCursors(world.runtime, world.engine, snapshots, past)
+    return LogHandler(world.runtime, world.engine, changes)
+
 
 LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"
 FILLS = replace(ORDERS, name="fills")
@@ -26,7 +37,7 @@ PASSING = replace(ORDERS, name="passing", durability="transient")
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, FILLS, PASSING)
-        door = LogHandler(world.runtime, world.engine)
+        door = door_of(world)
         super().__init__(
             world,
             *routes_to(door),
@@ -68,7 +79,7 @@ async def test_rows_come_in_order_with_what_was_done_and_to_what():
 @stepped
 async def test_topics_are_looked_at_some_in_each_step(monkeypatch):
     world = World(ORDERS, FILLS, PASSING)
-    door = LogHandler(world.runtime, world.engine)
+    door = door_of(world)
     assert list(door._topics(None, EVERYTHING)) == []
     monkeypatch.setattr(log, "LOOKED_AT_ONCE", 1)
     assert len(list(door._topics(None, EVERYTHING))) == len(world.engine.topics)
