@@ -220,7 +220,8 @@ class OrderedSet(Generic[Reader]):
     def on_batch(self, batch: Batch) -> list[Reader]:
         """Process a batch; returns the windows that may show something else because of it."""
         changes = batch.changes
-        self.seq = max(self.seq, changes.seqs[-1])
+        # Rows of views and copies leave in the order in which they were first changed.
+        self.seq = max(self.seq, max(changes.seqs))
         if changes.news is None:
             for reader in self.readers:
                 reader.part_with(batch)

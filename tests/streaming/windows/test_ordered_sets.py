@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
+from sow.core.definitions import View
 from sow.streaming.windows import ordered_sets
 from sow.streaming.windows.ordered_sets import TO_THE_END, WindowHead
-from tests.laws.harness import SECOND, World
+from tests.laws.harness import ORDERS, SECOND, SLOW, World
 from tests.laws.window_reader import WindowReader
 
 
@@ -267,3 +268,19 @@ def test_it_is_a_beginning_of_the_order_whatever_happens():
         if head.complete or len(head) < 2:
             head.fill(order[:3], complete=len(order) < 3)
         head.check()
+
+
+BY_SYMBOL = View(
+    "view", "json", ("orders",), ("/symbol AS /symbol", "SUM(/px) AS /px"), ("/symbol",)
+)
+
+
+@pytest.mark.parametrize("topic", ["orders", "orders-C", "view"])
+def test_a_turn_names_the_newest_of_its_changes_whatever_their_order(topic):
+    world = World(ORDERS, SLOW, BY_SYMBOL)
+    client = world.client()
+    client.say(c="sow_and_subscribe", t=topic, order_by="/px", top_n=9, opts="live")
+    world.publish("orders", *[{"id": at, "px": at, "symbol": at} for at in (1, 2, 1)])
+    world.advance(2 * SECOND)
+    (turn,) = [line for line in client.lines() if line["c"] == "turn_end"]
+    assert turn["bm"] == str(world.engine.seq)
