@@ -32,15 +32,25 @@ of 2 KB each, or eight of the longest, of a hundred times their text."""
 
 
 class FilterCache:
-    """Compiled filters by their text. `limits` returns the current limits, `known` is what all
-    messages have in common beside their fields."""
+    """Compiled filters by their text and the limits that they were compiled under. `limits` returns
+    the current limits, `known` is what all messages have in common beside their fields."""
 
     def __init__(
         self, limits: Callable[[], Limits], known: Mapping[Trait, Scalar] = NO_TRAITS
     ) -> None:
         self._limits = limits
         self._known = known
-        self._kept: Cache[str, Filter | ClientError] = Cache(FILTERS_KEPT_WEIGHT)
+        self._kept: Cache[tuple[str, int, int], Filter | ClientError] = Cache(FILTERS_KEPT_WEIGHT)
+
+    def under(self, limits: Limits) -> "FilterCache":
+        """The same cache as it is under other limits."""
+        other = FilterCache(lambda: limits, self._known)
+        other._kept = self._kept
+        return other
+
+    def _key(self, text: str) -> tuple[str, int, int]:
+        limits = self._limits()
+        return text, limits.filter_bytes_max, limits.filter_depth_max
 
     def get(self, text: str) -> Filter:
         """The filter of `text`, compiled now if it is not cached.
@@ -48,7 +58,7 @@ class FilterCache:
         Raises BadFilter with the position of the mistake, NotAvailable for what is not built, and
         TooLarge over `Limits/FilterSize` or `FilterDepth` (docs/semantics.md, Rule 6).
         """
-        found = self._kept.get(text)
+        found = self._kept.get(self._key(text))
         if found is None:
             found = self.compiled(text)
             self.keep(text, found)
@@ -74,11 +84,11 @@ class FilterCache:
 
     def keep(self, text: str, found: Filter | ClientError) -> None:
         """Cache what `compiled` returned for `text`."""
-        self._kept.keep(text, found, len(text) + ENTRY_WEIGHT)
+        self._kept.keep(self._key(text), found, len(text) + ENTRY_WEIGHT)
 
     def has(self, text: str) -> bool:
         """Whether the filter or its error is cached, so that `get` returns at once."""
-        return self._kept.get(text) is not None
+        return self._kept.get(self._key(text)) is not None
 
 
 JUDGED_MAX = 500

@@ -39,6 +39,7 @@ from sow.core.paths import Path
 from sow.engine.catalog import Catalog
 from sow.engine.engine import Engine
 from sow.engine.patterns import PatternTopic, copied_from
+from sow.engine.queries import FilterCache
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError, SowError
@@ -278,8 +279,9 @@ class Reconfiguration:
 
     def _wrong(self, definition: Definition) -> SowError | None:
         """Why a definition cannot run beside the others, whatever their names."""
+        filters = self._engine.filters.under(self._new.limits)
         try:
-            check_definition(self._engine.catalog, definition)
+            check_definition(self._engine.catalog, definition, filters)
         except SowError as error:
             return error
         return None
@@ -510,11 +512,11 @@ def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
     return found
 
 
-def check_definition(catalog: Catalog, definition: Definition) -> None:
+def check_definition(catalog: Catalog, definition: Definition, filters: FilterCache) -> None:
     """Raise an error if a definition cannot run, whatever topics there are."""
     make_merger(definition, message_type(definition.message_type, catalog.kinds))
-    if isinstance(definition, ConflatedTopic) and definition.filter is not None:
-        catalog.compile_filter(definition.filter)
+    if not isinstance(definition, Topic) and definition.filter is not None:
+        filters.get(definition.filter)
 
 
 def check_names(

@@ -24,7 +24,7 @@ from sow.core.paths import value_at
 from sow.engine import bulk_publish, reconfiguration, topic_changes
 from sow.engine.reconfiguration import check_names, without_place
 from sow.engine.running_topics import CopyTopic
-from sow.errors import ConfigError, InvalidTopic, StoreFailing
+from sow.errors import ConfigError, InvalidTopic, StoreFailing, TooLarge
 from sow.topic import conflated_topic
 from sow.topic import records as records_module
 from tests.cases import all_cases
@@ -717,3 +717,37 @@ def test_no_step_of_a_reload_is_long_however_many_definitions_there_are(before, 
     few, many = 300, 900
     more = longest_step(before(many), after(many)) - longest_step(before(few), after(few))
     assert more / (many - few) <= calls_max, "calls for each definition in the longest step"
+
+
+LONG = " AND ".join(f"/id > {at}" for at in range(9))
+SHORT_FILTERS = Limits(filter_bytes_max=20)
+
+
+@pytest.mark.parametrize("before", [Limits(), SHORT_FILTERS])
+@pytest.mark.parametrize(
+    "definition",
+    [
+        replace(FAST, filter=LONG),
+        View("view", "json", ("orders",), ("/id AS /id",), ("/id",), filter=LONG),
+    ],
+)
+def test_a_filter_beyond_the_new_limits_is_refused_before_anything_changes(definition, before):
+    world = World(ORDERS, SLOW, limits=before)
+    topics, configuration = set(world.engine.topics), world.engine.configuration
+    added = ConflatedTopic("orders-A", "json", "orders", interval_us=SECOND)
+    with pytest.raises(TooLarge, match="limit is 20"):
+        reconfigure(world, ORDERS, SLOW, added, definition, limits=SHORT_FILTERS)
+    assert set(world.engine.topics) == topics
+    assert world.engine.configuration is configuration
+    changes = reconfigure(
+        world, ORDERS, SLOW, added, definition, limits=Limits(filter_bytes_max=999)
+    )
+    assert len(changes) == 3
+
+
+def test_other_limits_of_filters_hold_for_filters_that_were_compiled_before():
+    world = World(ORDERS)
+    client = world.client()
+    for limits, status in ((SHORT_FILTERS, "failure"), (Limits(), "success")) * 2:
+        reconfigure(world, ORDERS, limits=limits)
+        assert client.say(c="sow", t="orders", filter=LONG, cid="q")[0]["status"] == status

@@ -97,7 +97,7 @@ class Reloader:
         in_force = self._in_force
         # The files of a thousand definitions take a second.
         configuration, tls, security = await asyncio.to_thread(self._read)
-        filters = self._executor.engine.filters
+        filters = self._executor.engine.filters.under(configuration.limits)
         texts = [one.filter for one in configuration.topics if not isinstance(one, Topic)]
         await compile_beside(filters, long_among(filters, texts))
         give_up = self._give_up if allow_loss else None
