@@ -88,7 +88,9 @@ class Engine:
         )
         self.catalog = Catalog(configuration, self.filter, self.sequencer, self.views.wake)
         self.capacity = Capacity(self.catalog)
-        self.queries = Queries(self.topic, self.topics, self.sequencer, self.atomic)
+        self.queries = Queries(
+            self.topic, self.topics, self.sequencer, self.atomic, self._lags, self._catch_up_views
+        )
         self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
         self.removals = BulkDelete(
             self.disk,
@@ -254,6 +256,17 @@ class Engine:
         return bool(self.output.late) and any(
             name in self.topics and self.topics[name].router.is_behind for name in names
         )
+
+    def _lags(self, name: str) -> bool:
+        """Whether a view does not show yet what was published, for want of time alone."""
+        topic = self.topics.get(name)
+        if not (isinstance(topic, ViewTopic) and (self.output.late or self.views.is_dirty)):
+            return False
+        return self.views.lags(topic.view) or any(map(self._lags, topic.view.sources))
+
+    def _catch_up_views(self) -> None:
+        self.output.catch_up()
+        self.views.release()
 
     def make_ready(self, name: str) -> Task[None]:
         """The steps that have to precede a publish or a removal."""

@@ -396,6 +396,16 @@ class Views:
         # Its followers may be late: they get what has changed meanwhile in one.
         return held or self._find(view.name).records.late > 0 or self._atomic.concerns((view.name,))
 
+    def lags(self, view: MaterializedView) -> bool:
+        """Whether a view has something to process or to release that need not wait for the end of a
+        change or a publish."""
+        if self._is_behind(view.sources):
+            return True
+        waits = self._atomic.concerns({*view.sources, view.name}) or (
+            self._requests.holds_until_us(view.sources) is not None
+        )
+        return view in self._dirty and not waits
+
     def check(self) -> None:
         """Assert the invariants of views between two steps."""
         for view in self._dirty:

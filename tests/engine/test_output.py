@@ -1,5 +1,6 @@
 """Requests that take many steps are one turn to live windows, and nobody is held back for long."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from sow.core.definitions import View
 from sow.engine import bulk_publish, output
 from sow.engine.output import HELD_US_MAX
 from sow.protocol.publish_batching import read_frames
+from sow.query import Query
 from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
 from sow.topic.rendering import Renderer
@@ -495,3 +497,24 @@ def test_a_view_whose_rows_are_made_anew_while_it_is_late_has_those_of_now(group
         pass
     assert {row["px"]: row["other"] for row in world.records("v19")} == sums(3)
     assert {row["px"]: row["sum"] for row in world.records("v18")} == sums(3)
+
+
+def test_a_query_of_a_view_that_is_late_has_what_was_published_before():
+    views = [
+        View(f"v{at}", "json", ("orders",), ("/px", "SUM(/id) AS /sum"), ("/px",))
+        for at in range(20)
+    ]
+    above = View("above", "json", ("v19",), ("/px", "MAX(/sum) AS /most"), ("/px",))
+    world = World(ORDERS, *views, above)
+
+    def answered(name):
+        slots = world.engine.queries.at_once(name, Query()).slots
+        return [json.loads(world.engine.topics[name].records.table.bodies[one]) for one in slots]
+
+    for px in (3, 2):
+        world.engine.publish("orders", changed_prices(px), world.now)
+        assert world.engine.topics["orders"].router.is_behind
+        expected = sums(px)
+        assert {row["px"]: row["most"] for row in answered("above")} == expected
+        assert {row["px"]: row["sum"] for row in answered("v18")} == expected
+        world.check()
