@@ -98,7 +98,8 @@ class QueueRelief:
         lines of its own by that, and so does one in which no record comes twice."""
         for session in self._waiting(over):
             if session.memory.may_shrink:
-                if session.outbox.folded_bytes(self._memory.common_part) < self._weight(session):
+                folded = yield from session.outbox.folded_bytes(self._memory.common_part)
+                if folded < self._weight(session):
                     yield from self._sessions.fold(session)
                 session.memory.note_shrunk()
                 yield

@@ -141,13 +141,17 @@ class Queue:
             self._count(entry, -1)
         return entry
 
-    def filter(self, wanted: Callable[[Queued], bool]) -> None:
-        """Keep the entries that live and are `wanted`."""
+    def filter(self, concerns: Callable[[Queued], bool], wanted: Callable[[Queued], bool]) -> None:
+        """Of the entries that it `concerns` keep those that are `wanted`, which may change them;
+        and all others, without counting them anew."""
         for unfolded, count in ((False, len(self.entries)), (True, len(self.unfolded))):
+            entries = self.unfolded if unfolded else self.entries
             for _ in range(count):
+                if entries[0].lives and not concerns(entries[0]):
+                    entries.rotate(-1)
+                    continue
                 entry = self.pop(unfolded)
                 if entry.lives and wanted(entry):
-                    entries = self.unfolded if unfolded else self.entries
                     entries.append(entry)
                     self.message_count += entry.message_count
                     self._weigh(entry, 1)
@@ -175,10 +179,18 @@ class Queue:
         self._count_all(1)
 
     def keep_lean(self, is_lean: bool) -> None:
-        """From now on what counts is held without lines that can be made again, or with them."""
-        if is_lean != self.is_lean:
-            self.is_lean = is_lean
-            self.count_for(self.share)
+        """From now on what counts is held without lines that can be made again; or what comes is
+        held with them, and those that were dropped are made when they leave."""
+        self.is_lean = is_lean
+        if is_lean and self.share is not None:
+            before = sum(len(entry.frame) for entry in self)
+            for entry in self:
+                entry.strip()
+            dropped = before - sum(len(entry.frame) for entry in self)
+            # Not counted anew, at ten microseconds an entry: for the client the longer one of line
+            # and states counts, whether the line is there or not.
+            self.own -= dropped
+            self.share.memory.used -= dropped
 
     @staticmethod
     def takes(entry: Queued, common_part: float) -> float:

@@ -26,6 +26,7 @@ from sow.streaming.outbox.entries import (
     QueuedDelivery,
     QueuedUpdate,
 )
+from sow.streaming.queue_memory import QueueMemory
 from sow.topic.queue_policy import queue_policy
 from sow.topic.updates import Update
 from tests.laws.harness import SECOND, World
@@ -457,10 +458,22 @@ def test_only_what_is_wanted_is_kept_wherever_it_stands():
     queue.pop(unfolded=True)  # which says nothing any more
     for _ in range(2):
         queue.append(queue.pop(unfolded=True), folded=True)
-    queue.filter(lambda entry: entry.frame != b"b")
+    queue.filter(lambda entry: entry.frame in b"bc", lambda entry: entry.frame == b"c")
     assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 1]
     assert [one.frame for one in queue] == [b"a", b"c"]
     queue.check()
+
+
+def test_what_a_filter_does_not_concern_is_not_counted_anew(monkeypatch):
+    queue, counted = Queue(int), []
+    for text in (b"a", b"b", b"c"):
+        queue.append(frame(text))
+    queue.count_for(QueueMemory().share("client"))
+    count = Queue._count
+    monkeypatch.setattr(Queue, "_count", lambda *one: counted.append(one[1].frame) or count(*one))
+    queue.filter(lambda entry: entry.frame == b"b", lambda _entry: True)
+    assert counted == [b"b", b"b"]
+    assert [one.frame for one in queue] == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("begun", [False, True])
