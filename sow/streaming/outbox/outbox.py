@@ -43,8 +43,8 @@ FOLDED_AT_ONCE = 50
 update of a frame, and one where it was folded before. A large one counts as several
 (`MESSAGE_BYTES`)."""
 LOOKED_AT_ONCE = 1_000
-"""Entries and lines of which it is estimated in a step what folding makes of them: each takes some
-two microseconds."""
+"""So many entries and lines are looked at in one step of an estimate: each takes some two
+microseconds."""
 CONFLATION_BUDGET_FACTOR = 2
 """A queue that exceeds its bounds by this factor is folded as it is added to, so many messages for
 each new one, within the budget of the step, and before more is added (`ConflationBudget`): else a

@@ -6,12 +6,14 @@ The bound is that of `Limits/QueueMemory`.
 import json
 from dataclasses import replace
 
+import pytest
+
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Limits
 from sow.protocol import replies
 from sow.protocol.encodings import EventEncoding
 from sow.protocol.replies import QUEUE_MEMORY
-from sow.streaming.outbox import outbox
+from sow.streaming.outbox import conflate, outbox
 from tests.laws.narrow import (
     KB,
     PAD,
@@ -114,7 +116,9 @@ def test_what_many_wait_for_is_not_copied_for_each_of_them():
     assert len(copied) <= len(greedy) + 1
 
 
-def test_then_sessions_are_closed_one_by_one_the_largest_first():
+@pytest.mark.parametrize("freed_at_once", [1, 1_000])
+def test_then_sessions_are_closed_one_by_one_the_largest_first(monkeypatch, freed_at_once):
+    monkeypatch.setattr(conflate, "FREED_AT_ONCE", freed_at_once)
     world = world_of(400 * KB)
     small = own(world, 1, filter="/id < 10")
     large = [own(world, number) for number in range(2, 8)]

@@ -492,6 +492,30 @@ def test_what_is_dropped_is_freed_at_once_and_waits_for_no_collector(begun):
     assert [one for one in left if one.update.identity == "dropped"] == []
 
 
+def test_what_a_long_queue_took_is_freed_in_steps(monkeypatch):
+    monkeypatch.setattr(conflate, "FREED_AT_ONCE", 2)
+    told = []
+    memory = QueueMemory(on_over=lambda: told.append(1))
+    queue, membership = Queue(int), Membership("sub")
+    for identity in "12345":
+        queue.append(single(identity, membership=membership))
+    queue.pair(queue.entries[0], queue.entries[1])
+    queue.count_for(memory.share("client"))
+    all_of_it = memory.used
+    queue.clear()
+    assert not queue
+    queue.check()
+    assert (told, memory.used, memory.is_over) == ([1], all_of_it, True)
+    left = [memory.used for _ in memory.freed()]
+    assert all_of_it > left[0] > left[1] > left[2] == 0
+    assert len(left) == 3
+    assert not memory.is_over
+    queue.append(single("6"))
+    queue.count_for(memory.share("client"))
+    queue.clear()
+    assert (told, memory.used) == ([1], 0)
+
+
 def test_a_check_finds_a_wrong_count():
     queue = Queue(int)
     queue.append(frame())
