@@ -13,9 +13,11 @@ Only sums are here. What is done where they are over their bounds is up to
 `sow.sessions.commands.queue_relief`.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
+from sow.core.cooperative import Task
 from sow.core.quota import SHARE
 
 NEARLY_FULL = 0.9
@@ -227,6 +229,8 @@ class QueueMemory:
         """In how many updates each state of a record is kept, by its id: each keeps it."""
         self._full: dict[QueueShare, None] = {}
         """Clients that have come over their part."""
+        self._freeing: deque[Task[None]] = deque()
+        """Steps that free what nobody waits for any more."""
         self.used = 0
         self.shared = 0
         """The part of it that several sessions may hold,"""
@@ -276,6 +280,20 @@ class QueueMemory:
             self._full[share] = None
         self._on_over()
 
+    def free(self, steps: Task[None]) -> None:
+        """Free in steps, soon, what nobody waits for any more; it counts until then."""
+        self._freeing.append(steps)
+        self._on_over()
+
+    def freed(self) -> Task[None]:
+        """Free all of that, in steps."""
+        while self._freeing:
+            for _ in self._freeing[0]:
+                yield
+                break
+            else:
+                self._freeing.popleft()
+
     def share(self, client: Hashable) -> QueueShare:
         """The share of a client."""
         found = self._shares.get(client)
@@ -294,7 +312,7 @@ class QueueMemory:
         """Something has to be done."""
         if self.used <= self.limit_bytes:
             self.settle()
-        return bool(self._full) or self.used > self.over_bytes
+        return bool(self._freeing or self._full) or self.used > self.over_bytes
 
     def excess(self) -> "QueueMemory | QueueShare | None":
         """What is over its bound: a client before all of them together."""
@@ -340,7 +358,8 @@ class QueueMemory:
         assert 0 <= self.shared <= self.used, "more is shared than there is"
         assert all(share.used >= 0 and share.sessions for share in shares)
         # For a client only the longer one of a frame and of the states in it counts.
-        assert self.used <= 2 * sum(share.used for share in shares), "held for no client"
+        held = sum(share.used for share in shares)
+        assert self._freeing or self.used <= 2 * held, "held for no client"
 
 
 class Counted(Protocol):

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from sow.streaming.outbox.conflate import Queue
 from sow.streaming.queue_memory import QueueMemory
 from tests.laws.narrow import (
     KB,
@@ -89,6 +90,30 @@ def test_lines_of_who_is_away_are_not_held_and_made_again_as_they_were(name, com
     made, told = ([line | {"s": ""} for line in lines if line["c"] != "ack"]
                   for lines in (answer, here.lines()))  # fmt: skip
     assert made == told
+    world.check()
+
+
+def test_what_waits_when_a_client_goes_or_returns_is_not_counted_anew(monkeypatch):
+    world = world_of(1_000 * KB)
+    client = named(world, 1)
+    for number in range(20):
+        publish(world, number)
+    counted, used = memory(world).used, client.session.memory.share.used
+    assert counted
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "_count", None)
+        away(world, client)
+        world.check()
+        assert not any(entry.frame for entry in client.session.outbox.queue)
+        assert memory(world).used < counted - 20 * KB, "without the lines"
+        assert client.session.memory.share.used == used
+        client.session.resume("n1", "192.0.2.1")
+        world.check()
+    publish(world, 20)
+    *_, last = client.session.outbox.queue
+    assert last.frame
+    away(world, client)
+    assert not last.frame
     world.check()
 
 

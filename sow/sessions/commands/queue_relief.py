@@ -64,6 +64,7 @@ class QueueRelief:
         return self.is_due
 
     def _relieve(self) -> Task[None]:
+        yield from self._memory.freed()
         while (over := self._memory.excess()) is not None:
             for act in (self._shorten, self._give_up, self._fold, self._close):
                 # Each looks through all sessions first, which is a step.
@@ -98,7 +99,8 @@ class QueueRelief:
         lines of its own by that, and so does one in which no record comes twice."""
         for session in self._waiting(over):
             if session.memory.may_shrink:
-                if session.outbox.folded_bytes(self._memory.common_part) < self._weight(session):
+                folded = yield from session.outbox.folded_bytes(self._memory.common_part)
+                if folded < self._weight(session):
                     yield from self._sessions.fold(session)
                 session.memory.note_shrunk()
                 yield
@@ -109,6 +111,7 @@ class QueueRelief:
         """Close those for which most waits, one after the other."""
         for session in self._waiting(over):
             self._sessions.close_for(session, QUEUE_MEMORY)
+            yield from self._memory.freed()
             yield
             if over.fits:
                 return

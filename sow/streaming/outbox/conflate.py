@@ -54,6 +54,8 @@ MESSAGE_BYTES = 2048
 parsed for it, some ten microseconds for so many."""
 DEAD_MIN = 64
 """Fewer entries that were folded away are not worth a walk through the queue."""
+FREED_AT_ONCE = 1_000
+"""Entries of a queue that are dropped in one step, each some seven microseconds if it counts."""
 NONE_UNFOLDED: deque[Queued] = deque()
 """Shared by all queues that are not being folded, and never added to: an empty deque takes 760
 bytes."""
@@ -141,30 +143,51 @@ class Queue:
             self._count(entry, -1)
         return entry
 
-    def filter(self, wanted: Callable[[Queued], bool]) -> None:
-        """Keep the entries that live and are `wanted`."""
+    def filter(self, concerns: Callable[[Queued], bool], wanted: Callable[[Queued], bool]) -> None:
+        """Of the entries that it `concerns` keep those that are `wanted`, which may change them;
+        and all others, without counting them again."""
         for unfolded, count in ((False, len(self.entries)), (True, len(self.unfolded))):
+            entries = self.unfolded if unfolded else self.entries
             for _ in range(count):
+                if entries[0].lives and not concerns(entries[0]):
+                    entries.rotate(-1)
+                    continue
                 entry = self.pop(unfolded)
                 if entry.lives and wanted(entry):
-                    entries = self.unfolded if unfolded else self.entries
                     entries.append(entry)
                     self.message_count += entry.message_count
                     self._weigh(entry, 1)
 
     def clear(self) -> None:
-        """Drop everything that waits, and leave no cycles: the collector rarely looks for those of
-        long-lived objects (`sow.server.loop.gc_pacing`), so each slow client would leave its whole
-        queue behind.
-        """
-        self.count_for(None)
-        for entry in self:
-            if isinstance(entry, QueuedUpdate):
-                self.part(entry)
-                entry.membership.newest.clear()
-        self.entries.clear()
+        """Drop everything that waits. What that took is freed in steps where it is much and counts
+        (`QueueMemory.free`)."""
+        count = len(self.entries) + len(self.unfolded)
+        if self.share is not None and count > FREED_AT_ONCE:
+            left = Queue(self._released)
+            left.entries, left.unfolded, left.share = self.entries, self.unfolded, self.share
+            self.share = None
+            self.own = self.common = 0
+            self.entries = deque()
+            left.share.memory.free(left._let_go())
+        else:
+            for _ in self._let_go():
+                pass
         self.unfolded = NONE_UNFOLDED
         self.message_count = self.bytes = self.dead = self._pairs = 0
+        self.share = None
+
+    def _let_go(self) -> Task[None]:
+        """Free what waits, and leave no cycles: the collector rarely looks for those of long-lived
+        objects (`sow.server.loop.gc_pacing`), so each slow client would leave its whole queue
+        behind.
+        """
+        while self.entries or self.unfolded:
+            for _ in range(min(FREED_AT_ONCE, len(self.entries) + len(self.unfolded))):
+                entry = self.pop(unfolded=not self.entries)
+                if isinstance(entry, QueuedUpdate):
+                    entry.part()
+                    entry.membership.newest.clear()
+            yield
 
     # What it takes.
 
@@ -175,10 +198,18 @@ class Queue:
         self._count_all(1)
 
     def keep_lean(self, is_lean: bool) -> None:
-        """From now on what counts is held without lines that can be made again, or with them."""
-        if is_lean != self.is_lean:
-            self.is_lean = is_lean
-            self.count_for(self.share)
+        """From now on what counts is held without lines that can be made again; or what comes is
+        held with them, and those that were dropped are made when they leave."""
+        self.is_lean = is_lean
+        if is_lean and self.share is not None:
+            before = sum(len(entry.frame) for entry in self)
+            for entry in self:
+                entry.strip()
+            dropped = before - sum(len(entry.frame) for entry in self)
+            # Not counted again, at ten microseconds an entry: for the client the longer one of line
+            # and states counts, whether the line is there or not.
+            self.own -= dropped
+            self.share.memory.used -= dropped
 
     @staticmethod
     def takes(entry: Queued, common_part: float) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from typing import Any, Literal, NamedTuple, Self
 
+from sow.core.cooperative import Task
 from sow.core.definitions import Policy, SessionSettings
 from sow.protocol.encodings import Frames
 from sow.streaming.outbox.conflate import MESSAGE_BYTES, ConflationBudget, Queue, folded_alone
@@ -41,6 +42,9 @@ FOLDED_AT_ONCE = 50
 """Messages that one step of folding passes: each takes some seven microseconds where it is one
 update of a frame, and one where it was folded before. A large one counts as several
 (`MESSAGE_BYTES`)."""
+LOOKED_AT_ONCE = 1_000
+"""So many entries and lines are looked at in one step of an estimate: each takes some two
+microseconds."""
 CONFLATION_BUDGET_FACTOR = 2
 """A queue that exceeds its bounds by this factor is folded as it is added to, so many messages for
 each new one, within the budget of the step, and before more is added (`ConflationBudget`): else a
@@ -424,12 +428,17 @@ class Outbox:
         """What is folded on queueing exceeded the budget of a step."""
         return bool(self.queue.unfolded) and self._folds is EAGER
 
-    def folded_bytes(self, common_part: float) -> float:
-        """About what it takes once it is folded: a line of its own for each record, and of its
-        state, which others may wait for too, a part."""
+    def folded_bytes(self, common_part: float) -> Task[float]:
+        """About what all that waits now takes once it is folded: a line of its own for each record,
+        and of its state, which others may wait for too, a part."""
         records: set[tuple[Records, str]] = set()
         message_count = line_bytes = state_bytes = size_bytes = 0.0
-        for entry in self.queue:
+        looked_at = 0
+        for entry in list(self.queue):
+            if looked_at >= LOOKED_AT_ONCE:
+                yield
+                looked_at = 0
+            looked_at += 1 + entry.message_count
             if isinstance(entry, QueuedDelivery) and entry.policy in ALL:
                 records.update(entry.delivery.records())
                 message_count += entry.message_count
@@ -484,19 +493,21 @@ class Outbox:
 
     def drop(self, memberships: Collection[Membership]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""
-        before = self.queue.line_count
+        before, dropped = self.queue.line_count, set(memberships)
+
+        def goes(entry: Queued) -> bool:
+            return isinstance(entry, Foldable) and entry.membership in dropped
 
         def stays(entry: Queued) -> bool:
-            if not isinstance(entry, Foldable) or entry.membership not in memberships:
-                return True
             if isinstance(entry, QueuedUpdate):
                 self.queue.part(entry)
             elif isinstance(entry, QueuedDelivery):
                 entry.membership.remove(entry.delivery)
-            entry.membership.restart()
             return False
 
-        self.queue.filter(stays)
+        self.queue.filter(goes, stays)
+        for membership in dropped:
+            membership.restart()
         return before - self.queue.line_count
 
     def take_back_all(self, name: str) -> None:
@@ -527,9 +538,11 @@ class Outbox:
     def reencode(self, name: str, replace: Reencode) -> None:
         """Replace each waiting update of a channel by `replace` of it, in its position."""
 
+        def concerns(entry: Queued) -> bool:
+            return isinstance(entry, Foldable) and entry.membership.name == name
+
         def stays(entry: Queued) -> bool:
-            if not isinstance(entry, Foldable) or entry.membership.name != name:
-                return True
+            assert isinstance(entry, Foldable)
             if entry.reencode(replace):
                 return True
             if isinstance(entry, QueuedUpdate):
@@ -537,7 +550,7 @@ class Outbox:
                 entry.membership.discard(entry)
             return False
 
-        self.queue.filter(stays)
+        self.queue.filter(concerns, stays)
 
     def check(self) -> None:
         """Assert what everything above relies on."""

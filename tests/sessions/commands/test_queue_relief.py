@@ -6,10 +6,14 @@ The bound is that of `Limits/QueueMemory`.
 import json
 from dataclasses import replace
 
+import pytest
+
+from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Limits
 from sow.protocol import replies
 from sow.protocol.encodings import EventEncoding
 from sow.protocol.replies import QUEUE_MEMORY
+from sow.streaming.outbox import conflate, outbox
 from tests.laws.narrow import (
     KB,
     PAD,
@@ -82,6 +86,25 @@ def test_then_the_largest_queues_are_folded_until_it_fits():
     assert len(open_ones(world)) == 3
 
 
+def test_a_long_queue_is_looked_through_in_steps(monkeypatch):
+    world = world_of(400 * KB)
+    client = own(world, 1)
+    for number in range(10):
+        world.publish("t", {"id": number}, {"id": number + 1})
+    box = client.session.outbox
+    at_once = run_to_completion(box.folded_bytes(1.0))
+    monkeypatch.setattr(outbox, "LOOKED_AT_ONCE", 4)
+    estimates, steps = [], 0
+
+    def estimating():
+        estimates.append((yield from box.folded_bytes(1.0)))
+
+    for _ in estimating():
+        steps += 1
+        client.lines()  # what has left meanwhile is in the estimate
+    assert (steps, estimates) == (4, [at_once])
+
+
 def test_what_many_wait_for_is_not_copied_for_each_of_them():
     world = world_of(400 * KB)
     for number in range(40):
@@ -93,7 +116,9 @@ def test_what_many_wait_for_is_not_copied_for_each_of_them():
     assert len(copied) <= len(greedy) + 1
 
 
-def test_then_sessions_are_closed_one_by_one_the_largest_first():
+@pytest.mark.parametrize("freed_at_once", [1, 1_000])
+def test_then_sessions_are_closed_one_by_one_the_largest_first(monkeypatch, freed_at_once):
+    monkeypatch.setattr(conflate, "FREED_AT_ONCE", freed_at_once)
     world = world_of(400 * KB)
     small = own(world, 1, filter="/id < 10")
     large = [own(world, number) for number in range(2, 8)]

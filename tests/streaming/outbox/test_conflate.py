@@ -26,6 +26,7 @@ from sow.streaming.outbox.entries import (
     QueuedDelivery,
     QueuedUpdate,
 )
+from sow.streaming.queue_memory import QueueMemory
 from sow.topic.queue_policy import queue_policy
 from sow.topic.updates import Update
 from tests.laws.harness import SECOND, World
@@ -457,10 +458,22 @@ def test_only_what_is_wanted_is_kept_wherever_it_stands():
     queue.pop(unfolded=True)  # which says nothing any more
     for _ in range(2):
         queue.append(queue.pop(unfolded=True), folded=True)
-    queue.filter(lambda entry: entry.frame != b"b")
+    queue.filter(lambda entry: entry.frame in b"bc", lambda entry: entry.frame == b"c")
     assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 1]
     assert [one.frame for one in queue] == [b"a", b"c"]
     queue.check()
+
+
+def test_what_a_filter_does_not_concern_is_not_counted_anew(monkeypatch):
+    queue, counted = Queue(int), []
+    for text in (b"a", b"b", b"c"):
+        queue.append(frame(text))
+    queue.count_for(QueueMemory().share("client"))
+    count = Queue._count
+    monkeypatch.setattr(Queue, "_count", lambda *one: counted.append(one[1].frame) or count(*one))
+    queue.filter(lambda entry: entry.frame == b"b", lambda _entry: True)
+    assert counted == [b"b", b"b"]
+    assert [one.frame for one in queue] == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -477,6 +490,30 @@ def test_what_is_dropped_is_freed_at_once_and_waits_for_no_collector(begun):
     queue.check()
     left = [one for one in gc.get_objects() if isinstance(one, QueuedUpdate)]
     assert [one for one in left if one.update.identity == "dropped"] == []
+
+
+def test_what_a_long_queue_took_is_freed_in_steps(monkeypatch):
+    monkeypatch.setattr(conflate, "FREED_AT_ONCE", 2)
+    told = []
+    memory = QueueMemory(on_over=lambda: told.append(1))
+    queue, membership = Queue(int), Membership("sub")
+    for identity in "12345":
+        queue.append(single(identity, membership=membership))
+    queue.pair(queue.entries[0], queue.entries[1])
+    queue.count_for(memory.share("client"))
+    all_of_it = memory.used
+    queue.clear()
+    assert not queue
+    queue.check()
+    assert (told, memory.used, memory.is_over) == ([1], all_of_it, True)
+    left = [memory.used for _ in memory.freed()]
+    assert all_of_it > left[0] > left[1] > left[2] == 0
+    assert len(left) == 3
+    assert not memory.is_over
+    queue.append(single("6"))
+    queue.count_for(memory.share("client"))
+    queue.clear()
+    assert (told, memory.used) == ([1], 0)
 
 
 def test_a_check_finds_a_wrong_count():
