@@ -236,6 +236,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # The beginning of a query is no range; `latest` may have moved by now.
             return []
         after, until = int(end["after"]), int(end["bookmark"])
+        self._reached = until  # a batch of an earlier run is planned without `latestOffset`
         if "records" in end:
             moment = position(self._here(end)["log"], until)
             taken = [TakenSnapshot(name, requested, moment) for name, requested in end["records"]]
