@@ -28,8 +28,10 @@ class SelectList:
 
     def __init__(self, shown: dict[Steps, bool]) -> None:
         self._shown = shown
-        # Where a container holds both shown and hidden fields it has to be looked into.
-        self._opened = {steps[:size] for steps in shown for size in range(len(steps))}
+        # Where a container holds both shown and hidden fields it has to be looked into. Where it
+        # holds only hidden ones, its empty arrays and objects would show that it is there.
+        differing = [one for one in shown if one and shown[one] != self.shows(one[:-1])]
+        self._opened = {steps[:size] for steps in differing for size in range(len(steps))}
         self._names = frozenset(name for steps in shown for name in steps)
 
     def shows(self, steps: Steps) -> bool:

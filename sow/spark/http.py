@@ -25,6 +25,11 @@ PAUSE_S_MAX = 5.0
 ANSWER_WAIT_S = 30.0
 """Timeout of an answer, in addition to the time for retries: a server may be busy."""
 AWAY = (502, 503, 504)
+OLDER = (
+    "; the server is older than this data source: update the server first, or install the version "
+    "of the server here"
+)
+"""What is wrong where a parameter is unknown, as no option of Spark's names one."""
 
 
 def certificates(file: str | None = None) -> str | None:
@@ -209,7 +214,8 @@ def _refusal(url: str, status: int, body: bytes) -> SowError:
     try:
         document = json.loads(body)
         where = "in the filter: " if "position" in document else ""
-        return ServerRefusal(f"{url}: {where}{document['detail']}", document)
+        older = OLDER if document["detail"].startswith("no parameter ") else ""
+        return ServerRefusal(f"{url}: {where}{document['detail']}{older}", document)
     except (ValueError, KeyError, TypeError):
         return SowError(f"{url} does not speak SOW: it answered {status}")
 

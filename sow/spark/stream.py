@@ -214,7 +214,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             # Removed meanwhile: the next batch says so, not a figure.
             return {"bookmark": int(self._extent("now", limit=1)["newest"])}
-        waits_us = 0 if found["since_us"] is None else found["ts_us"] - found["since_us"]
+        since_us = found.get("since_us")  # an older server has none, and refuses to be read
+        waits_us = 0 if since_us is None else found["ts_us"] - since_us
         return {
             "bookmark": int(found["newest"]),
             "lag_rows": found["rows"],
@@ -235,6 +236,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # The beginning of a query is no range; `latest` may have moved by now.
             return []
         after, until = int(end["after"]), int(end["bookmark"])
+        self._reached = until  # a batch of an earlier run is planned without `latestOffset`
         if "records" in end:
             moment = position(self._here(end)["log"], until)
             taken = [TakenSnapshot(name, requested, moment) for name, requested in end["records"]]

@@ -96,12 +96,13 @@ def unseal(block: bytes, kind: int) -> BlockHeader:
 
 
 def split(entries: Sequence[LogEntry], bytes_max: int) -> Iterator[list[LogEntry]]:
-    """Groups of about `bytes_max` bytes, and `RECORD_BYTES_MIN` a record; a large entry is cut into
-    several of the same meaning."""
+    """Groups of about `bytes_max` bytes, and `RECORD_BYTES_MIN` a record and an entry; a large
+    entry is cut into several of the same meaning."""
     group: list[LogEntry] = []
     room = bytes_max
     for entry in entries:
         for piece, size in _pieces(entry, bytes_max):
+            size = max(size, RECORD_BYTES_MIN)
             if group and size > room:
                 yield group
                 group, room = [], bytes_max

@@ -19,7 +19,7 @@ TOPICS_MAX = 64
 """A span of more topics counts as one of any topic, so that its names take less than a hundredth
 of what it holds."""
 SPANS_MAX = 16_384
-"""The oldest spans are forgotten beyond that: a log of 16 GiB, some 20 MB of names at the most."""
+"""The oldest spans are forgotten beyond that: a log of 16 GiB, some 60 MB of counts at the most."""
 
 
 @dataclass(slots=True)

@@ -51,6 +51,13 @@ def test_an_empty_container_is_shown_where_it_is_not_hidden():
     assert parse_select(["-/a/b"]).apply({"a": {"b": 1}, "c": {}}) == {"a": {}, "c": {}}
 
 
+def test_a_container_of_which_nothing_is_shown_is_not_shown():
+    joined = common([["-/client"], ["/id", "/client/name"]])
+    for members in (joined, ["-/", "-/client/name", "+/id"]):
+        document = {"id": 1, "client": [{"name": 1}, {"name": 2}]}
+        assert parse_select(members).apply(document) == {"id": 1}
+
+
 @pytest.mark.parametrize("members", [[], ["id"], ["+id"], ["/a[0]"]])
 def test_what_is_no_path_is_refused(members):
     with pytest.raises(ClientError, match="select"):

@@ -78,6 +78,13 @@ def test_a_refusal_has_the_servers_words_and_is_not_tried_again(monkeypatch):
     assert (again.detail, again.reason) == (caught.value.detail, "bad filter")
 
 
+def test_a_server_without_a_parameter_is_an_older_one(monkeypatch):
+    refused = {"reason": "bad request", "detail": "no parameter 'columns'; known are part"}
+    Played(monkeypatch, (400, refused))
+    with pytest.raises(ServerRefusal, match="known are part; the server is older than this"):
+        SowServer("http://host:1").arrow("/v1/snapshots/1", part=0, columns="key")
+
+
 def test_something_else_at_the_address_is_sent(monkeypatch):
     Played(monkeypatch, (404, b"<html>"))
     with pytest.raises(SowError, match="does not speak SOW: it answered 404"):

@@ -275,6 +275,16 @@ def test_the_lag_is_what_is_in_no_batch_yet(server):
     assert (at_the_end["lag_rows"], at_the_end["lag_seconds"]) == (0, 0)
 
 
+def test_the_lag_follows_a_batch_that_an_earlier_run_has_planned(server):
+    reader = stream(server, startingBookmark="latest", maxRowsPerTrigger="2")
+    start = reader.initialOffset()
+    server.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    end = next_of(reader, start)
+    again = stream(server)
+    again.partitions(start, end)
+    assert again.reportLatestOffset()["lag_rows"] == 1
+
+
 def test_a_lag_that_the_log_does_not_have_any_more_fails_no_query(server, monkeypatch):
     reader = stream(server, startingBookmark="latest")
     next_of(reader, reader.initialOffset())

@@ -72,6 +72,12 @@ def test_a_record_of_a_few_bytes_counts_as_more():
     assert [len(entry) for (entry,) in groups] == [10] * 100
 
 
+def test_an_entry_of_a_few_bytes_counts_as_more():
+    entries = [publish(number, b"{}") for number in range(1, 101)]
+    groups = split(entries, 10 * RECORD_BYTES_MIN)
+    assert [len(group) for group in groups] == [10] * 10
+
+
 @given(entry_lists(), st.integers(0, 40))
 def test_entries_before_a_record_are_passed_over(entries, after_seq):
     found = records(decode_entries(sealed(entries), after_seq))

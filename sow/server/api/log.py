@@ -145,16 +145,17 @@ class LogHandler:
         # Later entries are younger than this; all older ones are in the log when it is read.
         now_us = self._runtime.now_us()
         await self._runtime.settled()
-        part = await self._requested_for(requested, topics, limit_max=None)
-        await reauthorize_stream(request)
-        journal, rows, turns = self._runtime.journal, part.rows, self._runtime.turns
-        if condition is not None or guards:
-            counting = _counting(log_pieces(journal, part, topics, condition, guards))
-            rows = await turns.run(READING, counting)
-        since_us = None
-        if rows:
-            first = _first_ts_us(log_pieces(journal, part, topics, condition, guards))
-            since_us = await turns.run(READING, first)
+        journal = self._runtime.journal
+        while True:
+            part = await self._requested_for(requested, topics, limit_max=None)
+            await reauthorize_stream(request)
+            try:
+                rows, since_us = await self._measured(part, topics, condition, guards)
+                break
+            except StoreError:
+                if part.after >= journal.first_seq - 1:
+                    raise
+                # Its beginning was removed meanwhile: from 0 on there is less, others are refused.
         return json_response(
             {
                 "from": str(part.after),
@@ -168,6 +169,23 @@ class LogHandler:
                 "log": journal.log_id,
             }
         )
+
+    async def _measured(
+        self,
+        part: Extent,
+        topics: Topics,
+        condition: Filter | None,
+        guards: Mapping[str, RowPolicy],
+    ) -> tuple[int, int | None]:
+        """The rows of a part that may be seen, and the time of the first one."""
+        turns, rows = self._runtime.turns, part.rows
+
+        def pieces() -> Iterator[LogRows | None]:
+            return log_pieces(self._runtime.journal, part, topics, condition, guards)
+
+        if condition is not None or guards:
+            rows = await turns.run(READING, _counting(pieces()))
+        return rows, await turns.run(READING, _first_ts_us(pieces())) if rows else None
 
     async def _wanted(
         self, request: web.Request, requested: dict[str, str], must_be_logged: bool = False

@@ -163,6 +163,25 @@ async def test_an_extent_counts_without_reading_and_names_the_log():
         assert (refused.status, "has no log" in refused.json["detail"]) == (400, True)
 
 
+@pytest.mark.parametrize("query", ["", "?filter=/id%20%3D%201"])
+@stepped
+async def test_an_extent_whose_beginning_is_removed_meanwhile_is_taken_again(monkeypatch, query):
+    kept, cutting = iter([2, 2, 3]), log.cutting
+
+    def removing(journal, *requested):
+        part = yield from cutting(journal, *requested)
+        journal.trim(0, next(kept), beyond=True)
+        return part
+
+    monkeypatch.setattr(log, "cutting", removing)
+    async with Place() as place:
+        await place.fill()
+        extent = (await place.get(f"/v1/log/extent{query}")).json
+        assert (extent["from"], extent["oldest"], extent["rows"]) == ("1", "1", 2)
+        gone = await place.get("/v1/log/extent?from=1")
+        assert (gone.status, gone.json["reason"]) == (400, "invalid bookmark")
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [
