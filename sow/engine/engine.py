@@ -25,7 +25,7 @@ from sow.engine.output import LateFollowers, PendingOutput
 from sow.engine.queries import FilterCache, Queries
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress, restore, restore_accounts
-from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.timers import Timers
 from sow.engine.views import Views
 from sow.engine.wal import CommitSequencer, Group
@@ -77,7 +77,7 @@ class Engine:
         self.followers = LateFollowers(self.output, self._is_late)
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
-            self._view,
+            self.topics,
             self.route,
             self.timers,
             self.requests,
@@ -85,11 +85,12 @@ class Engine:
             self.notify_work,
             self._notify_stopped,
             self._is_behind,
+            self.output.catch_up,
         )
         self.catalog = Catalog(configuration, self.filter, self.sequencer, self.views.wake)
         self.capacity = Capacity(self.catalog)
         self.queries = Queries(
-            self.topic, self.topics, self.sequencer, self.atomic, self._lags, self._catch_up_views
+            self.topic, self.topics, self.sequencer, self.atomic, self.views.settling
         )
         self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
         self.removals = BulkDelete(
@@ -180,11 +181,6 @@ class Engine:
             self.timers.remove(topic.copy)
         self.catalog.untidy.pop(topic, None)
 
-    def _view(self, name: str) -> ViewTopic:
-        topic = self.topics[name]
-        assert isinstance(topic, ViewTopic)
-        return topic
-
     def publishable(self, name: str) -> SourceTopic:
         """The topic to publish to under `name`; one of a Pattern may come into being by it.
 
@@ -256,17 +252,6 @@ class Engine:
         return bool(self.output.late) and any(
             name in self.topics and self.topics[name].router.is_behind for name in names
         )
-
-    def _lags(self, name: str) -> bool:
-        """Whether a view does not show yet what was published, for want of time alone."""
-        topic = self.topics.get(name)
-        if not (isinstance(topic, ViewTopic) and (self.output.late or self.views.is_dirty)):
-            return False
-        return self.views.lags(topic.view) or any(map(self._lags, topic.view.sources))
-
-    def _catch_up_views(self) -> None:
-        self.output.catch_up()
-        self.views.release()
 
     def make_ready(self, name: str) -> Task[None]:
         """The steps that have to precede a publish or a removal."""

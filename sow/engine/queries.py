@@ -91,9 +91,6 @@ class FilterCache:
         return self._kept.get(self._key(text)) is not None
 
 
-SETTLED_TURNS_MAX = 1_000
-"""Turns of some 2 ms in which a query of a view lets it show what was published before: nothing
-takes as long but a view that waits for another client, whom nobody is to wait for."""
 JUDGED_MAX = 500
 """Changes in flight that are compared with a query: half a millisecond at most, less than the wait
 that it may save."""
@@ -101,8 +98,8 @@ that it may save."""
 
 class Queries:
     """The queries of one engine: `topic` finds a topic or raises as the engine's does, `topics` has
-    all of them by name. `lags` returns whether a view does not show yet what was published, and
-    `catch_up` does some of what is left to do."""
+    all of them by name. `settling` are the steps after which a view shows what was published
+    before."""
 
     def __init__(
         self,
@@ -110,15 +107,13 @@ class Queries:
         topics: Mapping[str, LiveTopic],
         sequencer: CommitSequencer,
         atomic: AtomicBatch,
-        lags: Callable[[str], bool],
-        catch_up: Callable[[], None],
+        settling: Callable[[str], Task[None]],
     ) -> None:
         self._topic = topic
         self._topics = topics
         self._sequencer = sequencer
         self._atomic = atomic
-        self._lags = lags
-        self._catch_up = catch_up
+        self._settling = settling
         self._tick_s: Callable[[], float] = lambda: 0.0
         self.times: dict[str, Histogram] = {}
         """Time that each query took in its steps, by the kind of its first index: those of
@@ -149,11 +144,7 @@ class Queries:
         return self._atomic.exclusive(name, self._answering(name, query.at(self._sequencer.now_us)))
 
     def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
-        patience = SETTLED_TURNS_MAX
-        while self._lags(name) and patience:
-            self._catch_up()
-            patience -= 1
-            yield
+        yield from self._settling(name)
         while True:
             indexes = self.checked(name, query).indexes
             steps, took_s, is_same = answering(indexes, query), 0.0, True

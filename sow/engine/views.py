@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from weakref import WeakSet
 
+from sow.core.cooperative import Task
 from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
 from sow.core.join_tree import join_levels
 from sow.engine.atomic_change import AtomicBatch
@@ -235,6 +236,11 @@ ROWS_AT_ONCE = 500
 between other work."""
 
 
+SETTLED_TURNS_MAX = 1_000
+"""Turns of some 2 ms in which a query lets a view show what was published before: only a view that
+waits for another client takes longer, and nobody is to wait for that."""
+
+
 Held = dict[frozenset[str], bool]
 """Whether views that are made of these topics may not be released in this step."""
 
@@ -242,14 +248,15 @@ Held = dict[frozenset[str], bool]
 class Views:
     """The views of one engine.
 
-    `find` returns the topic of a view, `route` routes its changes, `notify` is called with work
+    `topics` has all topics by name, `route` routes its changes, `notify` is called with work
     that no command or timer has caused, `stopped` with a sentence for each view that stops. A view
-    waits for `requests`, the change of `atomic`, and until no view of its topics `is_behind`.
+    waits for `requests`, the change of `atomic`, and until no view of its topics `is_behind`, which
+    `catch_up` works at.
     """
 
     def __init__(
         self,
-        find: Callable[[str], ViewTopic],
+        topics: Mapping[str, LiveTopic],
         route: Callable[[ViewTopic, Batch], None],
         timers: Timers,
         requests: RequestBoundaries,
@@ -257,8 +264,9 @@ class Views:
         notify: Callable[[], None],
         stopped: Callable[[str], None],
         is_behind: Callable[[Iterable[str]], bool],
+        catch_up: Callable[[], None],
     ) -> None:
-        self._find = find
+        self._topics = topics
         self._route = route
         self._timers = timers
         self._requests = requests
@@ -266,6 +274,7 @@ class Views:
         self._notify = notify
         self._stopped = stopped
         self._is_behind = is_behind
+        self._catch_up = catch_up
         self.gc = ViewGc()
         """State of removed and stopped views."""
         self._dirty: dict[MaterializedView, int] = {}
@@ -277,6 +286,11 @@ class Views:
         """The last step has left work that need not wait."""
         self._held_until_us: int | None = None
         """When to continue with views that wait for a request, if it does not end before."""
+
+    def _find(self, name: str) -> ViewTopic:
+        topic = self._topics[name]
+        assert isinstance(topic, ViewTopic)
+        return topic
 
     @property
     def is_dirty(self) -> bool:
@@ -396,9 +410,30 @@ class Views:
         # Its followers may be late: they get what has changed meanwhile in one.
         return held or self._find(view.name).records.late > 0 or self._atomic.concerns((view.name,))
 
-    def lags(self, view: MaterializedView) -> bool:
-        """Whether a view has something to process or to release that need not wait for the end of a
-        change or a publish."""
+    def settling(self, name: str) -> Task[None]:
+        """The steps after which the view `name`, if it is one, shows all changes that were in its
+        topics when they began: a large one reaches the views of a topic later."""
+        made_of = self._made_of(name)
+        if not any(self._is_behind(view.sources) for view in made_of):
+            return
+        for _ in range(SETTLED_TURNS_MAX):
+            if not any(map(self._lags, made_of)):
+                return
+            self._catch_up()
+            self.release()
+            yield
+
+    def _made_of(self, name: str) -> list[MaterializedView]:
+        """The view of a name, and all views that it is made of."""
+        topic = self._topics.get(name)
+        if not isinstance(topic, ViewTopic):
+            return []
+        view = topic.view
+        return [view, *(one for source in view.sources for one in self._made_of(source))]
+
+    def _lags(self, view: MaterializedView) -> bool:
+        """Whether a view has something to process, or to release that need not wait for the end of
+        a change or a publish."""
         if self._is_behind(view.sources):
             return True
         waits = self._atomic.concerns({*view.sources, view.name}) or (
