@@ -77,7 +77,7 @@ class Engine:
         self.followers = LateFollowers(self.output, self._is_late)
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
-            self.topics,
+            lambda name: self.topics.get(name),
             self.route,
             self.timers,
             self.requests,

@@ -248,7 +248,7 @@ Held = dict[frozenset[str], bool]
 class Views:
     """The views of one engine.
 
-    `topics` has all topics by name, `route` routes its changes, `notify` is called with work
+    `look_up` returns the topic of a name, `route` routes its changes, `notify` is called with work
     that no command or timer has caused, `stopped` with a sentence for each view that stops. A view
     waits for `requests`, the change of `atomic`, and until no view of its topics `is_behind`, which
     `catch_up` works at.
@@ -256,7 +256,7 @@ class Views:
 
     def __init__(
         self,
-        topics: Mapping[str, LiveTopic],
+        look_up: Callable[[str], LiveTopic | None],
         route: Callable[[ViewTopic, Batch], None],
         timers: Timers,
         requests: RequestBoundaries,
@@ -266,7 +266,7 @@ class Views:
         is_behind: Callable[[Iterable[str]], bool],
         catch_up: Callable[[], None],
     ) -> None:
-        self._topics = topics
+        self._look_up = look_up
         self._route = route
         self._timers = timers
         self._requests = requests
@@ -288,7 +288,7 @@ class Views:
         """When to continue with views that wait for a request, if it does not end before."""
 
     def _find(self, name: str) -> ViewTopic:
-        topic = self._topics[name]
+        topic = self._look_up(name)
         assert isinstance(topic, ViewTopic)
         return topic
 
@@ -425,7 +425,7 @@ class Views:
 
     def _made_of(self, name: str) -> list[MaterializedView]:
         """The view of a name, and all views that it is made of."""
-        topic = self._topics.get(name)
+        topic = self._look_up(name)
         if not isinstance(topic, ViewTopic):
             return []
         view = topic.view
