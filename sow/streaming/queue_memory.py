@@ -390,7 +390,6 @@ class SessionMemory:
     is beside these."""
 
     def __init__(self, session: object, queue: CountedQueue, *parts: Counted) -> None:
-        self._session = session
         self.share = QueueMemory().share(self)
         self.share.join(session)
         self._queue = queue
@@ -400,10 +399,10 @@ class SessionMemory:
         for part in parts:
             part.count_for(self.share)
 
-    def move(self, share: QueueShare) -> None:
-        """From now on it counts for another client."""
+    def move(self, session: object, share: QueueShare) -> None:
+        """From now on what its session holds counts for another client."""
         former, self.share = self.share, share
-        share.join(self._session)
+        share.join(session)
         for part in self._parts:
             part.count_for(share)
         if self._queue.share is not None:
@@ -413,7 +412,7 @@ class SessionMemory:
             share.hold(window.holders, window.held_bytes, 0)
         former.add(-self._beside_bytes)
         share.add(self._beside_bytes)
-        former.leave(self._session)
+        former.leave(session)
 
     def count_queue(self) -> None:
         """From now on its queue counts, until all of it has left."""
@@ -466,10 +465,10 @@ class SessionMemory:
         windows = sum(one.held_bytes / len(one.holders) for one in self._windows)
         return self._queue.own + self._queue.common * common_part + windows + self._beside_bytes
 
-    def end(self) -> None:
+    def end(self, session: object) -> None:
         """The session is gone for good."""
         self.let_go()
-        self.share.leave(self._session)
+        self.share.leave(session)
 
     def let_go(self) -> None:
         """Hold nothing any more, but for what is beside and goes by itself."""

@@ -172,7 +172,7 @@ class SessionManager:
         session.entitle(rights, shown)
         share = self.memory.share(session.account)
         if share is not session.memory.share:
-            session.memory.move(share)
+            session.memory.move(session, share)
         waiting = self._entitled.get(session)
         if rights.expires_us is not None and waiting is None:
             waiting = self._entitled[session] = Deadline(
@@ -240,7 +240,7 @@ class SessionManager:
         self._stop(self._entitled, session)
         if self._by_id.pop(session.id, None) is None:
             return False
-        session.memory.end()
+        session.memory.end(session)
         return True
 
     def _give_up(self, session: Session, name: str) -> str:
