@@ -280,6 +280,11 @@ class QueueMemory:
             self._full[share] = None
         self._on_over()
 
+    def note_stripped(self, size: int) -> None:
+        """Lines of so many bytes were dropped that can be made again: for their client the longer
+        one of line and states counts, whether the line is there or not."""
+        self.used -= size
+
     def free(self, steps: Task[None]) -> None:
         """Free in steps, soon, what nobody waits for any more; it counts until then."""
         self._freeing.append(steps)

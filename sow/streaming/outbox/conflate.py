@@ -206,10 +206,9 @@ class Queue:
             for entry in self:
                 entry.strip()
             dropped = before - sum(len(entry.frame) for entry in self)
-            # Not counted again, at ten microseconds an entry: for the client the longer one of line
-            # and states counts, whether the line is there or not.
+            # Not counted again, at ten microseconds an entry.
             self.own -= dropped
-            self.share.memory.used -= dropped
+            self.share.memory.note_stripped(dropped)
 
     @staticmethod
     def takes(entry: Queued, common_part: float) -> float:

@@ -30,7 +30,7 @@ from sow.server.net.command_pump import (
 )
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemories, MessageMemory
-from sow.streaming.sessions import SLOW
+from sow.streaming.sessions import SLOW, Session
 from tests.laws.guarding import reading, rights
 from tests.server.net.test_session_writer import Below
 from tests.server.stand_ins import World, stepped, turns
@@ -276,14 +276,14 @@ async def test_room_in_a_full_outbox_continues_its_commands_at_once():
 @stepped
 async def test_a_full_outbox_is_judged_again_when_patience_is_over_and_not_before(monkeypatch):
     client, loop, judged = with_full_outbox(), asyncio.get_running_loop(), []
-    judge, began_us = client.session.apply_back_pressure, client.world.clock.now_us()
+    judge, began_us = Session.apply_back_pressure, client.world.clock.now_us()
 
-    def noted(now_us):
+    def noted(session, now_us):
         judged.append(now_us - began_us)
-        return judge(now_us)
+        return judge(session, now_us)
 
     monkeypatch.setattr(client.world.runtime, "now_us", lambda: began_us + round(loop.time() * 1e6))
-    monkeypatch.setattr(client.session, "apply_back_pressure", noted)
+    monkeypatch.setattr(Session, "apply_back_pressure", noted)
     await client.incoming.done()
     assert client.session.ended == SLOW
     assert client.records == 0
