@@ -128,9 +128,12 @@ class Queries:
 
         In the requested order, by default that of first publication (docs/semantics.md, Rule 9).
         Raises UnknownTopic, and ClientError for fields of messages that have none.
-        A query that needs a new column of a large topic takes seconds: see `answering`.
+        A query that needs a new column of a large topic takes seconds: see `answering`. Of a view
+        that has much to release, it is the rows that it shows by now.
         """
-        return run_to_completion(self.answering(name, query))
+        self.checked(name, query)
+        moment = query.at(self._sequencer.now_us)
+        return run_to_completion(self._atomic.exclusive(name, self._answering(name, moment)))
 
     def answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         """The same in steps, of a millisecond or so but for the last, which takes a few.
@@ -141,10 +144,13 @@ class Queries:
         has gone.
         """
         self.checked(name, query)
-        return self._atomic.exclusive(name, self._answering(name, query.at(self._sequencer.now_us)))
+        return self._atomic.exclusive(name, self._settled(name, query.at(self._sequencer.now_us)))
+
+    def _settled(self, name: str, query: Query) -> Task[QueryAnswer]:
+        yield from self._settling(name)
+        return (yield from self._answering(name, query))
 
     def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
-        yield from self._settling(name)
         while True:
             indexes = self.checked(name, query).indexes
             steps, took_s, is_same = answering(indexes, query), 0.0, True

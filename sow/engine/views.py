@@ -412,10 +412,9 @@ class Views:
 
     def settling(self, name: str) -> Task[None]:
         """The steps after which the view `name`, if it is one, shows all changes that were in its
-        topics when they began: a large one reaches the views of a topic later."""
+        topics when they began: a large one reaches the views of a topic later, and many rows are
+        released some at a time."""
         made_of = self._made_of(name)
-        if not any(self._is_behind(view.sources) for view in made_of):
-            return
         for _ in range(SETTLED_TURNS_MAX):
             if not any(map(self._lags, made_of)):
                 return

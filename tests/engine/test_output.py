@@ -10,6 +10,7 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import View
 from sow.engine import bulk_publish, output
 from sow.engine.output import HELD_US_MAX
+from sow.engine.views import ROWS_AT_ONCE
 from sow.protocol.publish_batching import read_frames
 from sow.query import Query
 from sow.streaming import router
@@ -507,14 +508,30 @@ def test_a_query_of_a_view_that_is_late_has_what_was_published_before():
     above = View("above", "json", ("v19",), ("/px", "MAX(/sum) AS /most"), ("/px",))
     world = World(ORDERS, *views, above)
 
-    def answered(name):
-        slots = world.engine.queries.at_once(name, Query()).slots
-        return [json.loads(world.engine.topics[name].records.table.bodies[one]) for one in slots]
-
     for px in (3, 2):
         world.engine.publish("orders", changed_prices(px), world.now)
         assert world.engine.topics["orders"].router.is_behind
         expected = sums(px)
-        assert {row["px"]: row["most"] for row in answered("above")} == expected
-        assert {row["px"]: row["sum"] for row in answered("v18")} == expected
+        assert {row["px"]: row["most"] for row in answered(world, "above")} == expected
+        assert {row["px"]: row["sum"] for row in answered(world, "v18")} == expected
         world.check()
+
+
+def answered(world, name):
+    """The rows of a query, after the steps that it takes and no others."""
+    answer = run_to_completion(world.engine.queries.answering(name, Query()))
+    bodies = world.engine.topics[name].records.table.bodies
+    return [json.loads(bodies[slot]) for slot in answer.slots]
+
+
+def test_a_query_of_a_view_has_rows_that_are_released_some_at_a_time():
+    view = View("each", "json", ("orders",), ("/id", "MAX(/px) AS /px"), ("/id",))
+    above = View("above", "json", ("each",), ("COUNT(/id) AS /n", "/px"), ("/px",))
+    world = World(ORDERS, view, above)
+    count = 3 * ROWS_AT_ONCE
+    world.engine.publish("orders", [b'{"id":%d,"px":1}' % at for at in range(count)], world.now)
+    world.settle()
+    assert len(world.engine.topics["each"].records.table) < count, "the rest is left to a timer"
+    assert answered(world, "above") == [{"px": 1, "n": count}]
+    assert len(answered(world, "each")) == count
+    world.check()
