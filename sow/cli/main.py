@@ -67,13 +67,14 @@ SENTENCES = {
     "query": "Write the records of TOPIC that match, or the rows of groups of them.",
     "watch": "Write the records of TOPIC that match, then each update of them, until Ctrl-C.",
     "publish": "Publish the messages of FILE, or of standard input (-), to TOPIC.",
-    "delete": 'Delete records of TOPIC by --filter ("1=1" for all) or by --keys.',
+    "delete": 'Delete records of TOPIC by --filter ("1=1" for all), --key or --keys.',
     "reload": "Make the server read its configuration again, and show what changed.",
     "user": "Add, remove and list users and their passwords.",
     "token": "Create, remove and list tokens.",
     "topics": "List the topics of a server; those of a pattern are one line.",
     "sessions": "List sessions, those furthest behind first; or describe the session ID.",
-    "why": "Explain one record of TOPIC: KEY is its SowKey, or --filter finds it.",
+    "why": "Explain one record of TOPIC: KEY is its SowKey or its key's values, or --filter "
+    "finds it.",
     "ping": "Measure how long the server takes to answer and, with --topic, to make a message "
     "durable and to deliver it to a subscriber.",
     "bench": "Measure durable publishes, queries and subscriptions.",

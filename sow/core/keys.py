@@ -16,13 +16,15 @@ from hashlib import blake2b
 
 from sow.core.lossless_numbers import LosslessNumber
 from sow.core.paths import Path, Value
-from sow.errors import BadMessage, ClientError
+from sow.errors import BadMessage, ClientError, shown
 
 # Integral doubles up to here are exact, so that 1 and 1.0 are the same key.
 EXACT_DOUBLE = 2**53
 KEY_SEPARATOR = "\x1f"
 _ESCAPE = re.compile(r"\\\\|\\x1f")
 """How a text of several writes a backslash or the separator."""
+_VALUE = re.compile(r'"((?:[^"]|"")*)"(?=,|\Z)|(?!")([^,]*)')
+"""One of the values that name a record: in double quotes, or up to the next comma."""
 EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
 SOW_KEY_BYTES = 8
 """Clients and Spark keep SowKeys in 64 bits."""
@@ -64,6 +66,24 @@ def parted(identity: str, count: int) -> list[str]:
     if count == 1:
         return [identity]
     return [_ESCAPE.sub(_unescaped, text) for text in identity.split(KEY_SEPARATOR)][:count]
+
+
+def values_of(text: str) -> list[str]:
+    """The texts of key values between commas: a value with a comma, or one that begins with a
+    double quote, stands in double quotes, and a quote in it is doubled. Blanks count. Raises
+    ClientError for an open quote."""
+    values, start = [], 0
+    while start <= len(text):
+        found = _VALUE.match(text, start)
+        if found is None:
+            raise ClientError(
+                f"key={shown(text)}: a value that begins with a double quote ends with one, before "
+                'a comma or the end; write a quote inside it twice, such as "5"" tube, long"'
+            )
+        quoted, bare = found.groups()
+        values.append(bare if quoted is None else quoted.replace('""', '"'))
+        start = found.end() + 1
+    return values
 
 
 def _texts(path: Path, column: Sequence[Value]) -> list[str]:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from sow.core.cooperative import Task, untracked
 from sow.core.definitions import Definition, Topic, is_persistent
 from sow.core.delta import Nulls
-from sow.core.keys import check_explicit_key, identities, sow_key, sow_keys
+from sow.core.humanize import counted
+from sow.core.keys import check_explicit_key, identities, joined, sow_key, sow_keys, values_of
 from sow.core.paths import Path, parse_path
-from sow.errors import BadFilter, BadMessage, Busy, ClientError, clipped
+from sow.errors import BadFilter, BadMessage, Busy, ClientError, clipped, shown
 from sow.expressions import NO_TRAITS, Filter, Known, MessageColumns, Trait
 from sow.indexes import Indexes
 from sow.messages import decoder_of, decoders_of
@@ -496,6 +497,23 @@ class Records:
             return identity
         slot = self.table.slots.get(identity)
         return str(sow_key(self.domain, identity)) if slot is None else self.table.sow_key(slot)
+
+    def sow_key_of_values(self, text: str) -> str:
+        """The SowKey of the record with these values of the key fields (`values_of`), whether it
+        exists or not; without key fields, the text is the key that a publisher gave. Raises
+        ClientError for another number of values."""
+        if not self.keys:
+            return text
+        values = values_of(text)
+        if len(values) != len(self.keys):
+            count, fields = len(self.keys), ", ".join(map(str, self.keys))
+            raise ClientError(
+                f"key={shown(text)} has {counted(len(values), 'value')}, and the Key of "
+                f"{self.name} is {fields}; write {counted(count, 'value')} in this order, with "
+                "commas between them"
+            )
+        (identity,) = joined([[value] for value in values])
+        return self.sow_key_of(identity)
 
 
 @lru_cache(maxsize=PATHS_MAX)

@@ -12,6 +12,7 @@ from sow.core.keys import (
     parted,
     sow_key,
     sow_keys,
+    values_of,
 )
 from sow.core.lossless_numbers import LosslessNumber
 from sow.core.paths import Path
@@ -150,3 +151,33 @@ def test_numbers_with_digits_are_one_key_where_they_are_one_number():
 )
 def test_columns_that_are_written_alike(one, other, alike):
     assert are_written_alike(one, other) is alike
+
+
+@all_cases(
+    ("text", "values"),
+    [
+        ("ACME", ["ACME"]),
+        ("", [""]),
+        ("XPAR,ACME", ["XPAR", "ACME"]),
+        (" a , b ", [" a ", " b "]),
+        ("a,,", ["a", "", ""]),
+        ('"a,b",c', ["a,b", "c"]),
+        ('"5"" tube",5" tube', ['5" tube', '5" tube']),
+        ('""', [""]),
+        ('"a\nb"', ["a\nb"]),
+    ],
+)
+def test_values_between_commas(text, values):
+    assert values_of(text) == values
+
+
+@given(st.lists(st.text(), min_size=1, max_size=5))
+def test_quoted_values_are_read_back(values):
+    quoted = ",".join('"' + value.replace('"', '""') + '"' for value in values)
+    assert values_of(quoted) == values
+
+
+@pytest.mark.parametrize("text", ['"a', '"a"b', 'x,"a""', '"' * 100_001])
+def test_an_open_quote_is_refused(text):
+    with pytest.raises(ClientError, match="double quote"):
+        values_of(text)

@@ -20,7 +20,7 @@ from sow.client import Client
 from sow.client.errors import OlderServer
 from sow.client.http import records_of, understood
 from sow.core.humanize import counted, duration, size
-from sow.errors import ClientError, shown
+from sow.errors import ClientError, UnknownRecord, shown
 
 TOPIC_COLUMNS = (
     Column("topic"),
@@ -212,7 +212,7 @@ def why(
     of_query: bool,
     session: str | None,
 ) -> None:
-    """Explain one record of TOPIC: KEY is its SowKey, or --filter finds it.
+    """Explain one record of TOPIC: KEY is its SowKey or its key's values, or --filter finds it.
 
     For a conflated topic: which updates were merged, in which window, what waits, and who receives
     it. With --query: which index or scan runs a query, and which index would help. With --session:
@@ -227,7 +227,9 @@ def why(
         if key is not None:
             raise click.UsageError("--query is about a filter: write --filter F in place of KEY")
     elif (key is None) == (filter_text is None):
-        raise click.UsageError("give either KEY, a SowKey, or --filter, such as '/id = 7'")
+        raise click.UsageError(
+            "give either KEY, a SowKey or the key's values, or --filter '/id = 7'"
+        )
     run(_why(topic or "", key, filter_text, of_query, session))
 
 
@@ -241,10 +243,18 @@ async def _why(
             plan = await client.explain(topic, filter=filter_text)
             show(plan, lambda: _say(plan))
         else:
-            key = key or await _found(client, topic, filter_text)
-            path = f"{records_of(topic)}/{quote(key, safe='')}/why"
-            record = await client.http.json("GET", path, kind=dict)
+            record = await _story(client, topic, key or await _found(client, topic, filter_text))
             show(record, lambda: _show_record(record))
+
+
+async def _story(client: Client, topic: str, key: str) -> Mapping[str, Any]:
+    """What the server says of a record: of that SowKey if there is one, else of these values."""
+    path = f"{records_of(topic)}/{{}}/why"
+    try:
+        return await client.http.json("GET", path.format(quote(key, safe="")), kind=dict)
+    except UnknownRecord:
+        by_values = quote(f"key={key}", safe="")
+        return await client.http.json("GET", path.format(by_values), kind=dict)
 
 
 def _show_record(record: Mapping[str, Any]) -> None:

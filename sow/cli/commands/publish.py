@@ -19,7 +19,7 @@ from sow.client.client import FRAME_MESSAGES
 from sow.client.http import records_of
 from sow.core.humanize import counted
 from sow.core.media_types import CSV
-from sow.errors import BadMessage, SowError, UnknownTopic
+from sow.errors import BadMessage, SowError, UnknownRecord, UnknownTopic
 
 FRAME_BYTES = 1024**2
 """Bodies of one frame: far below the limit, and enough to share its cost."""
@@ -240,18 +240,27 @@ def frames(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         yield bodies[start:]
 
 
-@server_command("sow delete orders --filter '/qty = 0'")
+@server_command("sow delete orders --filter '/qty = 0'", "sow delete orders --key o1")
 @topic_argument
 @filter_option
+@click.option("--key", metavar="V,..", help="One record: the values of its key fields.")
 @click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")
-def delete(topic: str, filter_text: str | None, keys: str | None) -> None:
-    """Delete records of TOPIC by --filter ("1=1" for all) or by --keys."""
-    if (filter_text is None) == (keys is None):
-        raise click.UsageError("give exactly one of --filter ('1=1' for all records) and --keys")
-    deleted = run(_delete(topic, filter_text, None if keys is None else keys.split(",")))
+def delete(topic: str, filter_text: str | None, key: str | None, keys: str | None) -> None:
+    """Delete records of TOPIC by --filter ("1=1" for all), --key or --keys."""
+    which = {"filter": filter_text, "key": key, "keys": keys}
+    given = {name: text for name, text in which.items() if text is not None}
+    if len(given) != 1:
+        raise click.UsageError("give exactly one of --filter ('1=1' for all), --key and --keys")
+    deleted = run(_delete(topic, given))
+    if keys is not None and not deleted:
+        raise UnknownRecord(
+            f"topic {topic} has no record of these SowKeys; write --key for the values of key "
+            "fields, such as --key ACME"
+        )
     show({"deleted": deleted}, f"deleted {counted(deleted, 'record')} from {topic}")
 
 
-async def _delete(topic: str, filter_text: str | None, keys: list[str] | None) -> int:
+async def _delete(topic: str, which: dict[str, str]) -> int:
     async with connected() as client:
-        return await client.delete(topic, filter=filter_text, keys=keys)
+        answer = await client.http.json("DELETE", records_of(topic), which, kind=dict)
+        return int(answer["deleted"])

@@ -19,7 +19,6 @@ from sow.core.cooperative import Task
 from sow.core.definitions import Schedule
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic
-from sow.errors import UnknownRecord, shown
 from sow.expressions import Filter
 from sow.history.bookmarks import last_before
 from sow.history.log_rows import Extent, LogRows, log_pieces
@@ -30,7 +29,7 @@ from sow.server.api.response_schemas import RecordStory
 from sow.server.api.sessions import is_of
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
-from sow.server.http.route import operation, route
+from sow.server.http.route import no_such_record, operation, route, sow_key_of
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for, shows
 from sow.topic.records import Records
@@ -139,13 +138,14 @@ class ExplainHandler:
     async def handle(self, request: web.Request) -> web.Response:
         """`GET …/why`: the record, its source, its windows, and its followers; raises
         UnknownTopic, UnknownRecord."""
-        rights, key = permissions_of(request), request.match_info["key"]
+        rights = permissions_of(request)
         topic = self._engine.topic(request.match_info["topic"])
+        key = sow_key_of(request, topic.records)
         await self._runtime.settled()
-        explaining = self._explain(topic, key, rights)
+        explaining = self._explain(topic, key, rights, request.match_info["key"])
         return json_response(await self._runtime.turns.run("the story of a record", explaining))
 
-    def _explain(self, topic: LiveTopic, key: str, rights: Permissions) -> Task[Story]:
+    def _explain(self, topic: LiveTopic, key: str, rights: Permissions, named: str) -> Task[Story]:
         held = _state(topic.records, key)
         guard = row_policy_for(rights, topic.records)
         if held is not None and not shows(guard, topic.records, held.body):
@@ -154,7 +154,7 @@ class ExplainHandler:
         newest = held if source is None else _state(source.records, key)
         # A user with a row policy must not learn whether a hidden record exists.
         if held is None and (newest is None or guard is not None):
-            raise UnknownRecord(f"topic {topic.name} has no record {shown(key)}")
+            raise no_such_record(topic.name, named)
         story: Story = {"topic": topic.name, "key": key, "kind": topic.kind}
         story["held"] = None if held is None else held.described()
         if not isinstance(topic, CopyTopic):

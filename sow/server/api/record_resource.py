@@ -14,7 +14,7 @@ from sow.core.cooperative import Task
 from sow.core.definitions import Topic
 from sow.core.media_types import BYTES, JSON, PLAIN_TEXT
 from sow.engine.running_topics import SourceTopic
-from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
+from sow.errors import BadMessage, ClientError, NotEntitled, shown
 from sow.messages.base import MessageType
 from sow.security.row_level_security import DENY_ALL
 from sow.server.api.records import RECORDS_PATH
@@ -31,7 +31,14 @@ from sow.server.http.request_bodies import (
     take_messages,
 )
 from sow.server.http.responses import json_response
-from sow.server.http.route import operation, parameters_of, read_seconds, route
+from sow.server.http.route import (
+    no_such_record,
+    operation,
+    parameters_of,
+    read_seconds,
+    route,
+    sow_key_of,
+)
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
@@ -62,13 +69,13 @@ class RecordHandler:
         kind = topic.records.message_type
         # As it is stored, unless the client prefers JSON.
         form = accepted(request, media_types_of(kind))
-        sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
+        sow_key, conditions = sow_key_of(request, topic.records), Conditions.of_reader(request)
         await self._runtime.turns.run(READING, record_ops.at_hand(self._engine, topic.name))
         records = self._engine.topic(topic.name).records
         state = RecordState(request, records, records.table.find(sow_key))
         conditions.check(state.tags, state.is_there)
         if state.body is None:
-            raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
+            raise no_such_record(topic.name, request.match_info["key"])
         body, tag = state.form(form), state.tag(form)
         headers = {"ETag": tag, "SOW-Bookmark": str(state.seq)}
         await self._runtime.settled()
@@ -124,7 +131,7 @@ class RecordHandler:
             record_ops.delete(
                 self._engine,
                 topic.name,
-                request.match_info["key"],
+                sow_key_of(request, topic.records),
                 self._runtime.now_us(),
                 rights=lambda: permissions_of(request),
                 look=self._looking(request).look,
@@ -136,7 +143,8 @@ class RecordHandler:
     async def _message(self, request: web.Request, topic: SourceTopic) -> CheckedMessages:
         """The one message of a body, which must be of the record in the address; raises
         ClientError."""
-        sow_key, records = request.match_info["key"], topic.records
+        records = topic.records
+        sow_key = sow_key_of(request, records)
         bodies: list[bytes] = []
 
         def take(some: Sequence[bytes]) -> None:

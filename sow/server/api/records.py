@@ -10,7 +10,6 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
 from sow.core.media_types import ARROW, COLUMNS_HEADER, CSV, FRAMES, JSON, NDJSON
 from sow.core.quota import client_of
@@ -46,11 +45,13 @@ from sow.server.http.request_bodies import (
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import json_response
 from sow.server.http.route import (
+    check_named,
     operation,
     parameters_of,
     read_flag,
     read_options,
     read_seconds,
+    read_sow_keys,
     route,
 )
 from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot, streamed, warm_up
@@ -69,11 +70,11 @@ from sow.topic.rendering import WHOLE, Shape
 
 RECORDS_PATH = TOPIC_PATH + "/records"
 QUERY_PARAMETERS = (
-    "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
+    "filter", "order_by", "keys", "key", *options_of("query"), "as_of", "meta", "explain", "format",
     "limit", "cursor",
 )  # fmt: skip
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
-DELETE_PARAMETERS = ("filter", "keys")
+DELETE_PARAMETERS = ("filter", "keys", "key")
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
 ANSWER_ROWS_MAX = 10_000_000
 """Unread rows of answers of all clients together; one client may have half of them. Each takes up
@@ -122,7 +123,7 @@ class RecordsHandler:
             topic=request.match_info["topic"],
             filter=requested.get("filter"),
             options=options,
-            key=requested.get("keys"),
+            keys=read_sow_keys(requested, requested_topic.records),
             rights=permissions_of(request),
         )
         aggregations, turns = self._executor.subscriptions.aggregations, self._runtime.turns
@@ -174,7 +175,7 @@ class RecordsHandler:
     ) -> web.StreamResponse:
         """The answer to a query on a topic; `seen` is the row policy of the topic in the address,
         and `bookmark` the moment of a state in the past."""
-        query = self._requested_query(requested, options, condition)
+        query = self._requested_query(topic, requested, options, condition)
         kind = form_of(request, requested, FORMATS)
         meta, explain = read_flag(requested, "meta"), read_flag(requested, "explain")
         limit = limit_of(requested, kind, explain)
@@ -203,6 +204,7 @@ class RecordsHandler:
                         self._engine, topic.name, query, meta or in_columns, unread.admit
                     ),
                 )
+            check_named(topic.name, requested, found.answer.matches)
             if bookmark is not None:
                 found = found._replace(bookmark=bookmark)
             # The types now cover every value of the rows.
@@ -316,12 +318,12 @@ class RecordsHandler:
         return ArrowColumns(topic.records.message_type, types, declared, wanted)
 
     def _requested_query(
-        self, requested: Mapping[str, str], options: Options, text: str | None
+        self, topic: LiveTopic, requested: Mapping[str, str], options: Options, text: str | None
     ) -> Query:
         order_by = requested.get("order_by")
         return Query(
             filter=self._runtime.filter(text) if text is not None else None,
-            keys=tuple(comma_list(requested["keys"])) if "keys" in requested else None,
+            keys=read_sow_keys(requested, topic.records),
             order_by=parse_order_by(order_by) if order_by else (),
             top_n=options.top_n,
             skip_n=options.skip_n or 0,
@@ -392,13 +394,14 @@ class RecordsHandler:
                 topic,
                 self._runtime.now_us(),
                 filter_text=requested.get("filter"),
-                sow_keys=tuple(comma_list(requested["keys"])) if "keys" in requested else None,
+                sow_keys=read_sow_keys(requested, topic.records),
                 identities=identities,
                 rights=rights,
                 check_still=lambda: permissions_of(request),
             ),
         )
         await self._runtime.durable()
+        check_named(topic.name, requested, deleted)
         return json_response({"deleted": deleted})
 
     async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 from aiohttp import web
 
-from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Result, Task
 from sow.core.media_types import ARROW
 from sow.engine.engine import Engine
@@ -36,7 +35,7 @@ from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import write_pieces
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import json_response
-from sow.server.http.route import operation, parameters_of, read_count, route
+from sow.server.http.route import operation, parameters_of, read_count, read_sow_keys, route
 from sow.server.http.tables import columns_of, of_snapshot, shape_of, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
@@ -50,7 +49,7 @@ PARTS_MAX = 10_000
 KEYS_AT_ONCE = 2_000
 """String keys whose part is computed in one step: a fraction of a millisecond."""
 NOTHING = np.zeros(0, np.int64)
-TAKE_PARAMETERS = ("topic", "filter", "keys", "as_of", "parts")
+TAKE_PARAMETERS = ("topic", "filter", "keys", "key", "as_of", "parts")
 PART_PARAMETERS = ("part", "select", "columns")
 SNAPSHOT_PATH = "/v1/snapshots/{id}"
 SNAPSHOT_KEPT_US = 600_000_000
@@ -335,7 +334,7 @@ class SnapshotHandler:
     ) -> tuple[Snapshot, int]:
         engine, text = self._engine, requested.get("filter")
         condition = self._runtime.filter(text) if text is not None else None
-        keys = tuple(comma_list(requested["keys"])) if "keys" in requested else None
+        keys = read_sow_keys(requested, engine.topic(requested["topic"]).records)
         query = restrict_query(Query(filter=condition, keys=keys), guard)
         if "as_of" in requested:
             room = self._taken.client_bytes_max

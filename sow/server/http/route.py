@@ -19,15 +19,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import hdrs, web
 
+from sow.core.comma_lists import comma_list
 from sow.core.humanize import did_you_mean
 from sow.core.media_types import JSON
 from sow.core.security_definitions import OF_TOPICS
-from sow.errors import ClientError, SowError, clipped, shown
+from sow.errors import ClientError, SowError, UnknownRecord, clipped, shown
 from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
 from sow.protocol.options import read_value
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
 from sow.server.http.compression import CODING, coding_of
+from sow.topic.records import Records
 
 WEBSOCKET = "/v1/ws"
 READ_METHODS = ("GET", "HEAD")
@@ -250,3 +252,37 @@ def read_seconds(requested: Mapping[str, str], name: str) -> float | None:
     if not math.isfinite(seconds) or seconds < 0:
         raise ClientError(f"{name}={clipped(value)} must be a number of seconds, 0 or more")
     return seconds
+
+
+BY_VALUES = "key="
+"""What an address begins with in place of a SowKey, if it names a record by values."""
+
+
+def read_sow_keys(requested: Mapping[str, str], records: Records) -> tuple[str, ...] | None:
+    """The SowKeys that `keys` names, or of the one record that `key` names by its values; None
+    without either. Raises ClientError."""
+    if "key" not in requested:
+        return tuple(comma_list(requested["keys"])) if "keys" in requested else None
+    if "keys" in requested:
+        raise ClientError("give keys, which are SowKeys, or key, the values of a Key: not both")
+    return (records.sow_key_of_values(requested["key"]),)
+
+
+def sow_key_of(request: web.Request, records: Records) -> str:
+    """The SowKey of the record in the address: itself, or found by values. A key that a publisher
+    gave may begin in the same way: a record that has it goes first. Raises ClientError."""
+    text = request.match_info["key"]
+    if not text.startswith(BY_VALUES) or (not records.makes_keys and text in records.table.slots):
+        return text
+    return records.sow_key_of_values(text.removeprefix(BY_VALUES))
+
+
+def no_such_record(topic: str, named: str) -> UnknownRecord:
+    """The error for a record that is not there, or that the client may not see."""
+    return UnknownRecord(f"topic {topic} has no such record: {shown(named)}")
+
+
+def check_named(topic: str, requested: Mapping[str, str], count: int) -> None:
+    """Raise UnknownRecord if the record that `key` names is not among `count` found ones."""
+    if "key" in requested and not count:
+        raise no_such_record(topic, f"{BY_VALUES}{requested['key']}")

@@ -116,7 +116,7 @@ def delete(
         slot = None  # and calling `look` would reveal that it exists
     look(records, slot)
     if slot is None:
-        raise UnknownRecord(f"topic {name} has no record {shown(sow_key)}")
+        raise UnknownRecord(f"topic {name} has no such record: {shown(sow_key)}")
     return (yield from engine.removal(name, np.array([slot], np.int64), now_us))
 
 

@@ -172,12 +172,19 @@ def test_of_a_conflated_topic_windows_are_sent(sow, server, orders):
     assert said.splitlines()[-1] == "nobody follows it"
 
 
+def test_a_record_is_named_by_the_values_of_its_key(sow, orders):
+    orders({"id": 77, "px": 5})
+    by_value = json.loads(sow.ok("why", "orders-C", "77", "--json"))
+    assert by_value == json.loads(sow.ok("why", "orders-C", by_value["key"], "--json"))
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "give either KEY, a SowKey, or --filter"),
+        ((), 2, "give either KEY, a SowKey or the key's values"),
         (("7", "--filter", "1=1"), 2, "give either KEY"),
-        (("7",), 1, "topic orders has no record '7'"),
+        (("7",), 1, "topic orders has no such record: 'key=7'"),
+        (("7,8",), 1, "the Key of orders is /id; write 1 value"),
         (("--filter", "1=1"), 1, "2 records of 'orders' match; name one"),
         (("--filter", "/id = 9"), 1, "0 records of 'orders' match"),
         (("7", "--query"), 2, "write --filter F in place of KEY"),

@@ -170,7 +170,9 @@ def test_delete_by_filter_and_by_keys(sow, server, orders):
     assert server.records("orders") == [{"id": 3}]
 
 
-@pytest.mark.parametrize("which", [(), ("--filter", "1=1", "--keys", "1")])
+@pytest.mark.parametrize(
+    "which", [(), ("--filter", "1=1", "--keys", "1"), ("--key", "1", "--keys", "1")]
+)
 def test_neither_and_both_are_wrong_usage(sow, server, orders, which):
     orders({"id": 1})
     result = sow("delete", "orders", *which)
@@ -178,5 +180,24 @@ def test_neither_and_both_are_wrong_usage(sow, server, orders, which):
     assert server.records("orders") == [{"id": 1}]
 
 
-def test_what_is_not_there_is_no_error(sow):
-    assert sow.ok("delete", "orders", "--keys", "1,2") == "deleted 0 records from orders\n"
+def test_a_record_is_deleted_by_the_values_of_its_key(sow, server, orders):
+    orders({"id": 1}, {"id": 2})
+    assert json.loads(sow.ok("delete", "orders", "--key", "1", "--json")) == {"deleted": 1}
+    assert server.records("orders") == [{"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        (("--keys", "1,2"), "no record of these SowKeys; write --key"),
+        (("--key", "1"), "topic orders has no such record: 'key=1'"),
+        (("--key", "1,2"), "has 2 values, and the Key of orders is /id"),
+    ],
+)
+def test_a_delete_that_names_no_record_fails(sow, which, says):
+    result = sow("delete", "orders", *which)
+    assert (result.exit_code, says in result.stderr) == (1, True), result.stderr
+
+
+def test_a_filter_that_matches_nothing_is_no_error(sow):
+    assert sow.ok("delete", "orders", "--filter", "/id = 9") == "deleted 0 records from orders\n"

@@ -162,7 +162,7 @@ class Place(Served):
 
     def seen_by(self, given, topic="orders-C"):
         return run_to_completion(
-            self.door._explain(self.world.engine.topic(topic), self.key(1), given)
+            self.door._explain(self.world.engine.topic(topic), self.key(1), given, "1")
         )
 
 
@@ -255,5 +255,5 @@ async def test_who_may_not_see_all_is_not_sent_of_updates():
             "you may not read its whole underlying topic, and so not see which updates became one"
         ]
         some = rights(reading(".*", filter="/px > 5"))
-        with pytest.raises(Exception, match="has no record"):
+        with pytest.raises(Exception, match="has no such record"):
             place.seen_by(some)

@@ -10,13 +10,14 @@ from sow.server.api.record_resource import RecordHandler
 from tests.server.stand_ins import ORDERS, Served, World, routes_to, stepped
 
 NOTES = Topic("notes", "json")
+QUOTES = Topic("quotes", "json", keys=("/venue", "/id"))
 RECORD = "/v1/topics/{topic}/records/{key}"
 JSON = {"Content-Type": "application/json"}
 
 
 class Place(Served):
     def __init__(self):
-        world = World(ORDERS, NOTES)
+        world = World(ORDERS, NOTES, QUOTES)
         door = RecordHandler(world.runtime, world.executor)
         super().__init__(
             world,
@@ -132,3 +133,30 @@ async def test_a_reader_is_sent_that_it_has_a_record_or_that_it_has_changed():
         assert (await place.send("GET", key, If_Match='"0"')).status == 412
         head = await place.send("HEAD", key)
         assert (head.status, head.body, head.headers["ETag"]) == (200, b"", tag)
+
+
+@stepped
+async def test_a_record_is_named_by_the_values_of_its_key_fields():
+    async with Place() as place:
+        message, named = {"venue": "X,Y", "id": 5}, 'key="X,Y",5'
+        assert (await place.send("PUT", named, message, "quotes")).status == 201
+        merged = await place.send("PATCH", named, message | {"px": 1}, "quotes")
+        read = await place.send("GET", named, topic="quotes")
+        assert (read.json, read.headers["ETag"]) == (message | {"px": 1}, merged.headers["ETag"])
+        other = await place.send("PUT", 'key="X,Y",6', message, "quotes")
+        assert (other.status, other.json["reason"]) == (400, "bad sow key")
+        short = await place.send("GET", "key=X,Y,5", topic="quotes")
+        assert (short.status, "write 2 values in this order" in short.json["detail"]) == (400, True)
+        assert (await place.send("DELETE", named, topic="quotes")).json == {"deleted": 1}
+        gone = await place.send("GET", named, topic="quotes")
+        assert (gone.status, "no such record" in gone.json["detail"]) == (404, True)
+
+
+@stepped
+async def test_without_key_fields_a_key_is_the_publishers():
+    async with Place() as place:
+        for key in ("a,b", "key=key=a"):
+            await place.send("PUT", key, {"is": key}, "notes")
+        assert (await place.send("GET", "key=a,b", topic="notes")).json == {"is": "a,b"}
+        assert (await place.send("GET", "key=a", topic="notes")).json == {"is": "key=key=a"}
+        assert (await place.send("GET", "key=key=a", topic="notes")).json == {"is": "key=key=a"}

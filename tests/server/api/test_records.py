@@ -309,3 +309,18 @@ async def test_a_client_that_goes_in_any_moment_of_a_grouped_query_leaves_nothin
             await turns(60)
             assert memory.used == 0, f"gone after {rounds} rounds"
         assert len(held) > 1, "some had groups when they went"
+
+
+@stepped
+async def test_a_record_is_named_by_its_key():
+    async with Place() as place:
+        await place.publish(b'[{"id":1},{"id":2}]')
+        path = "/v1/topics/orders/records?key=2"
+        assert (await place.ask("GET", path)).json == [{"id": 2}]
+        assert (await place.ask("GET", path + "&filter=/id%20=%201")).status == 404
+        assert (await place.ask("DELETE", path)).json == {"deleted": 1}
+        for method in ("GET", "DELETE"):
+            gone = await place.ask(method, path)
+            assert (gone.status, "no such record" in gone.json["detail"]) == (404, True)
+        both = await place.ask("GET", path + "&keys=7")
+        assert (both.status, "not both" in both.json["detail"]) == (400, True)
