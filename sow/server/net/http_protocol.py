@@ -54,8 +54,8 @@ logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 class TappedParser:
-    """A parser of aiohttp whose input all `listeners` get as it arrives. It is parsed at once if it
-    has few frames, else a piece in each iteration of the loop; unless one of the `takers` takes it.
+    """A parser of aiohttp whose input all `listeners` get as it arrives, unless one of the `takers`
+    takes it. It is parsed at once if it has few frames, else a piece in each iteration of the loop.
     If a listener rejects a frame (`BadFrame`), the parser gets what came before, and then invalid
     bytes."""
 
@@ -75,6 +75,8 @@ class TappedParser:
         """The next bytes; returns the parser's result for those that are parsed now."""
         if self._is_refused:
             return True, b""  # nothing is parsed after an error
+        if not self._rest and any(take(data) for take in self._takers):
+            return False, b""
         try:
             frames = max([receive(data) for receive in self._listeners], default=0)
         except BadFrame as refused:
@@ -84,9 +86,6 @@ class TappedParser:
         if self._rest:
             self._rest += data
             return False, b""
-        for take in self._takers:
-            if take(data):
-                return False, b""
         return self._read(data, PIECE_BYTES if frames > FRAMES_AT_ONCE else len(data))
 
     def _read(self, data: bytes, size_bytes: int) -> Any:

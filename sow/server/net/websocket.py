@@ -318,6 +318,7 @@ class WebSocketClient:
             # Nothing overtakes what aiohttp reads now.
             self._reads_at_once = False
             return False
+        self._messages.receive_whole(len(messages), len(data))
         for message in messages:
             self._is_full |= self._commands.add(message)
         return True

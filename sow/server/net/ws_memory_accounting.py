@@ -234,6 +234,12 @@ class MessageMemory:
             self._deadline.on_bytes(now_s, len(data))
         return frames.complete + frames.controls - before
 
+    def receive_whole(self, messages: int, size_bytes: int) -> None:
+        """So many whole messages have arrived, where nothing was incomplete (`is_between`)."""
+        self.received += 1
+        self._frames.complete += messages
+        self._settle(self.holder.held + size_bytes)
+
     def _count_controls(self, controls: int) -> None:
         """Close a client that sends pings as fast as it can, and read no more of it."""
         if self._controls_room < 0:
