@@ -23,6 +23,8 @@ CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, 
 
 Receive = Callable[[bytes], int]
 """Gets received bytes; returns how many frames ended in them."""
+Take = Callable[[bytes], bool]
+"""Gets received bytes; returns whether it has read them in the parser's place."""
 
 PIECE_BYTES = 8 * 1024
 """Bytes parsed at once where frames are many: a thousand of them, in two milliseconds."""
@@ -52,15 +54,19 @@ logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 class TappedParser:
-    """A parser of aiohttp whose input all `listeners` get as it arrives. It is parsed at once if it
-    has few frames, else a piece in each iteration of the loop. If a listener rejects a frame
-    (`BadFrame`), the parser gets what came before, and then invalid bytes."""
+    """A parser of aiohttp whose input all `listeners` get as it arrives, unless one of the `takers`
+    takes it. It is parsed at once if it has few frames, else a piece in each iteration of the loop.
+    If a listener rejects a frame (`BadFrame`), the parser gets what came before, and then invalid
+    bytes."""
 
-    __slots__ = ("_has_ended", "_is_refused", "_listeners", "_parser", "_rest")
+    __slots__ = ("_has_ended", "_is_refused", "_listeners", "_parser", "_rest", "_takers")
 
-    def __init__(self, parser: Any, listeners: Sequence[Receive]) -> None:
+    def __init__(
+        self, parser: Any, listeners: Sequence[Receive], takers: Sequence[Take] = ()
+    ) -> None:
         self._parser = parser
         self._listeners = listeners
+        self._takers = takers
         self._rest = b""
         self._has_ended = False
         self._is_refused = False
@@ -69,6 +75,8 @@ class TappedParser:
         """The next bytes; returns the parser's result for those that are parsed now."""
         if self._is_refused:
             return True, b""  # nothing is parsed after an error
+        if not self._rest and any(take(data) for take in self._takers):
+            return False, b""
         try:
             frames = max([receive(data) for receive in self._listeners], default=0)
         except BadFrame as refused:
@@ -116,11 +124,12 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 class HttpProtocol(web.RequestHandler):
     """The protocol of one connection: HTTP, and WebSocket after that."""
 
-    __slots__ = ("_listeners",)
+    __slots__ = ("_listeners", "_takers")
 
     def __init__(self, manager: web.Server, **settings: Any) -> None:
         super().__init__(manager, **settings)
         self._listeners: list[Receive] = []
+        self._takers: list[Take] = []
 
     @property
     def has_requests(self) -> bool:
@@ -132,15 +141,20 @@ class HttpProtocol(web.RequestHandler):
         """Pass every byte after the request of a WebSocket to `receive`, too."""
         self._listeners.append(receive)
 
+    def divert(self, take: Take) -> None:
+        """Offer every byte after the request of a WebSocket to `take` before aiohttp."""
+        self._takers.append(take)
+
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         """The following bytes are not HTTP; aiohttp calls this, and `parser` parses them."""
         on_data = None if data_received_cb is None else _weakly(data_received_cb)
-        super().set_parser(TappedParser(parser, self._listeners), on_data)  # type: ignore[arg-type]
+        super().set_parser(TappedParser(parser, self._listeners, self._takers), on_data)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is closed."""
         super().connection_lost(exc)
         self._listeners.clear()
+        self._takers.clear()
 
     def handle_error(
         self,

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import random
+import re
 import weakref
 from types import SimpleNamespace
 
@@ -27,7 +29,7 @@ from sow.server.net.websocket import (
     WebSocketHandler,
 )
 from tests.server.net.test_http_protocol import REQUESTED
-from tests.server.net.test_ws_memory_accounting import frame
+from tests.server.net.test_ws_memory_accounting import frame, message
 from tests.server.stand_ins import Socket, World, open_authn, request_of, stepped, turns
 
 SILENCE_S = SILENT_CHECKS * PING_CHECK_S
@@ -171,6 +173,63 @@ async def test_commands_are_answered_whether_they_come_as_text_or_as_bytes():
     assert b'"two"' in client.socket.written
     await client.lose()
     assert place.sessions == []
+    await place.close()
+
+
+def command(number, kind, rng):
+    """The frames of a command, and whether it is answered by its number."""
+    line = b'{"c":"flush","cid":"%d","a":"processed"}' % number
+    match kind:
+        case "short":
+            return message(line, rng.choice((0x81, 0x82)))
+        case "long":
+            return message(line + b" " * rng.choice((990, 70_000)))
+        case "not ASCII":
+            return message(line[:-1] + ',"opts":"é"}'.encode(), 0x81)
+        case "fragments":
+            at = rng.randrange(1, len(line))
+            inner = rng.choice((b"", message(b"?", 0x89)))
+            return message(line[:at], 0x01) + inner + message(line[at:], 0x80)
+    return message(line) + message(b"?", 0x89)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@stepped
+async def test_commands_are_answered_in_order_however_their_bytes_arrive(seed):
+    rng = random.Random(seed)
+    kinds = ["short"] * 6 + ["long", "not ASCII", "fragments", "with a ping"]
+    count = rng.randrange(1, 60)
+    sent = b"".join(command(number, rng.choice(kinds), rng) for number in range(count))
+    place = Place()
+    client = await Client(place).open()
+    at = 0
+    while at < len(sent):
+        size = rng.choice((1, 3, 70, 70, 300, 3_000, 80_000))
+        client.watched.data_received(sent[at : at + size])
+        at += size
+        await turns(rng.randrange(4))
+    await asyncio.sleep(1)
+    answered = re.findall(rb'"cid":"(\d+)"', client.socket.written)
+    assert [*map(int, answered)] == [*range(count)]
+    await client.lose()
+    await place.close()
+
+
+@stepped
+async def test_short_messages_of_a_client_that_is_too_fast_wait_in_its_socket():
+    place = Place()
+    client = await Client(place).open()
+    line = b'{"c":"flush","cid":"%d","a":"processed"}'
+    data = b"".join(message(line % number + b" " * 900) for number in range(600))
+    client.watched.data_received(data)
+    client.watched.data_received(data)
+    await turns(2)
+    (served,) = place.door._clients
+    assert served._commands._queue.bytes < 2 * len(data)
+    await asyncio.sleep(1)
+    answered = re.findall(rb'"cid":"(\d+)"', client.socket.written)
+    assert [*map(int, answered)] == [*range(600), *range(600)]
+    await client.lose()
     await place.close()
 
 

@@ -12,11 +12,13 @@ from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
 from sow.server.net.ws_memory_accounting import (
     CONTROLS_AT_ONCE,
     CONTROLS_PER_S,
+    SHORT_BYTES,
     BadFrame,
     FrameScanner,
     MessageMemories,
     MessageMemory,
     close_answer,
+    short_messages,
 )
 from tests.server.stand_ins import Socket, stepped
 
@@ -65,6 +67,52 @@ def test_a_message_in_fragments_is_one_and_a_pong_among_them_is_none():
     assert (frames.complete, frames.held) == (0, 33)
     frames.feed(frame(1, 0x80) + b"\x82")
     assert (frames.complete, frames.held) == (1, 1)
+
+
+def message(payload, first=0x82, mask=b"mask"):
+    """A frame whose payload is masked."""
+    head = frame(len(payload), first)[: -len(MASK) - len(payload)]
+    return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+
+
+TEXTS = st.tuples(st.just(0x81), st.text(st.characters(max_codepoint=127)).map(str.encode))
+BYTES = st.tuples(
+    st.just(0x82), st.binary() | SIZES.map(lambda size: b"y" * min(size, SHORT_BYTES))
+)
+
+
+@given(st.lists(TEXTS | BYTES, max_size=5), st.binary(min_size=4, max_size=4), st.data())
+def test_short_messages_are_unmasked_and_parts_of_them_are_not(sent, mask, data):
+    whole = [message(payload, first, mask) for first, payload in sent]
+    assert short_messages(b"".join(whole), SHORT_BYTES) == [payload for _, payload in sent]
+    if whole:
+        cut = data.draw(st.integers(1, len(whole[-1]) - 1))
+        assert short_messages(b"".join([*whole[:-1], whole[-1][:cut]]), SHORT_BYTES) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        message(b"y" * (SHORT_BYTES + 1)),
+        message(b"y" * 70_000),
+        message("é".encode(), 0x81),
+        message(b"begun", 0x01),
+        message(b"the rest", 0x80),
+        message(b"ping", 0x89),
+        message(b"", 0x88),
+        message(b"compressed", 0xC1),
+        frame(3, masked=False),
+        b"\x82\xff" + (3).to_bytes(8, "big") + b"maskxyz",
+    ],
+)
+def test_what_is_no_short_message_is_left_to_aiohttp(other):
+    assert short_messages(other, SHORT_BYTES) is None
+    assert short_messages(message(b"before") + other, SHORT_BYTES) is None
+
+
+def test_a_message_may_be_no_longer_than_the_limit():
+    assert short_messages(message(b"four"), bytes_max=3) is None
+    assert short_messages(message(b"two"), bytes_max=3) == [b"two"]
 
 
 BAD_FRAMES = {
