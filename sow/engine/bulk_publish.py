@@ -107,10 +107,9 @@ class BulkPublish:
     `finished` returns the records that result from messages that are about to change them at a time
     (microseconds), whether they are deltas, and whether they have been found to fit; `put`
     stores messages at a time, to expire at another (0: never) unless records that are there keep
-    their lifetime, and returns the bookmark of the last. `check_sizes` raises TooLarge for a
-    message that is too long; `finish_before` finishes an atomic change of a topic. `together` runs
-    steps of one publish as one request (`sow.engine.output`). `make_ready` runs the steps
-    that have to precede a change of a topic.
+    their lifetime, and returns the bookmark of the last. `finish_before` finishes an atomic change
+    of a topic. `together` runs steps of one publish as one request (`sow.engine.output`).
+    `make_ready` runs the steps that have to precede a change of a topic.
     """
 
     def __init__(
@@ -118,7 +117,6 @@ class BulkPublish:
         publishable: Callable[[str], SourceTopic],
         finished: Callable[[SourceTopic, CheckedMessages, int, bool, bool], CheckedMessages],
         put: Callable[[SourceTopic, CheckedMessages, int, int, bool], int],
-        check_sizes: Callable[[Sequence[bytes]], None],
         capacity: Capacity,
         disk: DiskReserve,
         finish_before: Callable[[str], Task[None]],
@@ -131,7 +129,6 @@ class BulkPublish:
         self._make_ready = make_ready
         self._finished = finished
         self._put = put
-        self._check_sizes = check_sizes
         self._capacity = capacity
         self._disk = disk
         self._under_way: dict[Publication, None] = {}
@@ -192,7 +189,7 @@ class BulkPublish:
         Records that are there keep their lifetime if it `keeps`."""
         if delta or topic.makes_records or permit is not None:
             messages = self._finished(topic, messages, now_us, delta, False)
-            self._check_sizes(messages.bodies)
+            self._capacity.check_sizes(messages.bodies)
         if permit is not None:
             permit.check(topic.records, messages)
         if self._capacity.bounds(topic):
@@ -257,7 +254,7 @@ class BulkPublish:
                     messages = topic.finished(messages, delta, held, now_us=now_us)
                 except BadMessage as error:
                     raise error.moved(count) from None
-                self._check_sizes(messages.bodies)
+                self._capacity.check_sizes(messages.bodies)
                 if permit is not None:
                     try:
                         permit.check(topic.records, messages, held)

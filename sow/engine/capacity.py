@@ -1,5 +1,5 @@
-"""How much may be stored: records of a topic (`MaxRecords`), memory for all (`Limits/Memory`), and
-the space of the disk.
+"""How much may be stored: bytes of a message (`Limits/MessageSize`), records of a topic
+(`MaxRecords`), memory for all (`Limits/Memory`), and the space of the disk.
 
 Checked before anything is changed, with everything that a publish or a staged batch would do, so
 that it is accepted completely or not at all. Far from a limit the check is a sum; only near one it
@@ -24,7 +24,7 @@ from sow.core.definitions import Topic
 from sow.engine.catalog import Catalog
 from sow.engine.running_topics import LiveTopic
 from sow.engine.wal import CommitSequencer
-from sow.errors import DiskFull, Full, StoreError
+from sow.errors import DiskFull, Full, StoreError, TooLarge
 from sow.store.memory import RECORD_BYTES, Table
 
 NEAR = 0.9
@@ -101,6 +101,16 @@ class Capacity:
         """No new record can be stored."""
         limit = self.limit_bytes
         return limit is not None and self.used_bytes >= limit
+
+    def check_sizes(self, bodies: Sequence[bytes]) -> None:
+        """Raise TooLarge if one of `bodies` is over `Limits/MessageSize`."""
+        largest = max(map(len, bodies), default=0)
+        most = self._catalog.configuration.limits.message_bytes_max
+        if largest > most:
+            raise TooLarge(
+                f"a message of {largest} bytes is over the limit of {most} bytes "
+                "(Limits/MessageSize)"
+            )
 
     def bounds(self, topic: LiveTopic) -> bool:
         """Whether there is a limit to check."""

@@ -29,7 +29,7 @@ from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.timers import Timers
 from sow.engine.views import Views
 from sow.engine.wal import CommitSequencer, Group
-from sow.errors import Stopped, StoreError, TooLarge
+from sow.errors import Stopped, StoreError
 from sow.expressions import Filter, Trait
 from sow.store.columns import Slots
 from sow.store.manifest import Past, past_of
@@ -103,7 +103,6 @@ class Engine:
             self.publishable,
             self.finished,
             self.put,
-            self.check_sizes,
             self.capacity,
             self.disk,
             self.atomic.finish_before,
@@ -274,10 +273,10 @@ class Engine:
     ) -> CheckedMessages:
         """Check bodies for `publications.carry_out` that arrive at `now_us`, with their `keys`
         where the bodies have none; changes nothing. Raises what `publish` does."""
-        self.check_sizes(bodies)
+        self.capacity.check_sizes(bodies)
         messages = topic.records.read(bodies, keys, self.arrivals(topic, len(bodies), now_us))
         if topic.definition.preprocessing:
-            self.check_sizes(messages.bodies)
+            self.capacity.check_sizes(messages.bodies)
         return messages
 
     def arrivals(self, topic: LiveTopic, count: int, now_us: int) -> range | None:
@@ -326,15 +325,6 @@ class Engine:
         if topic.falls_due:
             self.timers.note(topic)
         self.route(topic, batch)
-
-    def check_sizes(self, bodies: Sequence[bytes]) -> None:
-        """Raise TooLarge if one of `bodies` is over `Limits/MessageSize`."""
-        largest, limit = max(map(len, bodies), default=0), self.configuration.limits
-        if largest > limit.message_bytes_max:
-            raise TooLarge(
-                f"a message of {largest} bytes is over the limit of "
-                f"{limit.message_bytes_max} bytes (Limits/MessageSize)"
-            )
 
     def removal(self, name: str, slots: Slots, now_us: int) -> Task[int]:
         """Remove the records in `slots` of the topic `name`, some in each step; returns how many it
@@ -535,7 +525,7 @@ class Engine:
         )
         for name, topic in self.topics.items():
             if name in known:
-                self.timers.note(topic.copy if isinstance(topic, CopyTopic) else topic)
+                self._note_timer(topic)
             else:
                 self.attach_topic(topic)
         return orphaned

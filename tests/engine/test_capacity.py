@@ -10,7 +10,7 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, Topic
 from sow.engine.capacity import DiskReserve
 from sow.engine.wal import CommitSequencer
-from sow.errors import DiskFull, Full, StoreError, StoreFailing
+from sow.errors import DiskFull, Full, StoreError, StoreFailing, TooLarge
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.store.memory import RECORD_BYTES
@@ -66,6 +66,16 @@ def test_a_topic_holds_so_many_records_and_the_rest_is_refused_as_a_whole():
     run_to_completion(world.engine.removal("orders", table.live()[:1], world.now))
     publish(world, 4)
     assert len(ids(world)) == 3
+
+
+def test_a_message_has_so_many_bytes():
+    world = World(ORDERS)
+    limits = Limits(message_bytes_max=len(BODY % 1))
+    world.engine.adopt(replace(world.engine.configuration, limits=limits))
+    publish(world, 1)
+    with pytest.raises(TooLarge, match=r"a message of \d+ bytes is over .* \(Limits/MessageSize\)"):
+        publish(world, 2, 1000)
+    assert len(ids(world)) == 1
 
 
 def test_each_topic_of_a_pattern_is_bounded_by_itself():

@@ -136,11 +136,11 @@ class StagedWrites:
         return steps, rejected
 
     def _step(self, topic: LiveTopic, run: StagedRows, times: range | None) -> CommitStep:
-        self._engine.check_sizes([body for body in run.bodies if body is not None])
+        self._engine.capacity.check_sizes([body for body in run.bodies if body is not None])
         if isinstance(topic, CopyTopic) and run.stamps is None:
             raise ClientError("rows of a conflated topic need the columns bookmark and ts")
         step = read(topic.records, run, times)
-        self._engine.check_sizes(step.messages.bodies)
+        self._engine.capacity.check_sizes(step.messages.bodies)
         return step
 
     def _bad(
