@@ -5,9 +5,9 @@ client publishes to, and one per subscription.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Self, overload
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -23,7 +23,7 @@ from sow.client.http import (
     records_of,
     topic_path,
 )
-from sow.client.live_view import Live, LiveWindow
+from sow.client.live_view import Live, LiveCall, LiveWindow
 from sow.client.publisher import WINDOW_FRAMES, Publisher, RepeatableBatch
 from sow.client.requests import Interval, Paths, QueryRequest, given, parameters, subscription
 from sow.client.socket import Retry, Socket
@@ -35,6 +35,11 @@ from sow.errors import BadMessage, ClientError, shown
 FRAME_MESSAGES = 1000
 """Messages of a frame, which is stored completely or not at all: enough to share the cost of a
 frame and of an fsync, few enough to find the bad message when one is refused."""
+
+
+def live_call(method: Callable[..., Live | LiveWindow]) -> LiveCall[Live, LiveWindow]:
+    """`Client.live`, as type checkers see it."""
+    return cast("LiveCall[Live, LiveWindow]", method)
 
 
 class Client:
@@ -453,42 +458,7 @@ class Client:
         """
         return self._subscription(*subscription(topic, given(locals()), snapshot=True))
 
-    @overload
-    def live(
-        self,
-        topic: str,
-        *,
-        top_n: None = None,
-        order_by: None = None,
-        skip_n: int = 0,
-        filter: str | None = None,
-        delta: bool = True,
-        no_empties: bool = False,
-        select: Paths | None = None,
-        conflation: Interval | None = None,
-        conflation_key: Sequence[str] | None = None,
-        projection: Paths | None = None,
-        grouping: Paths | None = None,
-    ) -> Live: ...
-
-    @overload
-    def live(
-        self,
-        topic: str,
-        *,
-        top_n: int,
-        order_by: str | None = None,
-        skip_n: int = 0,
-        filter: str | None = None,
-        delta: bool = True,
-        no_empties: bool = False,
-        select: Paths | None = None,
-        conflation: Interval | None = None,
-        conflation_key: Sequence[str] | None = None,
-        projection: Paths | None = None,
-        grouping: Paths | None = None,
-    ) -> LiveWindow: ...
-
+    @live_call
     def live(
         self,
         topic: str,

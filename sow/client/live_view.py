@@ -14,7 +14,7 @@ those of a quiet topic. While the subscription reconnects, the last records can 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 from sow.client.errors import ClosedByServer, Disconnected
 from sow.client.messages import Message
@@ -26,6 +26,7 @@ from sow.client.notebooks import (
     shown_table,
     table_widget,
 )
+from sow.client.requests import Interval, Paths
 from sow.client.subscription import Subscription
 from sow.client.tables import KeptTable, to_pandas, to_polars
 from sow.core.delta import merged
@@ -393,3 +394,47 @@ class LiveWindow(LiveView, Sequence[Document]):
         elif message.c in ("group_end", "turn_end"):
             self._keys = self._placed.copy()
             self._documents = [self._records[key] for key in self._keys]
+
+
+View = TypeVar("View", covariant=True)
+Window = TypeVar("Window", covariant=True)
+
+
+class LiveCall(Protocol[View, Window]):
+    """The method `live` of a client, with asyncio or without: with `top_n` it is a window."""
+
+    @overload
+    def __call__(
+        self,
+        topic: str,
+        *,
+        top_n: None = None,
+        order_by: None = None,
+        skip_n: int = 0,
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+    ) -> View: ...
+
+    @overload
+    def __call__(
+        self,
+        topic: str,
+        *,
+        top_n: int,
+        order_by: str | None = None,
+        skip_n: int = 0,
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+    ) -> Window: ...

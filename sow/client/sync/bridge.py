@@ -225,7 +225,7 @@ def waited(
     def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Found:
         return self._bridge.wait(method(self.awaited, *args, **more))
 
-    return _described(call, method)
+    return described(call, method)
 
 
 def handed(
@@ -236,7 +236,7 @@ def handed(
     def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Found:
         return method(self.awaited, *args, **more)
 
-    return _described(call, method)
+    return described(call, method)
 
 
 def mirrored(
@@ -250,7 +250,7 @@ def mirrored(
 
         return kind(self._bridge, self._bridge.wait(found()))
 
-    return _described(call, method, kind)
+    return described(call, method, kind)
 
 
 def mirrored_coroutine(
@@ -262,20 +262,15 @@ def mirrored_coroutine(
     def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Made:
         return kind(self._bridge, self._bridge.wait(method(self.awaited, *args, **more)))
 
-    return _described(call, method, kind)
+    return described(call, method, kind)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def described(method: Callable[..., Any], kind: object) -> Callable[[Method], Method]:
-    """Give a function the name, parameters and docstring of the original, which returns a `kind`
+def described(call: Method, method: Callable[..., Any], kind: object = None) -> Method:
+    """`call` with the name, parameters and docstring of the original, which returns a `kind`
     here."""
-    return lambda call: _described(call, method, kind)
-
-
-def _described(call: Method, method: Callable[..., Any], kind: object = None) -> Method:
-    """`call` with the name, parameters and docstring of the original."""
     signature = inspect.signature(method)
     if kind is not None:
         signature = signature.replace(return_annotation=kind)

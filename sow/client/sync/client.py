@@ -4,18 +4,19 @@ Each class is that of the same name in `sow.client`, which documents its methods
 """
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from sow.client.client import Client as AsyncClient
 from sow.client.connector import Token
 from sow.client.http import Http as AsyncHttp
 from sow.client.live_view import Live as AsyncLive
+from sow.client.live_view import LiveCall
 from sow.client.live_view import LiveView as AsyncLiveView
 from sow.client.live_view import LiveWindow as AsyncLiveWindow
 from sow.client.messages import Message
 from sow.client.notebooks import checked_interval, table_widget
 from sow.client.publisher import Publisher as AsyncPublisher
-from sow.client.requests import Interval, Paths, QueryRequest
+from sow.client.requests import QueryRequest
 from sow.client.socket import Retry
 from sow.client.subscription import Subscription as AsyncSubscription
 from sow.client.sync.bridge import (
@@ -309,47 +310,7 @@ class Client(SyncContext[AsyncClient]):
     subscribe = mirrored(AsyncClient.subscribe, Subscription)
     sow_and_subscribe = mirrored(AsyncClient.sow_and_subscribe, Subscription)
 
-    @overload
-    def live(
-        self,
-        topic: str,
-        *,
-        top_n: None = None,
-        order_by: None = None,
-        skip_n: int = 0,
-        filter: str | None = None,
-        delta: bool = True,
-        no_empties: bool = False,
-        select: Paths | None = None,
-        conflation: Interval | None = None,
-        conflation_key: Sequence[str] | None = None,
-        projection: Paths | None = None,
-        grouping: Paths | None = None,
-    ) -> Live: ...
-
-    @overload
-    def live(
-        self,
-        topic: str,
-        *,
-        top_n: int,
-        order_by: str | None = None,
-        skip_n: int = 0,
-        filter: str | None = None,
-        delta: bool = True,
-        no_empties: bool = False,
-        select: Paths | None = None,
-        conflation: Interval | None = None,
-        conflation_key: Sequence[str] | None = None,
-        projection: Paths | None = None,
-        grouping: Paths | None = None,
-    ) -> LiveWindow: ...
-
-    @described(AsyncClient.live, Live | LiveWindow)
-    def live(self, *words: Any, **more: Any) -> Live | LiveWindow:
-        """A live view of a topic; a window with `top_n`."""
-
-        # Without the overloads, which a type checker has resolved already.
+    def _live(self, *words: Any, **more: Any) -> Live | LiveWindow:
         requested: Callable[..., AsyncLive | AsyncLiveWindow] = self.awaited.live
 
         async def view() -> AsyncLive | AsyncLiveWindow:
@@ -359,3 +320,5 @@ class Client(SyncContext[AsyncClient]):
         if isinstance(made, AsyncLive):
             return Live(self._bridge, made)
         return LiveWindow(self._bridge, made)
+
+    live = cast("LiveCall[Live, LiveWindow]", described(_live, AsyncClient.live, Live | LiveWindow))
