@@ -1,9 +1,9 @@
 """The source of time.
 
 Nothing below the network edge reads a clock: the engine is handed `now_us`, microseconds since 1970
-UTC, with every call. The server hands it `SystemClock`; tests hand it `VirtualClock` and move it by
-hand. Both promise one thing: time never goes backwards, also not from one run of the server to the
-next (`go_on_from`).
+UTC, with every call. The server hands it `SystemClock`; tests hand it one that they move by hand
+(`tests/virtual_clock.py`). Both promise one thing: time never goes backwards, also not from one run
+of the server to the next (`go_on_from`).
 
 The machine's clock keeps no such promise. `SystemClock` counts on the monotonic clock and lets
 itself be corrected by the wall clock:
@@ -110,30 +110,3 @@ class SystemClock:
     def ahead_us(self) -> int:
         """How far the wall clock is behind."""
         return max(0, self.now_us() - self._wall())
-
-
-class VirtualClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self, start_us: int = 0) -> None:
-        self._now_us = start_us
-        self.stepped_us = 0
-
-    def now_us(self) -> int:
-        """The current time."""
-        return self._now_us
-
-    def advance(self, by_us: int) -> int:
-        """Move forward by `by_us` microseconds and return the new time."""
-        if by_us < 0:
-            raise ValueError("time does not go backwards")
-        self._now_us += by_us
-        return self._now_us
-
-    def go_on_from(self, us: int) -> None:
-        """Stand at `us` at least."""
-        self._now_us = max(self._now_us, us)
-
-    def ahead_us(self) -> int:
-        """There is no machine's clock to be ahead of."""
-        return 0

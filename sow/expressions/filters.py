@@ -114,19 +114,16 @@ class Filter:
             columns = [*columns, *messages.columns(self.traits)]
         return self._matches(columns, len(messages.bodies))
 
-    def truth(self, values: Sequence[Value]) -> bool | None:
-        """The outcome for one record, given the value of each of `sources`; None is unknown."""
-        return self._truth(values)
-
     def holds(self, values: Sequence[Value]) -> bool:
         """Whether one record matches, given the value of each of `sources`."""
         if self._tests > TESTS_IN_PLACE_MAX:
             # The function that separates false from unknown is not compiled for such a filter.
             return self._matches([(value,) for value in values], 1)[0]
-        return self._truth(values) is True
+        return self.truth(values) is True
 
     @cached_property
-    def _truth(self) -> Truth:
+    def truth(self) -> Truth:
+        """The outcome for one record, given the value of each of `sources`; None is unknown."""
         return _compile_truth(self.expression, self._source())
 
     @cached_property

@@ -1,6 +1,6 @@
 """The log as rows of topics: which part of it is requested, and its records.
 
-A range of the log is cut once (`extent`), so that reading it again after a failure gives the same
+A range of the log is cut once (`cutting`), so that reading it again after a failure gives the same
 rows. Only what is durable is in the log.
 """
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sow.core.cooperative import Task, run_to_completion
+from sow.core.cooperative import Task
 from sow.core.keys import sow_key
 from sow.expressions import Filter, MessageColumns
 from sow.security.row_level_security import RowPolicy
@@ -57,20 +57,6 @@ class LogRows:
         return self.topic.renderer.shown(self.shape, self.bodies)
 
 
-def extent(
-    journal: Journal,
-    after: int,
-    until: int | None,
-    limit: int,
-    topics: Mapping[str, Records],
-) -> Extent:
-    """The part of the log after `after` that holds at most `limit` rows of some topics.
-
-    It extends as far as it can without another row, so that the next one starts with a row.
-    """
-    return run_to_completion(cutting(journal, after, until, limit, topics))
-
-
 def cutting(
     journal: Journal,
     after: int,
@@ -78,7 +64,11 @@ def cutting(
     limit: int,
     topics: Mapping[str, Records],
 ) -> Task[Extent]:
-    """The same in steps, one entry of the topics or one stretch of the log each."""
+    """The part of the log after `after` that holds at most `limit` rows of some topics, in steps of
+    one entry of the topics or one stretch of the log.
+
+    It extends as far as it can without another row, so that the next one starts with a row.
+    """
     reached, rows = after, 0
     end = sys.maxsize if until is None else until
     for stretch in journal.stretches(after, topics):
@@ -118,20 +108,6 @@ def _bounds(seq: int, count: int, after: int, until: int) -> tuple[int, int]:
     return max(0, after + 1 - seq), min(count, until + 1 - seq)
 
 
-def log_rows(
-    journal: Journal,
-    part: Extent,
-    topics: Mapping[str, Records],
-    condition: Filter | None = None,
-    guards: Mapping[str, RowPolicy] = NO_GUARDS,
-    shape: Shape = WHOLE,
-) -> Iterator[LogRows]:
-    """The rows of a part of the log, in order; of publishes only those that pass a filter, in the
-    given shape, and of topics with a row policy only what it shows."""
-    pieces = log_pieces(journal, part, topics, condition, guards, shape)
-    return (rows for rows in pieces if rows is not None)
-
-
 def log_pieces(
     journal: Journal,
     part: Extent,
@@ -140,7 +116,9 @@ def log_pieces(
     guards: Mapping[str, RowPolicy] = NO_GUARDS,
     shape: Shape = WHOLE,
 ) -> Iterator[LogRows | None]:
-    """The same in pieces; None for what was read and skipped."""
+    """The rows of a part of the log, in order; of publishes only those that pass a filter, in the
+    given shape, and of topics with a row policy only what it shows. None for what was read and
+    skipped."""
     if part.until <= part.after:
         return
     known: dict[str, _TopicRows] = {}

@@ -8,9 +8,9 @@ import pytest
 
 from sow.cli import market as module
 from sow.cli.market import SYMBOLS, Market
-from sow.core.clock import VirtualClock
 from sow.errors import SowError
 from sow.protocol.encodings import timestamp
+from tests.virtual_clock import VirtualClock
 
 SLICE_S = 0.1
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.core.clock import SECOND_US, STEP_US, SystemClock, VirtualClock
+from sow.core.clock import SECOND_US, STEP_US, SystemClock
+from tests.virtual_clock import VirtualClock
 
 HOUR_US = 3600 * SECOND_US
 YEARS_US = 10 * 365 * 24 * HOUR_US

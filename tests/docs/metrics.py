@@ -4,12 +4,13 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
+from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONSUMERS, Merge, View
 from sow.core.histograms import Histogram
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.query import Query
-from sow.server.api.metrics import Scrape, exposition, process_exposition, replay_exposition
+from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency
@@ -48,7 +49,7 @@ def exposed() -> str:
     replay = SimpleNamespace(progress=Progress(), is_over=True)
     shown = {"certificate.pem": Certificate(0.0, b"")}
     scrape = Scrape(runtime, world.executor, crowd, budget, lambda: None, lambda: shown)
-    page = exposition(scrape) + replay_exposition(replay)
+    page = run_to_completion(exposing(scrape)) + replay_exposition(replay)
     return (page + process_exposition()).decode()
 
 

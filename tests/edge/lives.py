@@ -14,11 +14,11 @@ from sow.core.definitions import Configuration, ConflatedTopic, JournalSettings,
 from sow.engine.engine import Engine
 from sow.engine.stored_topics import stored_slices
 from sow.errors import StoreError
-from sow.history.log_rows import extent, log_rows
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.quarantine import REMOVED
 from sow.store.backup import BackupWriter, FrameReader, StoredBackup, frames
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
+from tests.history.reading import extent, log_rows
 
 NOW_US = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -22,7 +22,7 @@ TEXTS = {
 def made_of_filter(text):
     made = compile_filter(f"{text} OR UNIX_TIMESTAMP() > 5")
     made.truth([None] * len(made.sources))
-    return [made, made._matches, made._truth, made.at(5), made.at(5)._matches]
+    return [made, made._matches, made.truth, made.at(5), made.at(5)._matches]
 
 
 def made_of_order(text):

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from sow.core.keys import sow_key
 from sow.expressions import compile_filter
 from sow.history import log_rows as module
-from sow.history.log_rows import SowKeys, extent, log_rows
+from sow.history.log_rows import SowKeys
 from sow.store.protocols import LogEntry
+from tests.history.reading import extent, log_rows
 from tests.store.in_memory import MemoryJournal
 from tests.topic.making import body, records
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.recorded import State, step
-from sow.core.clock import VirtualClock
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import (
     WRITES,
@@ -25,7 +24,6 @@ from sow.core.definitions import (
 )
 from sow.engine.engine import Engine
 from sow.errors import DiskFull
-from sow.history.log_rows import extent, log_rows
 from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
 from sow.server.http.tables import SCHEMA, of_log, rows_of
@@ -33,8 +31,10 @@ from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.staged_rows import read
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.spark.conflation import SparkConflation
+from tests.history.reading import extent, log_rows
 from tests.laws.held import check_queue_memory
 from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
+from tests.virtual_clock import VirtualClock
 
 MS = 1000
 SECOND = 1_000_000

@@ -6,11 +6,11 @@ import pytest
 
 from sow.core.definitions import CONSUMERS, WRITES, WRITES_BEFORE
 from sow.errors import ClientError
-from sow.history.log_rows import extent, log_rows
 from sow.sessions.commands.consumers import Consumers
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import EpochPassed, StagedWrites
 from sow.store.protocols import LogEntry
+from tests.history.reading import extent, log_rows
 from tests.laws.harness import ORDERS, SECOND, World
 
 TRADES = replace(ORDERS, name="trades")

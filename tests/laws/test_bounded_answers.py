@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
 from sow.history import snapshot as snapshots
-from sow.history.log_rows import extent, log_pieces
+from sow.history.log_rows import log_pieces
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import Present, as_of, narrowed
 from sow.messages.arrow import ArrowColumns
@@ -26,6 +26,7 @@ from sow.server.http.tables import of_documents, of_snapshot, streamed
 from sow.sessions.queries.query_results import execute_query
 from sow.topic.rendering import WHOLE
 from tests.effort import examples
+from tests.history.reading import extent
 from tests.laws.harness import ORDERS, World
 
 RECORDS = 24_000

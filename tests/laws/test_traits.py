@@ -10,12 +10,12 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic, Topic
 from sow.core.keys import sow_key
 from sow.expressions import Trait, compile_filter
-from sow.history.log_rows import extent, log_rows
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import narrowed
 from sow.query import Query
 from tests.effort import examples
 from tests.expressions import naive
+from tests.history.reading import extent, log_rows
 from tests.laws.harness import ORDERS, SECOND, World
 
 START_S = 1_000

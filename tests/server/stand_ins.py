@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from sow.core.clock import VirtualClock
 from sow.core.definitions import Configuration, Limits, Topic, with_system_topics
 from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.engine.engine import Engine
@@ -37,6 +36,7 @@ from sow.server.net.http_protocol import HttpProtocol
 from sow.sessions.commands.executor import Executor
 from tests.answers import Answer
 from tests.store.in_memory import MemoryJournal
+from tests.virtual_clock import VirtualClock
 
 SECOND = 1_000_000
 ORDERS = Topic("orders", "json", keys=("/id",))

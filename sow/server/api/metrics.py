@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from conflated_topics import FocusedConflator
 from sow import __version__
-from sow.core.cooperative import Task, run_to_completion
+from sow.core.cooperative import Task
 from sow.core.definitions import CONSUMERS
 from sow.core.histograms import Histogram
 from sow.core.inner_loops import INNER_LOOPS
@@ -463,14 +463,9 @@ def process_exposition() -> bytes:
     return generate_latest(_Families(build, *families))
 
 
-def exposition(scrape: Scrape) -> bytes:
-    """The page as text for Prometheus."""
-    return run_to_completion(exposing(scrape))
-
-
 def exposing(scrape: Scrape, reports_topics: bool = True) -> Task[bytes]:
-    """The same in steps, as there may be a hundred thousand topics; without their samples unless
-    `reports_topics`."""
+    """The page as text for Prometheus, in steps, as there may be a hundred thousand topics; without
+    their samples unless `reports_topics`."""
     topics = list(scrape.executor.engine.catalog.listed())
     written: list[bytes] = []
     for metric in TOPIC_METRICS if reports_topics else ():

@@ -3,13 +3,14 @@
 import re
 
 from sow import __version__
+from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, ConflatedTopic, Topic, View
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
 from sow.query import Query
-from sow.server.api.metrics import TOPIC_METRICS, Scrape, exposing, exposition, process_exposition
+from sow.server.api.metrics import TOPIC_METRICS, Scrape, exposing, process_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
@@ -19,6 +20,10 @@ SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
 def scrape(world, crowd, reading=None):
     reading = reading or Quota(lambda: 1)
     return Scrape(world.runtime, world.executor, crowd, reading, lambda: None, dict)
+
+
+def exposition(scrape):
+    return run_to_completion(exposing(scrape))
 
 
 def figures(world, crowd=None, reading=None):

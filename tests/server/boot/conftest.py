@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from sow.core.clock import VirtualClock
 from sow.server.boot.app import Server
 from tests.server.boot.servers import START_US, configuration
+from tests.virtual_clock import VirtualClock
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Declared, Topic
 from sow.errors import ClientError
-from sow.history.log_rows import extent, log_rows
 from sow.history.snapshot import Snapshot
 from sow.messages.arrow import ArrowColumns, made
 from sow.messages.declared import DeclaredFields
@@ -32,6 +31,7 @@ from sow.server.http.tables import (
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
 from sow.topic.rendering import Shape
+from tests.history.reading import extent, log_rows
 from tests.server.stand_ins import ORDERS, World, run
 from tests.topic.making import put, records
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.core.clock import VirtualClock
 from sow.errors import ClientError
 from sow.server.loop.event_loop import (
     TIMER_S_MAX,
@@ -18,6 +17,7 @@ from sow.server.loop.event_loop import (
     loop_name,
 )
 from tests.server.stand_ins import SECOND, stepped
+from tests.virtual_clock import VirtualClock
 
 
 class UvLoop(asyncio.SelectorEventLoop):
