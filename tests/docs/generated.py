@@ -15,10 +15,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from sow.config.reference import reference
 from tests.benchmarks import page as performance
 from tests.benchmarks.sowbench import page as sowbench
 from tests.docs import functions, metrics, sizes
+from tests.docs.elements import reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")})

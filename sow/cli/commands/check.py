@@ -17,7 +17,7 @@ from sow.cli.options import command, filter_option, pairs, run, server_options, 
 from sow.cli.output import show
 from sow.config import Finding, Loaded, load, require
 from sow.config.diagnostics import file_of
-from sow.config.reference import schema
+from sow.config.schema import schema
 from sow.core.humanize import counted
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import OF_TOPICS, Authentication, Security, User

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.cli.commands import check as module
-from sow.config.reference import schema
+from sow.config.schema import schema
 from sow.security.authentication.tokens import sum_of
 
 TOPIC = "<Topic><Name>{}</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
