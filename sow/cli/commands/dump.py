@@ -52,16 +52,19 @@ PREFIX_BYTES = 4
 """The header of each message in a framed answer."""
 
 
-@server_command("sow dump orders orders.parquet", "sow dump orders - --filter '/qty > 10'")
-@click.argument("topic", shell_complete=topic_names)
-@click.argument("file", type=click.Path(allow_dash=True))
-@filter_option
-@click.option(
+form_option = click.option(
     "--format",
     "form",
     type=click.Choice(FILE_FORMS),
     help="The format of FILE, if its name does not show it.",
 )
+
+
+@server_command("sow dump orders orders.parquet", "sow dump orders - --filter '/qty > 10'")
+@click.argument("topic", shell_complete=topic_names)
+@click.argument("file", type=click.Path(allow_dash=True))
+@filter_option
+@form_option
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 async def dump(
     client: Client, topic: str, file: str, filter_text: str | None, form: str | None, force: bool
@@ -265,12 +268,7 @@ STANDARD_INPUT = "standard input"
 @server_command("sow load orders orders.parquet", "sow load orders feed.log --format ndjson")
 @topic_argument
 @click.argument("file", type=click.Path(allow_dash=True))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FILE_FORMS),
-    help="The format of FILE, if its name does not show it.",
-)
+@form_option
 @click.option(
     "--nan-as-null",
     is_flag=True,
