@@ -73,6 +73,23 @@ class Follower(Protocol):
         ...
 
 
+class Following:
+    """A connection that has subscribed: a follower that need not say that it is alive."""
+
+    alive = b""
+    place = ""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+
+    def read(self) -> bytes:
+        """What has come."""
+        piece = self.socket.recv(READ_BYTES)
+        if not piece:
+            raise ConnectionError("the server has closed the connection")
+        return piece
+
+
 @dataclass
 class Pace:
     """When batches may be sent: `window` ahead of the acknowledged (a closed loop), or each at its
@@ -189,8 +206,10 @@ def connected(port: int | str) -> socket.socket:
             return found
 
 
-def ended(process: "subprocess.Popen[bytes]", kill: bool) -> None:
-    """End a process, and wait until it has ended."""
+def ended(process: "subprocess.Popen[bytes] | None", kill: bool) -> None:
+    """End a process, and wait until it has ended; nothing for None."""
+    if process is None:
+        return
     if kill:
         process.kill()
     process.terminate()

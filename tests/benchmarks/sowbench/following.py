@@ -15,6 +15,7 @@ from tests.benchmarks.sowbench.bench import (
     Bench,
     FloorOf,
     Plan,
+    Play,
     Played,
     compared,
     filled,
@@ -81,6 +82,17 @@ def late(found: Found, *names: str) -> dict[tuple[str, str], float]:
     return {(name, "ms"): found.late[name] for name in names if name in found.late}
 
 
+def lateness(plan: Plan, rate: int, task: Task, *names: str) -> Play:
+    """A run whose figures are these quantiles of what one crowd hears of the task's load."""
+
+    def play(spec: str, _number: int) -> Played:
+        run = Heard(plan, task.load, rate, Setup(followed=True))
+        (found,) = run.play(spec, task)
+        return Played(late(found, *names), {"cores": run.cores}, found.fault())
+
+    return play
+
+
 def tick_floors(bench: Bench) -> FloorOf:
     """Of a record on its way."""
     floor = (bench.floors.tick_ms(), "fdatasync and a send")
@@ -92,15 +104,8 @@ def w2(bench: Bench) -> Iterator[Row]:
     for rate in bench.plan.rates:
         load = paced(bench.plan, rate, max(1, int(rate * TICK_S)), bench.plan.keys)
         for count in bench.plan.followers:
-
-            def play(
-                spec: str, _number: int, load: Load = load, rate: int = rate, count: int = count
-            ) -> Played:
-                run = Heard(bench.plan, load, rate, Setup(followed=True))
-                (found,) = run.play(spec, Task(load, How(), count))
-                figures = late(found, "p50", "p99", "p99.99")
-                return Played(figures, {"cores": run.cores}, found.fault())
-
+            task = Task(load, How(), count)
+            play = lateness(bench.plan, rate, task, "p50", "p99", "p99.99")
             case = f"W2 {rate:,}/s to {count} followers"
             yield from compared(bench, case, play, tick_floors(bench))
 
@@ -174,12 +179,7 @@ def w5(bench: Bench) -> Iterator[Row]:
         load = paced(plan, rate, max(1, int(rate * TICK_S)), max(count, plan.keys))
         load = load._replace(symbols=count)
         how = How(symbols=[f"S{number}" for number in range(count)])
-
-        def play(spec: str, _number: int, load: Load = load, how: How = how) -> Played:
-            run = Heard(plan, load, rate, Setup(followed=True))
-            (found,) = run.play(spec, Task(load, how, min(CONNECTIONS, len(how.symbols))))
-            return Played(late(found, "p50", "p99"), {"cores": run.cores}, found.fault())
-
+        play = lateness(plan, rate, Task(load, how, min(CONNECTIONS, count)), "p50", "p99")
         case = f"W5 {count:,} filters, {rate:,}/s"
         yield from compared(bench, case, play, tick_floors(bench))
 

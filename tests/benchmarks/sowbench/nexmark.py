@@ -23,7 +23,6 @@ COLUMNS = {
     "bid": dict.fromkeys(("id", "auction", "bidder", "price", "ts"), "BIGINT"),
 }
 STATES = ("OR", "ID", "CA", "WA", "NV", "AZ")
-CATEGORIES = 20
 OPEN_FOR = 4000
 """Events that an auction stays open for."""
 HOT = 300

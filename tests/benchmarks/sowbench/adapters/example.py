@@ -15,8 +15,15 @@ from typing import Any, ClassVar
 
 import orjson
 
-from tests.benchmarks.sockets import READ_BYTES
-from tests.benchmarks.sowbench.adapter import Cannot, How, Pace, Setup, connected, exchanged
+from tests.benchmarks.sowbench.adapter import (
+    Cannot,
+    Following,
+    How,
+    Pace,
+    Setup,
+    connected,
+    exchanged,
+)
 from tests.benchmarks.sowbench.load import Load
 from tests.benchmarks.sowbench.questions import Answer, Question
 
@@ -70,7 +77,7 @@ class Adapter:
 
         return exchanged(connected(self.address), frames, acks, pace)
 
-    def follow(self, how: How) -> "Following":
+    def follow(self, how: How) -> Following:
         """Every record from now on."""
         if how.symbols or how.snapshot or how.conflated_ms:
             raise Cannot("an example")
@@ -95,23 +102,6 @@ class Adapter:
             client.sendall(b"all\n")
             lines = [answers.readline().rstrip() for _ in range(int(answers.readline()))]
         return {int(key): body for key, _, body in (line.partition(b" ") for line in lines)}
-
-
-class Following:
-    """A connection, of which each line is a body."""
-
-    alive = b""
-    place = ""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-
-    def read(self) -> bytes:
-        """What has come."""
-        piece = self.socket.recv(READ_BYTES)
-        if not piece:
-            raise ConnectionError("the server has closed the connection")
-        return piece
 
 
 class Server(socketserver.ThreadingTCPServer):

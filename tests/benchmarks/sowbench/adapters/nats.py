@@ -22,6 +22,7 @@ from typing import Any
 from tests.benchmarks.sockets import READ_BYTES
 from tests.benchmarks.sowbench.adapter import (
     Cannot,
+    Following,
     How,
     Missing,
     Pace,
@@ -93,8 +94,7 @@ class Adapter:
     def stop(self, kill: bool = False) -> None:
         """End it."""
         process, self._process = self._process, None
-        if process is not None:
-            ended(process, kill)
+        ended(process, kill)
 
     def _ask(self, subject: str, request: object) -> Any:
         """A request of the API; raises AssertionError if it is refused."""
@@ -133,7 +133,7 @@ class Adapter:
 
         return exchanged(connection, frames, acks, pace)
 
-    def follow(self, how: How) -> "Following":
+    def follow(self, how: How) -> Following:
         """A plain subscription, or one for each symbol; with a snapshot an ordered consumer that
         begins with the last message of each subject."""
         if how.conflated_ms:
@@ -148,7 +148,7 @@ class Adapter:
             }
             request = {"stream_name": "orders", "config": settings}
             self._ask("$JS.API.CONSUMER.CREATE.orders", request)
-            return Following(client)
+            return Subscribed(client)
         subjects = [b"orders.%b.*" % each.encode() for each in how.symbols] or [b"orders.*.*"]
         client.sendall(
             CONNECT + b"".join([b"SUB %b %d\r\n" % (s, n) for n, s in enumerate(subjects)]) + PING
@@ -156,7 +156,7 @@ class Adapter:
         said = b""
         while not said.endswith(PONG):
             said += client.recv(READ_BYTES)
-        return Following(client)
+        return Subscribed(client)
 
     def query(self, question: Any) -> Answer:
         """By key alone, and that by its subject."""
@@ -196,20 +196,14 @@ def _atomic(number: int, inbox: bytes, batch: Sequence[Record]) -> bytes:
     return b"".join(parts)
 
 
-class Following:
-    """A connection that has subscribed."""
+class Subscribed(Following):
+    """A connection that answers the pings of the server."""
 
     alive = PONG
-    place = ""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
 
     def read(self) -> bytes:
         """What has come."""
-        piece = self.socket.recv(READ_BYTES)
-        if not piece:
-            raise ConnectionError("NATS has closed the connection")
+        piece = super().read()
         if piece.endswith(PING):
             self.socket.send(PONG)
         return piece

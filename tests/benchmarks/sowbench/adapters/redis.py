@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from tests.benchmarks.sockets import READ_BYTES
 from tests.benchmarks.sowbench.adapter import (
     Cannot,
+    Following,
     How,
     Missing,
     Pace,
@@ -82,8 +83,7 @@ class Adapter:
             self._asking.close()
             self._asking = None
         process, self._process = self._process, None
-        if process is not None:
-            ended(process, kill)
+        ended(process, kill)
 
     def publish(self, load: Load, pace: Pace) -> Generator[int]:
         """A MSET for each batch, so that it is one command as ours is one frame."""
@@ -107,7 +107,7 @@ class Adapter:
         told = [resp(b"PUBLISH", b"orders:%b" % symbol(body), body) for _, body in batch]
         return b"".join((resp(b"MULTI"), put, *told, resp(b"EXEC")))
 
-    def follow(self, how: How) -> "Following":
+    def follow(self, how: How) -> Following:
         """A subscription, or one for each symbol."""
         if how.conflated_ms:
             raise Cannot("no conflation: a follower is sent every update")
@@ -123,7 +123,7 @@ class Adapter:
         while wanted not in said:
             said += client.recv(READ_BYTES)
         snapshot = b"".join(self.state().values()) if how.snapshot else b""
-        return Following(client, snapshot + said.partition(wanted)[2])
+        return Subscribed(client, snapshot + said.partition(wanted)[2])
 
     def query(self, question: Any) -> Answer:
         """By key alone."""
@@ -149,25 +149,17 @@ class Adapter:
         return found
 
 
-class Following:
-    """A connection that has subscribed, and what has been read: a snapshot, first updates."""
-
-    alive = b""
-    place = ""
+class Subscribed(Following):
+    """A connection, and what was read of it already: a snapshot, first updates."""
 
     def __init__(self, connection: socket.socket, snapshot: bytes) -> None:
-        self.socket = connection
+        super().__init__(connection)
         self._snapshot = snapshot
 
     def read(self) -> bytes:
         """What has come, after the snapshot."""
         snapshot, self._snapshot = self._snapshot, b""
-        if snapshot:
-            return snapshot
-        piece = self.socket.recv(READ_BYTES)
-        if not piece:
-            raise ConnectionError("Redis has closed the connection")
-        return piece
+        return snapshot or super().read()
 
 
 def symbol(body: bytes) -> bytes:

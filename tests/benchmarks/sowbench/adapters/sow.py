@@ -4,7 +4,6 @@ import http.client
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Generator, Mapping
@@ -14,9 +13,9 @@ from urllib.parse import quote
 import orjson
 
 from tests.benchmarks.processes import ServerProcess
-from tests.benchmarks.sockets import PONG, READ_BYTES, Client, LineCounter, command, frame
+from tests.benchmarks.sockets import PONG, Client, LineCounter, command, frame
 from tests.benchmarks.sowbench import nexmark
-from tests.benchmarks.sowbench.adapter import Cannot, How, Pace, Setup, exchanged
+from tests.benchmarks.sowbench.adapter import Cannot, Following, How, Pace, Setup, exchanged
 from tests.benchmarks.sowbench.load import Load
 from tests.benchmarks.sowbench.questions import TOP, Answer, Question
 
@@ -121,7 +120,7 @@ class Adapter:
 
         return exchanged(connection, frames, acks, pace)
 
-    def follow(self, how: How) -> "Following":
+    def follow(self, how: How) -> Following:
         """A subscription, or one for each filter."""
         client = self._client()
         topic = "orders-C" if how.conflated_ms else "orders"
@@ -135,7 +134,7 @@ class Adapter:
                 client.socket.sendall(command(**fields, **each))
             else:
                 client.ask(**fields, **each, cid="1")
-        return Following(client.socket)
+        return Subscribed(client.socket)
 
     def query(self, question: Question | nexmark.Query) -> Answer:
         """Over HTTP, by a connection that is kept."""
@@ -206,20 +205,16 @@ def _topic(name: str, beside: str = "") -> str:
     return f"<Topic>{about}</Topic>"
 
 
-class Following:
-    """A WebSocket; bodies stand in its lines as they were published."""
+class Subscribed(Following):
+    """A WebSocket; bodies stand in its lines as they were published. `place` is the bookmark of the
+    last line that is here whole."""
 
     alive = PONG
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-        self.place = ""
-        """The bookmark of the last line that is here whole."""
-
     def read(self) -> bytes:
         """What has come."""
-        piece = self.socket.recv(READ_BYTES)
-        if not piece or b'{"c":"close"' in piece:
+        piece = super().read()
+        if b'{"c":"close"' in piece:
             raise ConnectionError("the server closed the connection")
         if piece.endswith(PING):
             self.socket.send(PONG)
