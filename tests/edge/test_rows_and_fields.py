@@ -20,17 +20,8 @@ from sow.sessions.queries import query_planning
 from sow.sessions.subscriptions import subscription
 from tests.cases import all_cases
 from tests.edge.arrow import ARROW, stream
-from tests.edge.test_entitled import (
-    ADMIN,
-    ANN,
-    PARTS,
-    READER,
-    TABLE,
-    TOPICS,
-    Secured,
-    records,
-    secured,
-)
+from tests.edge.secured import ADMIN, ANN, PARTS, READER, TABLE, TOPICS, Secured, secured
+from tests.edge.serving import records
 
 MARK = "mark-7f3a"
 ROLES = """

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from tests.edge.secured import ADMIN, ANN, ROLES, Secured, secured
 from tests.edge.serving import records
-from tests.edge.test_entitled import ADMIN, ANN, ROLES, Secured, secured
 from tests.edge.test_slow_clients import masked
 
 WITHOUT_A = ROLES.replace(

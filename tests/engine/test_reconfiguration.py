@@ -1,8 +1,6 @@
 """Another configuration for a running engine: what changes, what stays, what is refused."""
 
 import sys
-from collections.abc import Generator
-from contextlib import suppress
 from dataclasses import fields, replace
 from random import Random
 
@@ -21,10 +19,10 @@ from sow.core.definitions import (
     stored,
 )
 from sow.core.paths import value_at
-from sow.engine import bulk_publish, reconfiguration, topic_changes
+from sow.engine import reconfiguration
 from sow.engine.reconfiguration import check_names, without_place
 from sow.engine.running_topics import CopyTopic
-from sow.errors import ConfigError, InvalidTopic, StoreFailing, TooLarge
+from sow.errors import ConfigError, InvalidTopic, TooLarge
 from sow.topic import conflated_topic
 from sow.topic import records as records_module
 from tests.cases import all_cases
@@ -295,68 +293,6 @@ def test_a_format_that_would_take_the_name_of_a_topic_is_refused_whether_it_copi
         reconfigure(world, wide, COPIES)
 
 
-def test_topics_that_have_no_place_are_given_up_when_that_is_allowed():
-    wide = replace(DESKS, pattern="^/desk/")
-    world = World(wide)
-    client = world.client()
-    client.say(c="sow_and_subscribe", t="^/desk/", opts="oof")
-    for name in ("/desk/1", "/desk/1-C", "/desk/2"):
-        world.publish(name, {"id": 1})
-    client.lines()
-    configuration = replace(
-        world.configuration, topics=(wide, COPIES), limits=Limits(pattern_topics_max=2)
-    )
-    with pytest.raises(ConfigError, match="PatternTopics of 2 is less than the 3 there are"):
-        world.executor.reconfigure(configuration, world.now)
-    given = {}
-    changes = world.executor.reconfigure(configuration, world.now, noting(given))
-    world.settle()
-    assert {topic.name for topic in given} == {"/desk/1-C", "/desk/2"}
-    assert "topic /desk/1-C given up, with 1 records" in changes
-    assert ("deleted", {"id": 1}) in client.data()
-    assert world.records("/desk/1-C") == [{"id": 1}]
-    world.publish("/desk/1", {"id": 1, "a": 1})
-    world.advance(2 * SECOND)
-    assert world.records("/desk/1-C") == [{"id": 1, "a": 1}]
-    assert "/desk/2" not in world.engine.topics
-    again = World(wide, COPIES, journal=world.journal, checkpoints=world.checkpoints)
-    assert again.records("/desk/1") == [{"id": 1, "a": 1}]
-    world.check()
-
-
-def test_topics_that_come_while_others_are_closed_are_given_up_too(monkeypatch):
-    monkeypatch.setattr(reconfiguration, "CLOSED_AT_ONCE", 2)
-    wide = replace(DESKS, pattern="^/desk/")
-    world = World(wide)
-    for number in range(6):
-        world.publish(f"/desk/{number}", {"id": 1})
-    smaller = replace(world.configuration, limits=Limits(pattern_topics_max=3))
-    given = {}
-    steps = world.executor.reconfiguration(smaller, world.now, noting(given))
-    for step, _ in enumerate(steps):
-        if step < 2:
-            world.publish(f"/desk/more-{step}", {"id": 1})
-    assert {topic.name for topic in given} == {
-        "/desk/3", "/desk/4", "/desk/5", "/desk/more-0", "/desk/more-1",
-    }  # fmt: skip
-    assert list(world.engine.topics) == ["/desk/0", "/desk/1", "/desk/2"]
-    world.publish("/desk/0", {"id": 2})
-    world.check()
-
-
-def test_a_topic_that_is_given_up_takes_its_copies_with_it():
-    world = World(DESKS, COPIES)
-    world.publish("/desk/1", {"id": 1})
-    world.publish("/desk/2", {"id": 1})
-    world.advance(2 * SECOND)
-    limits = Limits(pattern_topics_max=1)
-    configuration = replace(world.configuration, limits=limits)
-    world.executor.reconfigure(configuration, world.now, noting({}))
-    world.settle()
-    assert set(world.engine.topics) == {"/desk/1", "/desk/1-C"}
-    world.advance(5 * SECOND)
-
-
 def test_a_copy_whose_name_is_taken_is_refused(world):
     world.publish("/desk/1", {"id": 1})
     other = replace(COPIES, name="others")
@@ -386,87 +322,6 @@ def test_pending_output_of_a_removed_topic_is_sent_when_its_subscription_is_repl
     ]
     world.advance(5 * SECOND)
     assert client.lines() == []
-
-
-def test_of_a_topic_that_is_given_up_nothing_is_lost_and_few_records_go_in_a_step(monkeypatch):
-    monkeypatch.setattr(topic_changes, "EMPTIED_AT_ONCE", 4)
-    world, given = World(DESKS, COPIES), {}
-    for desk in ("/desk/0", "/desk/1"):
-        world.publish(desk, *[{"id": at} for at in range(30)])
-    world.advance(SECOND)
-    follower = world.client()
-    follower.say(c="sow_and_subscribe", t="/desk/1-C", opts="oof")
-    configuration = replace(world.configuration, limits=Limits(pattern_topics_max=1))
-    steps = world.executor.reconfiguration(configuration, world.now, noting(given))
-    next(steps)
-    # While its records are written out it takes no others; a topic that comes goes, too.
-    with pytest.raises(InvalidTopic, match="is being given up"):
-        world.publish("/desk/1", {"id": 31})
-    (refused,) = world.client().say(c="sow_delete", t="/desk/1", filter="1=1", cid="1")
-    assert refused["reason"] == InvalidTopic.reason
-    world.publish("/desk/2", {"id": 1})
-    going = [world.engine.topics[name].records.table for name in ("/desk/1", "/desk/1-C")]
-    held = sum(map(len, going))
-    for _ in steps:
-        assert held - sum(map(len, going)) <= 2 * 4  # the last of one, and the first of the next
-        held = sum(map(len, going))
-        world.settle()
-    assert {topic.name: count for topic, count in given.items()} == {"/desk/1": 30, "/desk/2": 1}
-    assert set(world.engine.topics) == {"/desk/0", "/desk/0-C"}
-    oofs = [line["k"] for line in follower.lines() if line["c"] == "oof"]
-    assert len(set(oofs)) == len(oofs) == 30
-    world.check()
-
-
-def test_a_topic_whose_records_cannot_be_written_out_stays():
-    world = World(DESKS)
-    world.publish("/desk/1", {"id": 1})
-
-    def failing(_topics):
-        yield
-        raise StoreFailing("it fails")
-
-    configuration = replace(world.configuration, limits=Limits(pattern_topics_max=0))
-    for end in (next, Generator.close):
-        steps = world.executor.reconfiguration(configuration, world.now, failing)
-        next(steps)
-        with pytest.raises(InvalidTopic):
-            world.publish("/desk/1", {"id": 2})
-        with suppress(StoreFailing):
-            end(steps)
-        world.publish("/desk/1", {"id": 2})
-    assert world.records("/desk/1") == [{"id": 1}, {"id": 2}]
-
-
-def noting(given):
-    """Takes topics that go as a server does that writes their records out."""
-
-    def give_up(topics):
-        for topic in topics:
-            given[topic] = len(topic.records.table)
-            yield
-
-    return give_up
-
-
-@pytest.mark.parametrize("name", ["/desk/1", "/desk/.*"])
-def test_a_replay_of_a_topic_that_is_given_up_goes_on_or_is_ended_by_name(name):
-    world = World(DESKS)
-    for desk in ("/desk/0", "/desk/1"):
-        world.publish(desk, {"id": 1})
-    client, left = world.client(), world.client()
-    for one in (client, left):
-        one.execute(b'{"c":"subscribe","t":"%b","bm":"0"}' % name.encode())
-    limits = Limits(pattern_topics_max=1)
-    configuration = replace(world.configuration, limits=limits)
-    world.executor.reconfigure(configuration, world.now, noting({}))
-    world.settle()
-    world.executor.sessions.close(left.session)
-    said = [(line["c"], line.get("reason", line.get("t"))) for line in client.lines()]
-    goes_on = [("p", "/desk/0")]
-    assert said == (goes_on if name == "/desk/.*" else [("unsubscribed", "REMOVAL")])
-    world.publish("/desk/0", {"id": 2})
-    assert client.data() == ([("p", {"id": 2})] if name == "/desk/.*" else [])
 
 
 @pytest.fixture
@@ -589,30 +444,6 @@ def test_a_reload_that_ends_with_the_server_leaves_what_there_was(world, small_s
         assert "orders-F" not in world.engine.topics
         assert world.configuration.topics == world.engine.configuration.topics
         world.check()
-
-
-def test_a_topic_is_given_up_when_what_is_published_to_it_has_come(world, monkeypatch):
-    monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 2)
-    engine = world.engine
-    world.publish("/desk/1", {"id": 0})
-    topic = engine.publishable("/desk/1")
-    bodies = [b'{"id":%d}' % at for at in range(6)]
-    read = run_to_completion(
-        bulk_publish.reading(bodies, lambda part: engine.read(topic, part, now_us=world.now))
-    )
-    publish = engine.publications.carry_out("/desk/1", read, world.now)
-    next(publish)
-    given = {}
-    configuration = replace(world.configuration, limits=Limits(pattern_topics_max=0))
-
-    def give_up(topics):
-        given.update({topic.name: len(topic.records.table) for topic in topics})
-        yield
-
-    run_to_completion(world.executor.reconfiguration(configuration, world.now, give_up))
-    assert given == {"/desk/1": 6}
-    assert run_to_completion(publish) == 7
-    assert "/desk/1" not in engine.topics
 
 
 ROWS = View("orders-V", "json", ("orders",), ("/id", "MAX(/px) AS /px"), ("/id",))
