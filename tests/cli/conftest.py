@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import configuration, served
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -28,11 +28,7 @@ TOPICS = """
 """
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
+running = served(configuration(TOPICS), checks=False)
 
 
 @pytest.fixture

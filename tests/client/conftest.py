@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sow.client import Client
-from tests.edge.serving import WAIT_S, Running, configuration
+from tests.edge.serving import WAIT_S, configuration, served
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -23,11 +23,7 @@ TOPICS = """
 """
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
+running = served(configuration(TOPICS), checks=False)
 
 
 @pytest.fixture

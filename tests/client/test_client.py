@@ -1,7 +1,6 @@
 """The client against a real server."""
 
 import asyncio
-from decimal import Decimal
 
 import pandas
 import polars
@@ -38,11 +37,6 @@ def test_a_lifetime_of_0_is_for_ever(using, server, method, body):
 
     assert expires_us() > 0
     assert expires_us(expires_s=0) == 0
-
-
-def test_bookmarks_grow(using):
-    first, second = using(publish({"id": 1})), using(publish({"id": 1}))
-    assert int(first) < int(second)
 
 
 def test_a_bad_message_is_named_by_its_index_and_the_client_goes_on(using, server):
@@ -93,23 +87,6 @@ def test_a_body_with_line_breaks_is_published_whole(using, server):
     assert server.get("/v1/topics/blobs/records/k").body == b"a\nb"
 
 
-def test_a_query_is_answered_decoded(using):
-    async def work(client):
-        await client.publish("orders", [{"id": 1, "px": 3}, {"id": 2, "px": 1}])
-        return await client.query("orders", filter="/px > 0", order_by="/px * 2", top_n=1)
-
-    answer = using(work)
-    assert (answer.records, answer.matches) == ([{"id": 2, "px": 1}], 2)
-
-
-def test_a_large_answer_arrives_whole(using):
-    async def work(client):
-        await client.publish("orders", [{"id": number} for number in range(3000)])
-        return await client.query("orders")
-
-    assert [record["id"] for record in using(work).records] == list(range(3000))
-
-
 def test_rows_may_carry_their_keys_which_name_them_later(using, server):
     async def work(client):
         await client.publish("orders", [{"id": 1}, {"id": 2}])
@@ -144,31 +121,6 @@ def test_errors_keep_their_kind_over_http_and_websocket(using):
         return over_http.value.position, over_websocket.value.position
 
     assert using(work) == (5, 5)
-
-
-def test_a_subscription_gives_the_snapshot_then_updates_then_oof(using):
-    async def work(client):
-        await client.publish("orders", {"id": 1, "px": 5})
-        following = client.sow_and_subscribe("orders", filter="/px > 1", oof=True)
-        async with following as messages:
-            await client.publish("orders", [{"id": 2, "px": 9}, {"id": 1, "px": 0}])
-            return [await anext(messages) for _ in range(5)]
-
-    found = using(work)
-    assert [message.c for message in found] == ["group_begin", "sow", "group_end", "p", "oof"]
-    assert found[-1].reason == "match"
-    assert found[3].document() == {"id": 2, "px": 9}
-
-
-def test_a_subscription_may_be_read_without_a_context(using):
-    async def work(client):
-        await client.publish("orders", {"id": 1})
-        async for message in client.sow_and_subscribe("orders"):
-            if message.c == "sow":
-                return message.document()
-        return None
-
-    assert using(work) == {"id": 1}
 
 
 def test_a_session_is_listed_by_the_client_s_name(using, server):
@@ -301,12 +253,6 @@ def test_a_row_that_the_server_refuses_is_named_by_its_number(using):
         return caught.value.index
 
     assert using(work) == 2345
-
-
-def test_decimals_keep_their_digits(using, server):
-    price = Decimal("0.1000000000000000000000000001")
-    using(lambda client: client.publish("orders", {"id": 1, "px": price}))
-    assert b"0.1000000000000000000000000001" in server.get("/v1/topics/orders/records").body
 
 
 def test_a_server_that_dies_midway_leaves_a_frame_that_can_be_gone_on_with(tmp_path, monkeypatch):

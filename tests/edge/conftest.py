@@ -3,15 +3,10 @@
 import pytest
 
 from tests.edge.lives import lives_on
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import configuration, served
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    server = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
+running = served(configuration(TOPICS, MESSAGE_TYPES), checks=False)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import aiohttp
+import pytest
 from yarl import URL
 
 from sow.config import loads
@@ -38,6 +39,19 @@ def configuration(topics, more=""):
     loaded = loads(f"<SOWConfig><Name>test</Name>{more}<SOW>{topics}</SOW></SOWConfig>")
     assert loaded.configuration is not None, loaded.findings
     return replace(loaded.configuration, port=0)
+
+
+def served(config, scope="module", checks=True):
+    """A fixture: a server of this configuration; it `checks` that no error was logged."""
+
+    @pytest.fixture(scope=scope)
+    def running(tmp_path_factory):
+        server = Running(config, tmp_path_factory.mktemp("data"))
+        yield server
+        server.close()
+        assert not checks or server.errors == []
+
+    return running
 
 
 class ErrorLog(logging.Handler):

@@ -70,17 +70,6 @@ def test_a_stream_reports_rows_and_what_becomes_of_them(orders):
     assert orders.get("/v1/topics/orders/stream?snapshot=false&grouping=/a").status == 400
 
 
-def test_a_socket_reports_deltas_of_rows(orders):
-    options = f"projection=[{REQUESTED['projection']}],grouping=[/symbol]"
-    with orders.socket() as ws:
-        ws.ask({"c": "sow_and_delta_subscribe", "t": "orders", "opts": options})
-        orders.publish("orders", {"id": 2, "symbol": "B", "price": 31})
-        while (line := ws.line())["c"] != "p":
-            pass
-        assert line["d"]["sum"] == 31
-        assert "n" not in line["d"]
-
-
 def test_the_command_line_asks_and_watches(orders):
     given = [f"--{name}={text}" for name, text in REQUESTED.items()]
     shared = ["--url", orders.url, "--json"]

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from sow.core.definitions import MessageTypeOptions
-from sow.messages.bflat import BFlat
 from tests.edge.arrow import (
     ARROW,
     documents,
@@ -14,8 +12,6 @@ from tests.edge.arrow import (
 )
 from tests.edge.serving import records
 
-FLAT = {"id": "x", "n": 5}
-BFLAT = BFlat(MessageTypeOptions("bflat", "bflat"))
 SCHEMA = {
     "bookmark": "int64",
     "topic": "string",
@@ -115,32 +111,3 @@ def test_a_record_in_arrow_is_itself_whatever_stands_beside_it(server):
     first, second = [{k: v for k, v in row.items() if v is not None} for row in rows]
     assert first == {"id": 1, "n": "9007199254740993", "day": "2025-01-02", "in": '{"a": [1]}'}
     assert second == {"id": 2, "n": "0.5", "day": "", "in": '"x"'}
-
-
-@pytest.mark.parametrize(
-    ("topic", "kind", "body", "row"),
-    [
-        ("nvfix", "text/plain", b"id=1|v=2|v=3", {"id": "1", "v": '["2","3"]'}),
-        ("fix", "text/plain", b"11=1\x0144=2.50\x01", {"11": "1", "44": "2.50"}),
-        ("bflat", "application/octet-stream", BFLAT.encode(FLAT), FLAT),
-    ],
-)
-def test_messages_with_fields_are_columns_in_arrow(server, topic, kind, body, row):
-    assert server.post(topic, body, kind).status == 200
-    assert table(server.get(records(topic), ARROW)).to_pylist() == [row]
-
-
-def test_messages_without_fields_are_one_column_in_arrow(server):
-    server.post("int64", b"9007199254740993", "text/plain", k="a")
-    server.post("binary", b"\0\xff", "application/octet-stream", k="a")
-    assert table(server.get(records("int64"), ARROW)).to_pylist() == [{"value": 9007199254740993}]
-    assert table(server.get(records("binary"), ARROW)).to_pylist() == [{"value": b"\0\xff"}]
-
-
-def test_an_empty_answer_in_arrow_is_an_empty_table(server):
-    assert table(server.get(records("orders"), ARROW)).num_rows == 0
-
-
-def test_bodies_of_other_types_are_text_in_arrow(server):
-    server.post("string", "hé".encode(), "application/octet-stream", k="a")
-    assert rows(server.get(records("string", meta="true"), ARROW))[0]["value"] == "hé"

@@ -3,8 +3,6 @@
 import io
 import json
 
-from tests.edge.serving import records
-
 BATCH = 25_000
 
 
@@ -40,15 +38,3 @@ def test_a_large_snapshot_reaches_a_client_while_updates_follow(server):
         lines = ws.until(c="p")
     assert sum(line["c"] == "sow" for line in lines) == 20_000
     assert [line["c"] for line in lines[-2:]] == ["group_end", "p"]
-
-
-def test_binary_records_stand_in_a_json_answer_as_base64(server):
-    for number in range(2):
-        key = f"k{number}"
-        server.post("binary", bytes([number, 255]), kind="application/octet-stream", k=key)
-    assert server.records("binary") == ["AP8=", "Af8="]
-    described = server.get(records("binary", meta="true")).json
-    assert [(row["k"], row["d"], row["enc"]) for row in described] == [
-        ("k0", "AP8=", "base64"),
-        ("k1", "Af8=", "base64"),
-    ]

@@ -1,15 +1,9 @@
 """Columns over HTTP: the same whatever rows are asked for, before and after a restart."""
 
-import json
-from decimal import Decimal
-
-import pyarrow as pa
-import pytest
-
 from sow.client.sync import Client
 from sow.messages.answer_columns import read_sent
 from tests.edge.arrow import ARROW, table
-from tests.edge.serving import Running, configuration, records
+from tests.edge.serving import configuration, records, served
 
 SCHEMA = """<Schema><Field type="decimal(9,2)">/px</Field><Field type="bool">/order/open</Field>
 </Schema>"""
@@ -19,12 +13,7 @@ TOPICS = f"""<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</K
 <UnderlyingTopic>trades</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
 
 
-@pytest.fixture
-def place(tmp_path):
-    server = Running(configuration(TOPICS), tmp_path)
-    yield server
-    server.close()
-    assert server.errors == []
+place = served(configuration(TOPICS), scope="function")
 
 
 def requested(server, topic="plain", **parameters):
@@ -44,35 +33,6 @@ def test_types_are_those_of_the_topic_and_never_of_the_rows(place):
     assert types(place, filter="/id = 7") == every
     assert types(place, select="/v") == {"v": "double"}
     assert requested(place, filter="/id = 1").to_pylist() == [{"id": 1, "v": 1.0, "w": "true"}]
-
-
-def test_a_type_never_narrows_also_after_restarts(place):
-    place.publish("plain", {"id": 1, "v": 1})
-    assert types(place)["v"] == "int64"
-    place.publish("plain", {"id": 1, "v": "x"})
-    place.publish("plain", {"id": 1, "v": 2})
-    for _ in range(2):
-        place.stop()
-        place.start()
-        assert types(place) == {"id": "int64", "v": "string"}
-        assert requested(place).to_pylist() == [{"id": 1, "v": "2"}]
-    place.publish("plain", {"id": 2, "v": 'say "hi"'})
-    assert requested(place)["v"].to_pylist() == ["2", json.dumps('say "hi"')]
-
-
-def test_declared_fields_have_their_types_in_copies_too(place):
-    place.publish("trades", {"id": 1, "px": 1.5, "order": {"open": True, "by": "me"}})
-    schema = pa.schema(
-        [
-            ("px", pa.decimal128(9, 2)),
-            ("/order/open", pa.bool_()),
-            ("id", pa.int64()),
-            ("order", pa.string()),
-        ]
-    )
-    assert requested(place, "trades").schema == schema
-    copy = requested(place, "trades-C").schema
-    assert [copy.field(name).type for name in ("px", "/order/open")] == schema.types[:2]
 
 
 def test_a_client_has_the_types_of_the_server(place):
@@ -127,28 +87,3 @@ def test_caches_know_that_what_a_client_prefers_chooses_an_answer_in_lines(place
         assert {"Accept", "Prefer"} <= {*vary.split(", ")}
     assert (plain.body, plain.headers["ETag"] == told.headers["ETag"]) == (told.body, False)
     assert "Prefer" not in ", ".join(place.get(records("plain")).headers.getall("Vary"))
-
-
-def test_of_many_records_nobody_has_requested_for_in_columns_the_declared_ones_are_sent(place):
-    place.publish("trades", *({"id": at, "px": 1.5} for at in range(201)))
-    known = told(place, "trades", top_n=1)
-    assert (known.all, known.schema().names) == (False, ["px", "/order/open"])
-    with Client(place.url) as client:
-        answer = client.query("trades", top_n=1)
-        place.publish("trades", {"id": 0, "px": 2.5})
-        made = answer.to_arrow()
-        assert made.to_pylist()[0]["px"] == Decimal("1.50")
-        assert made.schema == requested(place, "trades").schema
-    assert told(place, "trades", top_n=1).all
-
-
-def test_values_of_the_past_count_for_what_is_sent(place):
-    place.publish("plain", {"id": 1, "v": 1})
-    types(place)
-    moment = place.get(records("plain")).headers["SOW-Bookmark"]
-    place.publish("plain", {"id": 1, "v": 0.5})
-    assert (
-        told(place, as_of=moment)
-        .schema()
-        .equals(requested(place, as_of=moment).schema, check_metadata=True)
-    )

@@ -16,7 +16,7 @@ from sow.core.definitions import (
 )
 from tests.edge.arrow import rows
 from tests.edge.lives import refused, removed
-from tests.edge.serving import Running, configuration, records
+from tests.edge.serving import configuration, records, served
 
 TYPES = """<MessageTypes>
 <MessageType><Name>trades</Name><Module>record</Module>
@@ -37,11 +37,7 @@ TOPICS = """
 LONG = "0.12345678901234567890"
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    server = Running(configuration(TOPICS, TYPES), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
+running = served(configuration(TOPICS, TYPES), checks=False)
 
 
 def composite(*parts, tail=b""):
@@ -52,27 +48,6 @@ def document(server, topic):
     """The text of the only record in the answer, digit for digit."""
     answer = server.get(records(topic), "application/json")
     return answer.body.decode()
-
-
-def test_lines_and_ends_separate_records(server):
-    body = b"1\x02A\x021.10\x012\x02B\x01\n3\x02C\x02-5e3\n"
-    assert server.post("trades", body, "text/plain").json["published"] == 3
-    assert document(server, "trades") == (
-        '[{"id":1,"symbol":"A","px":1.10},{"id":2,"symbol":"B"},{"id":3,"symbol":"C","px":-5e3}]'
-    )
-
-
-def test_a_message_is_one_record(server):
-    answer = server.post("trades", b"1\x02A\x012\x02B", "application/octet-stream")
-    assert answer.status == 400
-    assert "U+0001 at character 3 ends a record" in answer.json["detail"]
-
-
-def test_a_bad_record_of_a_text_is_named_by_its_index(server):
-    answer = server.post("trades", b"1\x02A\n2\x01x\x01", "text/plain")
-    assert (answer.status, answer.json["index"]) == (400, 2)
-    assert "id is 'x', which is no whole number" in answer.json["detail"]
-    assert server.records("trades") == []
 
 
 def test_digits_are_kept_by_deltas_and_select_lists(server):
@@ -96,20 +71,6 @@ def test_a_delta_subscriber_hears_of_digits_that_no_double_has(server):
     assert (line["d"], line["delta"]) == (f"1\x02\x02{LONG}2", True)
 
 
-def test_a_filter_takes_a_decimal_for_a_number(server):
-    server.post("trades", b"1\x02A\x021.10\n2\x02B\x022.0", "text/plain")
-    assert [one["id"] for one in server.records("trades", filter="/px > 1.5")] == [2]
-    assert [one["id"] for one in server.records("trades", filter="/px = 1.1")] == [1]
-
-
-def test_one_record_comes_as_the_bytes_it_is(server):
-    server.post("trades", b"1\x02A\x021.10", "text/plain")
-    (row,) = server.records("trades", meta="true")
-    answer = server.get(f"{records('trades')}/{row['k']}")
-    assert answer.body == b"1\x02A\x021.10"
-    assert answer.headers["Content-Type"].startswith("text/plain")
-
-
 def test_arrow_keeps_digits(server):
     server.post("trades", b"1\x02A\x021.10\n2\x02B\x022.5", "text/plain")
     arrow = "application/vnd.apache.arrow.stream"
@@ -126,17 +87,6 @@ def test_what_an_enrichment_makes_and_a_field_cannot_hold_is_null(server):
         assert ws.until(c="p")[-1]["d"] == "\x02A\x021"
 
 
-def test_a_composite_goes_through_http_and_back(server):
-    body = composite(b'{"id":7}', b"1\x02A\x021.10", tail=b"hi")
-    assert server.post("local", body, "application/octet-stream").status == 200
-    assert document(server, "local") == (
-        '[{"0":{"id":7},"1":{"id":1,"symbol":"A","px":1.10},"2":"aGk="}]'
-    )
-    (row,) = server.records("local", meta="true")
-    answer = server.get(f"{records('local')}/{row['k']}")
-    assert (answer.body, answer.headers["Content-Type"]) == (body, "application/octet-stream")
-
-
 def test_a_composite_travels_as_base64_in_lines(server):
     body = composite(b'{"id":7,"a":1}', b"1\x02A")
     delta = composite(b'{"id":7,"a":2}', b"", tail=b"!")
@@ -149,39 +99,6 @@ def test_a_composite_travels_as_base64_in_lines(server):
         ws.ask({"c": "delta_publish", "t": "local", "d": d})
         line = ws.until(c="p")[-1]
     assert base64.b64decode(line["d"]) == composite(b'{"id":7,"a":2}', b"1\x02A", tail=b"!")
-
-
-def test_of_a_global_composite_a_delta_is_the_whole_message(server):
-    whole = composite(b'{"a":1,"id":5}', b"6\x02A\x021.5")
-    server.post("global", whole, "application/octet-stream")
-    assert server.records("global") == [{"a": 1, "id": [5, 6], "symbol": "A", "px": 1.5}]
-    delta = composite(b"", b"6\x02\x021.5")
-    headers = {"Content-Type": "application/octet-stream"}
-    server.request("PATCH", records("global"), data=delta, headers=headers)
-    assert server.records("global") == [{"id": 6, "px": 1.5}]
-
-
-def test_many_composites_come_in_frames(server):
-    bodies = [composite(b'{"id":%d}' % number, b"") for number in range(3)]
-    headers = {"Content-Type": "application/vnd.sow.frames"}
-    answer = server.request("POST", records("local"), data=composite(*bodies), headers=headers)
-    assert answer.json["published"] == 3
-    assert len(server.records("local", filter="/0/id >= 1")) == 2
-
-
-@pytest.mark.parametrize("bad", [b"", b"\xff\xff\xff\xff", composite(b'{"id":1}'), b"\x00" * 7])
-def test_what_is_no_composite_is_refused(server, bad):
-    answer = server.post("local", composite(bad), "application/vnd.sow.frames")
-    assert (answer.status, answer.json["index"]) == (400, 0)
-    assert len(answer.json["detail"]) < 300
-
-
-def test_arrow_has_a_column_for_each_part(server):
-    body = composite(b'{"id":7}', b"1\x02A\x02" + LONG.encode())
-    server.post("local", body, "application/octet-stream")
-    (row,) = rows(server.get(records("local"), "application/vnd.apache.arrow.stream"))
-    assert json.loads(row["0"]) == {"id": 7}
-    assert LONG in row["1"]
 
 
 def test_the_configuration_reports_all_that_a_reader_needs(server):

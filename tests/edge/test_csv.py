@@ -7,7 +7,7 @@ import pytest
 
 from sow.server.api.records import FORMATS
 from tests.edge.arrow import table
-from tests.edge.serving import Running, configuration, records
+from tests.edge.serving import configuration, records, served
 
 TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>typed</Name><MessageType>json</MessageType><Key>/id</Key><Schema>
@@ -17,11 +17,7 @@ TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Ke
 DIGITS = "0.12345678901234567890"
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
+running = served(configuration(TOPICS), checks=False)
 
 
 @pytest.fixture

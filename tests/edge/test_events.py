@@ -24,42 +24,11 @@ def test_ids_are_bookmarks_of_a_log(server):
         assert events.until("p")[-1].id == f"{log}-{later}"
 
 
-def test_snapshot_false_is_live_only(server):
-    server.publish("orders", {"id": 1})
-    with server.events("orders", snapshot="false") as events:
-        server.publish("orders", {"id": 2})
-        assert [event.line["d"] for event in events.until("p")] == [{"id": 2}]
-
-
-def test_a_filter_and_oof(server):
-    server.publish("orders", {"id": 1, "price": 5})
-    with server.events("orders", filter="/price > 3", oof="true") as events:
-        events.until("group_end")
-        server.publish("orders", {"id": 1, "price": 1})
-        leaving = events.event()
-    assert (leaving.name, leaving.line["reason"]) == ("oof", "match")
-    assert int(leaving.id.rpartition("-")[2]) > 0
-
-
 def test_the_head_of_a_stream(server):
     with server.events("orders") as events:
         assert events.status == 200
         assert events.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         assert events.headers["Cache-Control"] == "no-store"
-
-
-def test_a_conflated_topic_streams(server):
-    with server.events("orders-C") as events:
-        events.until("group_end")
-        server.publish("orders", {"id": 1})
-        assert events.until("p")[-1].line["t"] == "orders-C"
-
-
-def test_a_large_snapshot_streams(server):
-    body = b"\n".join(b'{"id":%d}' % n for n in range(5_000))
-    server.post("orders", body, "application/x-ndjson")
-    with server.events("orders") as events:
-        assert len(events.until("group_end")) == 5_002
 
 
 def test_a_stream_whose_client_has_gone_is_forgotten(server):
@@ -70,23 +39,6 @@ def test_a_stream_whose_client_has_gone_is_forgotten(server):
         while len(server.get("/v1/sessions").json) > 1:
             ws.ask({"c": "heartbeat"})
     assert server.get("/v1/topics/orders").json["subscriptions"] == 0
-
-
-def test_a_client_that_comes_back_gets_what_it_missed(server):
-    seen = server.publish("orders", {"id": 1}).json["bookmark"]
-    server.publish("orders", {"id": 2}, {"id": 3})
-    with server.events("orders", headers={"Last-Event-ID": seen}) as events:
-        first = events.until("p") + events.until("p")
-        assert [event.line["d"]["id"] for event in first if event.name == "p"] == [2, 3]
-        server.publish("orders", {"id": 4})
-        assert events.until("p")[-1].line["d"] == {"id": 4}
-
-
-@pytest.mark.parametrize("last", ["1", "777", "nonsense"])
-def test_a_client_whose_gap_the_log_cannot_fill_gets_a_new_snapshot(server, last):
-    server.publish("orders", {"id": 1}, {"id": 2})
-    with server.events("orders", oof="true", headers={"Last-Event-ID": last}) as events:
-        assert len(events.until("group_end")) == 4
 
 
 def test_an_id_goes_on_in_its_own_log_and_begins_anew_in_another(server):
@@ -134,9 +86,3 @@ def test_what_cannot_be_streamed_is_a_problem_not_a_stream(server, topic, parame
     assert answer.status == status
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert server.get("/v1/sessions").json == []
-
-
-def test_a_stream_needs_a_version_of_http_that_can_stream(server):
-    said = server.said(b"GET /v1/topics/orders/stream HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    assert said.startswith(b"HTTP/1.0 400")
-    assert b"HTTP/1.1" in said

@@ -7,13 +7,12 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pandas
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.client import Client
 from sow.client.sync import Client as PlainClient
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import configuration, served
 from tests.effort import examples
 
 TYPES = {
@@ -51,12 +50,7 @@ ROWS = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    running = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield running
-    running.close()
-    assert running.errors == []
+server = served(configuration(TOPICS))
 
 
 def text(value):
@@ -126,16 +120,6 @@ def test_a_frame_holds_the_values_of_the_records_by_each_way_and_back(server, ro
         client.publish("back", found[0], nan_as_null=True)
         tables = [client.http.table(name, {"order_by": "/id"}) for name in ("trades", "back")]
     assert tables[0].equals(tables[1])
-
-
-def test_integers_are_of_one_type_whether_a_column_has_gaps_or_not(server):
-    server.clear()
-    with PlainClient(server.url) as client:
-        client.publish("plain", [{"id": 1, "n": 2**53 + 1, "open": True}, {"id": 2}])
-        for filter_text in (None, "/id = 1", "/id = 2"):
-            frame = client.query("plain", filter=filter_text).to_pandas()
-            assert [str(frame.dtypes[name]) for name in ("id", "n")] == ["Int64", "Int64"]
-        assert client.query("plain").to_pandas().n.sum() == 2**53 + 1
 
 
 def test_a_frame_with_gaps_is_published_without_a_word_about_nan(server):

@@ -10,11 +10,10 @@ import json
 from decimal import Decimal
 
 import pyarrow as pa
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from tests.edge.serving import Running, configuration, records
+from tests.edge.serving import configuration, records, served
 from tests.effort import examples
 
 TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -81,12 +80,7 @@ def exactly(value):
     return (type(value).__name__, value)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
-    assert server.errors == []
+place = served(configuration(TOPICS))
 
 
 def publish(server, topic, documents):

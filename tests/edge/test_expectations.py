@@ -68,12 +68,6 @@ def test_what_is_refused_is_refused_before_the_body(server, status, requested):
     assert json.loads(body)["status"] == status
 
 
-def test_another_expectation_is_a_problem(server):
-    answer = server.request("POST", "/v1/topics", data=BODY, headers={"Expect": "wonders"})
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert (answer.status, answer.json["reason"]) == (417, "expectation failed")
-
-
 def test_who_is_not_known_is_sent_before_the_body(tmp_path):
     (tmp_path / "tokens").write_text("")
     server = Running(configuration(TOPICS, MESSAGE_TYPES + LOGON.format(tmp_path)), tmp_path / "d")

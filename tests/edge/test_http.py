@@ -56,33 +56,6 @@ def test_a_record_keeps_the_bytes_that_came(server):
     assert server.get(records("orders")).body == b'[{"id" :1.50,  "b":"\\u00e9"}]'
 
 
-def test_line_breaks_within_json_are_taken_out(server):
-    server.post("orders", b'{\r\n"id":\n1}')
-    assert server.get(records("orders"), "application/x-ndjson").body.count(b"\n") == 1
-    assert ids(server.records("orders")) == [1]
-
-
-@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/json", "text/plain"])
-def test_lines_are_messages(server, kind):
-    answer = server.post("orders", b'{"id":1}\r\n\n{"id":2}\n', kind)
-    assert answer.json["published"] == 2
-
-
-def test_length_prefixed_messages_are_messages(server):
-    body = b"".join(len(m).to_bytes(4, "big") + m for m in (b'{"id":1}', b'{"id":2}'))
-    assert server.post("orders", body, "application/vnd.sow.frames").json["published"] == 2
-
-
-@pytest.mark.parametrize("body", [b"\0\0", b"\0\0\0\x09{}", b"\xff\xff\xff\xff", b"\0\0\0\0"])
-def test_a_wrong_length_prefix_is_refused(server, body):
-    assert server.post("orders", body, "application/vnd.sow.frames").status == 400
-
-
-def test_octets_are_one_message(server):
-    assert server.post("orders", b'{"id":\n1}', "application/octet-stream").status == 200
-    assert ids(server.records("orders")) == [1]
-
-
 def test_a_query_answers_in_first_publish_order_with_its_headers(orders):
     orders.publish("orders", {"id": 1, "symbol": "A", "price": 11})
     answer = orders.get(records("orders"))
@@ -90,11 +63,6 @@ def test_a_query_answers_in_first_publish_order_with_its_headers(orders):
     assert answer.headers["SOW-Matches"] == "3"
     assert answer.headers["SOW-Index"] == "scan"
     assert answer.headers["Content-Type"] == "application/json"
-
-
-def test_a_query_is_as_of_its_bookmark(orders):
-    bookmark = orders.publish("orders", {"id": 4}).json["bookmark"]
-    assert orders.get(records("orders")).headers["SOW-Bookmark"] == bookmark
 
 
 @pytest.mark.parametrize(
@@ -118,18 +86,6 @@ def test_parameters_choose_order_and_page(orders, parameters, expected):
     assert ids(orders.records("orders", **parameters)) == expected
 
 
-def test_matches_counts_before_paging(orders):
-    assert orders.get(records("orders", top_n=1)).headers["SOW-Matches"] == "3"
-
-
-@pytest.mark.parametrize(
-    ("condition", "index"),
-    [("/symbol = 'A'", "hash(/symbol)"), ("/id = 1", "hash(/id)"), ("/price > 1", "memo(/price)")],
-)
-def test_a_query_names_the_index_that_served_it(orders, condition, index):
-    assert orders.get(records("orders", filter=condition)).headers["SOW-Index"] == index
-
-
 def test_explain_reports_the_terms_and_the_rows(orders):
     told = orders.records("orders", filter="/symbol = 'A' AND /price > 15", explain="true")
     assert {"terms", "rows_touched", "advice"} <= told.keys()
@@ -150,16 +106,6 @@ def test_ndjson_is_a_record_a_line(orders):
     assert answer.rows == ORDERS
 
 
-@pytest.mark.parametrize("accept", ["*/*", "application/*", "text/html, application/json;q=0.5"])
-def test_json_is_what_a_client_gets_that_takes_it(orders, accept):
-    assert orders.get(records("orders"), accept).json == ORDERS
-
-
-@pytest.mark.parametrize("accept", ["image/png", "text/html", "*/*;q=0", "application/json;q=0"])
-def test_a_format_that_nobody_makes_is_not_acceptable(orders, accept):
-    assert orders.get(records("orders"), accept).status == 406
-
-
 def test_a_record_is_found_by_its_key_and_has_an_etag(orders):
     key = orders.records("orders", meta="true")[1]["k"]
     path = records("orders") + "/" + key
@@ -169,51 +115,6 @@ def test_a_record_is_found_by_its_key_and_has_an_etag(orders):
     assert again.status == 304
     orders.publish("orders", ORDERS[1])
     assert orders.get(path).headers["ETag"] != answer.headers["ETag"]
-
-
-@pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}', 'W/"other" , W/{}', "*"])
-def test_what_the_client_has_is_not_sent_again(orders, form):
-    path = records("orders") + "/" + orders.records("orders", meta="true")[1]["k"]
-    tag = orders.get(path).headers["ETag"]
-    known = orders.request("GET", path, headers={"If-None-Match": form.format(tag)})
-    assert (known.status, known.body, known.headers["ETag"]) == (304, b"", tag)
-
-
-@pytest.mark.parametrize("tags", ['"other"', 'W/"other", "another"', "other"])
-def test_what_the_client_has_not_is_sent(orders, tags):
-    path = records("orders") + "/" + orders.records("orders", meta="true")[1]["k"]
-    assert orders.request("GET", path, headers={"If-None-Match": tags}).json == ORDERS[1]
-
-
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        ("application/json; charset=utf-8", '{"id":"é"}'.encode()),
-        ("application/x-ndjson; charset=latin1", '{"id":"é"}'.encode("latin1")),
-        ("text/plain; charset=ISO-8859-15", '{"id":"é"}'.encode("latin1")),
-        ('application/json; charset="utf-16"', '{"id":"é"}'.encode("utf-16")),
-    ],
-)
-def test_a_body_is_read_in_the_charset_it_is_declared_in(server, kind, body):
-    assert server.post("orders", body, kind).status == 200
-    assert ids(server.records("orders")) == ["é"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "body", "status"),
-    [
-        ("application/json; charset=klingon", b'{"id":1}', 415),
-        ("application/json; charset=utf-7", b'{"id":1}', 415),
-        ("application/json; charset=base64", b'{"id":1}', 415),
-        ("application/json; charset=us-ascii", '{"id":"é"}'.encode(), 400),
-        ("application/json; charset=utf-16", b"{}x", 400),
-        ("image/png", b'{"id":1}', 415),
-    ],
-)
-def test_a_body_that_is_not_what_it_is_declared_to_be_is_refused(server, kind, body, status):
-    answer = server.post("orders", body, kind)
-    assert (answer.status, len(answer.json["detail"]) > 20) == (status, True)
-    assert server.records("orders") == []
 
 
 def test_an_absent_record_is_not_found(server):
@@ -227,31 +128,6 @@ def test_a_delete_by_filter(orders):
     assert ids(orders.records("orders")) == [2]
 
 
-def test_a_delete_by_keys(orders):
-    keys = [row["k"] for row in orders.records("orders", meta="true")]
-    path = records("orders", keys=f"{keys[0]},{keys[2]},77")
-    assert orders.request("DELETE", path).json == {"deleted": 2}
-
-
-def test_a_delete_by_bodies_of_which_only_the_key_counts(orders):
-    headers = {"Content-Type": "application/json"}
-    body = b'[{"id":1,"other":true},{"id":99}]'
-    answer = orders.request("DELETE", records("orders"), data=body, headers=headers)
-    assert answer.json == {"deleted": 1}
-
-
-@pytest.mark.parametrize("parameters", [{}, {"filter": "1=1", "keys": "1"}])
-def test_a_delete_takes_exactly_one_of_the_three(orders, parameters):
-    assert orders.request("DELETE", records("orders", **parameters)).status == 400
-    assert len(orders.records("orders")) == 3
-
-
-def test_keys_of_several_fields_keep_records_apart(server):
-    server.publish("pairs", {"a": 1, "b": {"c": "x"}}, {"a": 1, "b": {"c": "y"}})
-    server.publish("pairs", {"a": 1, "b": {"c": "x"}, "new": True})
-    assert len(server.records("pairs")) == 2
-
-
 def test_a_topic_without_key_takes_the_publishers_key(server):
     assert server.publish("keyless", {"v": 1}, k="mine").status == 200
     assert server.get(records("keyless") + "/mine").json == {"v": 1}
@@ -260,14 +136,6 @@ def test_a_topic_without_key_takes_the_publishers_key(server):
 def test_a_topic_name_is_percent_encoded_in_the_path(server):
     assert server.publish("/my/orders", {"id": 1}).status == 200
     assert server.get("/v1/topics/%2Fmy%2Forders/records").json == [{"id": 1}]
-
-
-def test_a_record_expires(server):
-    with server.events("short", oof="true") as stream:
-        stream.until("group_end")
-        server.publish("short", {"id": 1}, expiration=0.05)
-        assert stream.until("oof")[-1].line["reason"] == "expired"
-    assert server.records("short") == []
 
 
 def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is_or_takes_it_away(server):
@@ -283,11 +151,6 @@ def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is_or_takes_it_away(serve
     assert [*server.call(table.expiries, ["1", "2"], -1)] == [0, 0]
 
 
-def test_a_transient_topic_is_queried_like_any_other(server):
-    server.publish("memory", {"id": 1})
-    assert server.records("memory", filter="/id = 1") == [{"id": 1}]
-
-
 def test_the_log_reports_every_change_in_order(server):
     start = server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"]
     server.publish("orders", {"id": 1}, {"id": 2})
@@ -297,31 +160,6 @@ def test_the_log_reports_every_change_in_order(server):
     assert [row["seq"] for row in answer.rows] == [int(start) + n for n in (1, 2, 3)]
     assert "d" not in answer.rows[2]
     assert answer.rows[2]["k"] == answer.rows[0]["k"]
-
-
-def test_the_log_is_read_in_pages(server):
-    start = int(server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"])
-    server.publish("orders", *({"id": n} for n in range(5)))
-    page = server.get(f"/v1/log?from={start}&limit=2")
-    assert len(page.rows) == 2
-    rest = server.get(f"/v1/log?from={page.headers['SOW-Bookmark']}&to={start + 4}")
-    assert [row["seq"] - start for row in rest.rows] == [3, 4]
-
-
-def test_the_log_of_some_topics(server):
-    start = server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"]
-    server.publish("orders", {"id": 1})
-    server.publish("pairs", {"a": 1, "b": {"c": 1}})
-    assert [row["topic"] for row in server.get(f"/v1/log?from={start}&topics=pairs").rows] == [
-        "pairs"
-    ]
-
-
-@pytest.mark.parametrize(
-    "query", ["from=x", "from=-1", "from=99999999", "to=x", "limit=0", "limit=1000001", "wait=x"]
-)
-def test_a_wrong_range_of_the_log_is_refused(server, query):
-    assert server.get(f"/v1/log?{query}").status == 400
 
 
 @pytest.mark.parametrize(
@@ -407,20 +245,6 @@ def test_the_servers_own_topics_are_never_suggested(server):
         assert "/sow/" not in server.get(records(name)).json["detail"].partition(";")[2]
 
 
-def test_topics_are_described(orders):
-    topic = orders.get("/v1/topics/orders").json
-    assert topic["kind"] == "topic"
-    assert (topic["keys"], topic["indexes"], topic["records"]) == (
-        ["/id"],
-        [["/id"], ["/symbol"]],
-        3,
-    )
-    copy = orders.get("/v1/topics/dear-C").json
-    assert copy["kind"] == "conflated"
-    assert (copy["underlying"], copy["interval_ms"]) == ("orders", 100)
-    assert copy["filter"] == "/price > 100"
-
-
 def test_sessions_are_described_and_can_be_closed(server):
     with server.socket() as ws:
         ws.ask({"c": "logon", "client": "me"})
@@ -447,25 +271,6 @@ def test_what_a_session_follows_is_sent_with_what_its_conflation_has_come_to(ser
     assert server.get("/v1/sessions/none").status == 404
 
 
-@pytest.mark.parametrize("path", ["/v1/config", "/openapi.json"])
-def test_the_server_describes_itself(server, path):
-    assert server.get(path).json
-
-
-def test_every_address_is_in_the_description(server):
-    paths = server.get("/openapi.json").json["paths"]
-    assert {"get", "post", "patch", "delete"} == paths["/v1/topics/{topic}/records"].keys()
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_the_server_is_well(server, path):
-    assert server.get(path).body == b"ok\n"
-
-
-def test_metrics_are_prometheus_text(orders):
-    assert b'sow_topic_records{topic="orders"} 3.0' in orders.get("/metrics").body
-
-
 @pytest.mark.parametrize("path", ["/v1/topics/nope", records("nope"), records("nope") + "/1"])
 def test_an_unknown_topic_is_not_found_and_the_known_are_named(server, path):
     answer = server.get(path)
@@ -476,29 +281,6 @@ def test_an_unknown_topic_is_not_found_and_the_known_are_named(server, path):
 @pytest.mark.parametrize("parameter", ["filtr=1=1", "Filter=1=1", "top_n=1&top_n=2"])
 def test_an_unknown_or_repeated_parameter_is_refused(server, parameter):
     assert server.get(f"/v1/topics/orders/records?{parameter}").status == 400
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/v1/topics"),
-        ("GET", "/v1/topics/orders/records/1"),
-        ("POST", "/v1/config/reload"),
-        ("GET", "/v1/log/consumers"),
-        ("DELETE", "/v1/writes/w/1"),
-        ("GET", "/v1/ws"),
-        ("GET", "/healthz"),
-    ],
-)
-def test_no_address_ignores_a_parameter(server, method, path):
-    answer = server.request(method, f"{path}?planted=1")
-    assert (answer.status, "'planted'" in answer.json["detail"]) == (400, True)
-
-
-def test_a_bad_filter_says_where(server):
-    problem = server.get(records("orders", filter="/a = ")).json
-    assert problem["position"] == 5
-    assert problem["expected"]
 
 
 @pytest.mark.parametrize(
@@ -526,38 +308,10 @@ def test_a_table_without_names_is_refused(server):
     assert server.post("orders", body, 'text/csv; charset=utf-8; header="present"').status == 200
 
 
-def test_publishing_to_a_conflated_topic_is_refused(server):
-    answer = server.publish("orders-C", {"id": 1})
-    assert (answer.status, answer.json["reason"]) == (400, "invalid topic")
-    assert "publish to orders" in answer.json["detail"]
-
-
-def test_a_conflated_topic_follows(server):
-    server.publish("orders", {"id": 1, "price": 500}, {"id": 2, "price": 5})
-    with server.socket() as ws:
-        ws.ask({"c": "sow_and_subscribe", "t": "dear-C"})
-        if not any(line["c"] == "sow" for line in ws.until(c="group_end")):
-            assert ws.until(c="p")[-1]["d"]["id"] == 1
-    assert ids(server.records("dear-C")) == [1]
-
-
-def test_an_answer_of_twenty_thousand_rows_is_whole(server):
-    body = b"\n".join(b'{"id":%d}' % n for n in range(20_000))
-    assert server.post("orders", body, "application/x-ndjson").json["published"] == 20_000
-    answer = server.get(records("orders"), "application/x-ndjson")
-    assert answer.headers["Content-Length"] == str(len(answer.body))
-    assert answer.body == body + b"\n"
-    assert len(server.records("orders")) == 20_000
-
-
 def test_a_filter_of_the_full_size_fits_into_an_address(orders):
     condition = " OR ".join(f"/symbol = '{'é' * 60}{n}'" for n in range(400))
     assert 50_000 < len(condition.encode()) < 65_536
     assert orders.records("orders", filter=condition + " OR /id = 2") == [ORDERS[1]]
-
-
-def test_a_topic_name_of_any_length_is_just_unknown(server):
-    assert server.get("/v1/topics/" + "x" * 100_000).status == 404
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])

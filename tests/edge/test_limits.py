@@ -1,16 +1,12 @@
 """What clients may take of the server in all: connections, time, memory for what they send."""
 
-import errno
 import gzip
 import json
 import select
 import socket
-from contextlib import suppress
-from threading import Thread
 
 import pytest
 
-from sow.server.net import listening
 from tests.edge.serving import WAIT_S, Running, configuration, stream
 from tests.edge.test_nasty_clients import POST, UPGRADE
 from tests.edge.topics import TOPICS
@@ -37,15 +33,6 @@ def limited(tmp_path):
     for server in servers:
         server.close()
         assert server.errors == []
-
-
-def until_ended(raw):
-    return b"".join(iter(lambda: raw.recv(65536), b""))
-
-
-def send_quietly(raw, content):
-    with suppress(OSError):  # it is closed before all of it is taken
-        raw.sendall(content)
 
 
 def used(server):
@@ -85,46 +72,6 @@ def test_half_sent_bodies_hold_no_more_than_there_is_and_then_it_is_free_again(l
     assert used(server) == 0
 
 
-def test_one_client_holds_a_quarter_and_another_is_served(limited):
-    server = limited("<RequestMemory>4MB</RequestMemory>")
-    body = gzip.compress(b" " * (2 << 20))
-    more = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-    path = "/v1/topics/orders/records"
-    answer = server.request("POST", path, data=body, headers=more)
-    assert answer.status == 503
-    assert "a quarter of 4194304 bytes" in answer.json["detail"]
-    assert server.publish("orders", {"id": 1}).status == 200
-    until_used(server, lambda amount: amount == 0)
-
-
-def test_a_small_body_is_taken_while_others_hold_all_the_room(limited):
-    server = limited("<RequestMemory>1MB</RequestMemory><FrameSize>250KB</FrameSize>"
-                     "<MessageSize>250KB</MessageSize>")  # fmt: skip
-    held = [socket.create_connection(server.address, timeout=WAIT_S) for _ in range(5)]
-    for raw in held:
-        raw.sendall(POST + b"Content-Length: 240000\r\n\r\n" + b" " * 209_000)
-    until_used(server, lambda amount: amount > (1 << 20) - 4096)
-    assert server.post("orders", b'{"id":1}').status == 200
-    assert server.post("orders", b'{"id":1}' + b" " * 5000).status == 503
-    for raw in held:
-        raw.close()
-    until_used(server, lambda amount: amount == 0)
-
-
-def test_a_body_over_the_limit_is_refused_before_it_is_inflated(limited):
-    server = limited("<FrameSize>1MB</FrameSize><MessageSize>1MB</MessageSize>")
-    body = gzip.compress(b" " * (50 << 20))
-    head = POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with server.connection() as raw:
-        raw.sendall(head + body[:20_000])
-        answer = raw.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 413")
-    assert b"Limits/FrameSize" in answer
-    with server.connection() as raw:
-        raw.sendall(POST + b"Content-Length: 2000000\r\n\r\n")
-        assert raw.recv(4096).startswith(b"HTTP/1.1 413")
-
-
 def test_a_frame_of_exactly_its_limit_is_carried_out_and_one_byte_more_is_not(limited):
     server = limited("<FrameSize>100KB</FrameSize><MessageSize>100KB</MessageSize>")
     line = b'{"c":"heartbeat"}'
@@ -158,29 +105,6 @@ def test_half_sent_frames_wait_for_each_other_and_all_come_to_their_end(limited)
         assert b'"status":"success"' in raw.recv(4096)
         raw.close()
     assert len(server.records("orders")) == 12
-    until_used(server, lambda amount: amount == 0)
-
-
-def test_half_a_frame_that_nobody_goes_on_with_is_given_up_for_the_others(limited):
-    # What each brings in one read before it is stopped has to be little beside the limit.
-    server = limited("<RequestMemory>16MB</RequestMemory><FrameSize>3500KB</FrameSize>"
-                     "<MessageSize>3500KB</MessageSize>")  # fmt: skip
-    raws = []
-    for _ in range(8):
-        raw = socket.create_connection(server.address, timeout=WAIT_S)
-        raw.sendall(UPGRADE + b"\x81\xff" + (3_400_000).to_bytes(8, "big") + b"\0\0\0\0")
-        # Those that are not read any more have to wait with it.
-        Thread(target=send_quietly, args=(raw, b"x" * 3_000_000), daemon=True).start()
-        raws.append(raw)
-    until_used(server, lambda amount: amount > 13_000_000)
-    with server.socket() as ws:
-        ws.send({"c": "publish", "t": "orders", "cid": "1", "n": 1}, {"id": 1, "x": "x" * 200_000})
-        assert ws.until(c="ack")[-1]["status"] == "success"
-    told = b"".join(raw.recv(65536) for raw in raws[:1])
-    told += raws[0].recv(65536)
-    assert b"Limits/RequestMemory" in told
-    for raw in raws:
-        raw.close()
     until_used(server, lambda amount: amount == 0)
 
 
@@ -232,33 +156,6 @@ def test_groups_beyond_the_limit_are_refused_and_are_free_with_the_answer(limite
 
 
 # Time.
-
-
-def test_a_header_that_does_not_end_is_sent_and_closed(limited):
-    server = limited("<HeaderTimeout>200ms</HeaderTimeout>")
-    with server.connection() as raw:
-        raw.sendall(b"GET /v1/topics HTTP/1.1\r\nHost: loc")
-        answer = until_ended(raw)
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert b"Limits/HeaderTimeout" in answer
-
-
-def test_a_body_that_does_not_come_is_sent_and_closed(limited):
-    server = limited("<IdleTimeout>200ms</IdleTimeout>")
-    answer = server.said(POST + b"Connection: close\r\nContent-Length: 10\r\n\r\n{")
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert b"Limits/IdleTimeout" in answer
-
-
-def test_a_connection_that_asks_for_nothing_is_closed(limited):
-    server = limited("<IdleTimeout>200ms</IdleTimeout>")
-    assert server.said(b"") == b""
-    assert server.said(GET).startswith(b"HTTP/1.1 200")
-    with server.connection() as raw:
-        raw.sendall(UPGRADE)
-        told = until_ended(raw)
-    assert b'"c":"close"' in told
-    assert b"Limits/IdleTimeout" in told
 
 
 def test_who_follows_or_says_a_word_now_and_then_stays(limited):
@@ -333,24 +230,3 @@ def test_whom_a_trusted_proxy_asks_for_is_counted_by_requests(limited):
         assert b"Limits/ConnectionsPerAddress" in answer
         second.sendall(follow % (path, HOST, 8))
         assert second.recv(4096).startswith(b"HTTP/1.1 200")
-
-
-def test_without_a_file_for_one_more_connections_wait_and_it_is_said_once(
-    limited, monkeypatch, caplog
-):
-    monkeypatch.setattr(listening, "RETRY_S", 0.01)
-    server = limited("")
-    there = server.server._listener
-    accept, left = there._accept_one, [50]
-
-    def starved(listener):
-        if left[0]:
-            left[0] -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
-        return accept(listener)
-
-    there._accept_one = starved
-    assert server.said(GET.replace(HOST, HOST + b"Connection: close\r\n"))
-    assert there.starved == 50
-    assert len([one for one in server.errors if "no connection can be accepted" in one]) == 1
-    server.errors.clear()

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.client import Client
-from sow.client.sync import Client as SyncClient
 from sow.errors import NotEntitled, SowError, Unauthenticated, UnknownTopic
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import sum_of
@@ -158,13 +157,6 @@ def test_a_page_from_elsewhere_does_nothing_by_the_certificate_that_a_browser_sh
     assert requested("GET", path, **{"Sec-Fetch-Site": "cross-site"}) == 403
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
     assert requested("GET", "/v1/ws", **foreign, **upgrade) == 403
-
-
-def test_the_client_without_asyncio_shows_the_same(server, files):
-    with SyncClient(server.url, ca=files.ca, user="ben", password="s3cret") as client:
-        assert client.query("orders").matches >= 0
-        with pytest.raises(NotEntitled):
-            client.publish("orders", {"id": 1})
 
 
 def test_commands_need_no_more_than_their_users_may(server, files):

@@ -2,10 +2,8 @@
 
 import json
 
-import pytest
-
 from tests.edge.arrow import committed, staged
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import Running, configuration, served
 
 TOPIC = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>
 <Preprocessing><Field>CONCAT(/desk, '-', /n) AS /id HINT OPTIONAL</Field>
@@ -17,12 +15,7 @@ SENT = {"desk": "7", "n": 1}
 MADE = {"desk": 7, "n": 1, "id": "7-1", "count": 1}
 
 
-@pytest.fixture
-def orders(tmp_path):
-    server = Running(configuration(TOPIC), tmp_path)
-    yield server
-    server.close()
-    assert server.errors == []
+orders = served(configuration(TOPIC), scope="function")
 
 
 def test_it_is_made_whichever_way_it_comes(orders):
@@ -32,16 +25,6 @@ def test_it_is_made_whichever_way_it_comes(orders):
             socket.ask({"c": command, "t": "orders", "d": SENT, "a": "processed"})
     assert orders.records("orders") == [{**MADE, "count": 3}]
     assert staged(orders, "orders", [SENT]).status == 200
-
-
-def test_it_is_sent_and_kept_as_it_was_made(orders):
-    with orders.socket() as socket:
-        socket.ask({"c": "subscribe", "t": "orders"})
-        orders.publish("orders", SENT, SENT)
-        lines = socket.settled()
-    assert [line["d"]["count"] for line in lines] == [1, 2]
-    rows = orders.get("/v1/log?topics=orders").body.splitlines()
-    assert [json.loads(row)["d"] for row in rows] == [MADE, {**MADE, "count": 2}]
 
 
 def test_a_delete_makes_the_keys_of_its_messages_as_a_publish_does(orders):

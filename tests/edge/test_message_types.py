@@ -7,100 +7,13 @@ import pytest
 
 from tests.edge.serving import records
 
-# Topic, explicit key, body as stored, `d` of a line, the document, and a body that is refused.
-CASES = [
-    ("nvfix", None, b"id=1|price=5|", "id=1|price=5|", {"id": "1", "price": "5"}, b"no field"),
-    ("fix", None, b"11=a\x0144=5\x01", "11=a\x0144=5\x01", {"11": "a", "44": "5"}, b"=5\x01"),
-    ("string", "k", "héllo".encode(), "héllo", {"value": "héllo"}, b"\xff"),
-    ("int64", "k", b"-42", "-42", {"value": -42}, b"4.2"),
-    ("double", "k", b"6.02e23", "6.02e23", {"value": 6.02e23}, b"NaN"),
-]
 BYTES = b"\x00\xff\n\x01"
-case = pytest.mark.parametrize(("topic", "key", "body", "d", "document", "bad"), CASES)
-
-
-def with_key(key):
-    return {} if key is None else {"k": key}
-
-
-@case
-def test_text_lines_are_messages_over_http(server, topic, key, body, d, document, bad):
-    answer = server.post(topic, body, "text/plain", **with_key(key))
-    assert answer.status == 200, answer.body
-    assert server.records(topic) == [document]
-
-
-@case
-def test_a_bad_message_is_named_by_its_index(server, topic, key, body, d, document, bad):
-    answer = server.post(topic, bad, "application/octet-stream", **with_key(key))
-    assert (answer.status, answer.json["index"]) == (400, 0)
-    assert server.records(topic) == []
-
-
-@case
-def test_one_record_comes_as_the_bytes_it_is(server, topic, key, body, d, document, bad):
-    server.post(topic, body, "application/octet-stream", **with_key(key))
-    (row,) = server.records(topic, meta="true")
-    assert server.get(f"{records(topic)}/{row['k']}").body == body
-
-
-@case
-def test_a_body_may_travel_as_d_of_a_line(server, topic, key, body, d, document, bad):
-    with server.socket() as ws:
-        ws.ask({"c": "subscribe", "t": topic}, cid="s")
-        ws.send({"c": "publish", "t": topic, "d": d, **with_key(key)})
-        line = ws.until(c="p")[-1]
-    assert line["d"] == d
-    assert "enc" not in line
-    assert server.records(topic) == [document]
-
-
-@case
-def test_a_framed_body_is_stored_byte_for_byte(server, topic, key, body, d, document, bad):
-    with server.socket() as ws:
-        ws.send({"c": "publish", "t": topic, "n": 1, "cid": "1", **with_key(key)}, body)
-        assert ws.until(c="ack")[-1]["status"] == "success"
-    assert server.records(topic) == [document]
-
-
-def test_a_filter_reads_the_fields_of_nvfix(server):
-    server.post("nvfix", b"id=1|price=5\nid=2|price=7", "text/plain")
-    assert len(server.records("nvfix", filter="/price = '7'")) == 1
-
-
-def test_a_delete_by_nvfix_bodies(server):
-    server.post("nvfix", b"id=1|price=5\nid=2|price=7", "text/plain")
-    headers = {"Content-Type": "text/plain"}
-    answer = server.request("DELETE", records("nvfix"), data=b"id=1|", headers=headers)
-    assert answer.json == {"deleted": 1}
 
 
 def bflat_body():
     from sow.messages import message_type
 
     return message_type("bflat").encode({"id": "x", "price": 5})
-
-
-def test_bflat_travels_as_base64(server):
-    body = bflat_body()
-    assert server.post("bflat", body, "application/octet-stream").status == 200
-    with server.socket() as ws:
-        line = ws.ask({"c": "sow", "t": "bflat"}) and ws.until(c="sow")[-1]
-    assert line["enc"] == "base64"
-    assert base64.b64decode(line["d"]) == body
-
-
-def test_bflat_of_a_line_is_base64(server):
-    with server.socket() as ws:
-        d = base64.b64encode(bflat_body()).decode()
-        assert ws.ask({"c": "publish", "t": "bflat", "d": d})[-1]["status"] == "success"
-        assert ws.ask({"c": "publish", "t": "bflat", "d": "$$"})[-1]["status"] == "failure"
-
-
-def test_any_bytes_are_a_binary_message(server):
-    server.post("binary", BYTES, "application/octet-stream", k="b")
-    answer = server.get(records("binary") + "/b")
-    assert (answer.body, answer.headers["Content-Type"]) == (BYTES, "application/octet-stream")
 
 
 def test_binary_is_marked_in_every_line(server):

@@ -31,53 +31,6 @@ def test_a_session_collects_while_nobody_is_there(server, dropped):
         assert connected(server) is True
 
 
-def test_what_was_not_seen_comes_again(server, dropped):
-    with server.socket() as ws:
-        ws.ask({"c": "logon", "session": dropped, "seen": 1})
-        assert ws.line()["d"] == {"id": "seen"}
-
-
-def test_a_second_socket_takes_the_session_from_the_first(server):
-    with server.socket() as first:
-        (ack,) = first.ask({"c": "logon"})
-        first.ask({"c": "subscribe", "t": "orders"})
-        with server.socket() as second:
-            (again,) = second.ask({"c": "logon", "session": ack["session"], "seen": 1})
-            assert again["resumed"] is True
-            server.publish("orders", {"id": 1})
-            assert second.line()["d"] == {"id": 1}
-
-
-def test_a_session_that_is_not_there_is_a_new_one(server):
-    with server.socket() as ws:
-        (ack,) = ws.ask({"c": "logon", "session": "nobody", "seen": 7})
-        assert (ack["resumed"], ack["reason"]) == (False, "unknown session")
-        ws.ask({"c": "subscribe", "t": "orders"})
-        server.publish("orders", {"id": 1})
-        assert ws.line()["c"] == "p"
-
-
-def test_conflation_is_switched_for_one_session_or_by_a_filter(server):
-    with server.socket() as ws:
-        (ack,) = ws.ask({"c": "logon", "client": "grid-1"})
-        path = f"/v1/sessions/{ack['id']}"
-        assert server.request("POST", path, data=b'{"conflated":false}').json["conflated"] is False
-        changed = server.request(
-            "POST", "/v1/sessions?filter=/client+LIKE+'^grid'", data=b'{"conflated":true}'
-        )
-        assert changed.json == {"changed": [ack["id"]]}
-        found = {s["id"]: s["conflated"] for s in server.get("/v1/sessions").json}
-        assert found[ack["id"]] is True
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"conflated":1}', b'{"other":true}', b"[]"])
-def test_a_switch_that_says_nothing_is_refused(server, body):
-    with server.socket() as ws:
-        (ack,) = ws.ask({"c": "logon"})
-        answer = server.request("POST", f"/v1/sessions/{ack['id']}", data=body)
-        assert answer.status == 400
-
-
 def test_what_everybody_sees_of_a_session_does_not_take_it_up(server):
     with server.socket() as victim:
         (ack,) = victim.ask({"c": "logon", "client": "victim"})
@@ -109,15 +62,3 @@ def test_a_session_is_changed_and_closed_by_its_id_or_by_the_name_that_its_owner
         assert closed.json == {"closed": ack["id"]}
         assert ack["session"].encode() not in changed.body + closed.body
         assert server.request("DELETE", f"/v1/sessions/{ack['id']}x").status == 404
-
-
-def test_names_are_of_128_random_bits_and_ids_are_short(server):
-    acks = []
-    for _ in range(20):
-        with server.socket() as ws:
-            acks += ws.ask({"c": "logon"})
-    names, ids = {ack["session"] for ack in acks}, {ack["id"] for ack in acks}
-    assert len(names) == len(ids) == len(acks)
-    assert {len(name) for name in names} == {22}, "22 characters of base64 are 16 bytes"
-    assert all(len(found) <= 16 for found in ids)
-    assert not names & ids

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from sow.cli.main import main
 from tests.edge.arrow import staged
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import Running, configuration, served
 
 SCHEMA = """<Schema><Field type="int64">/qty</Field><Field type="decimal(9,2)">/px</Field>
 <Field type="date">/order/day</Field></Schema>"""
@@ -16,12 +16,7 @@ GOOD = {"id": 1, "qty": 7, "px": 1.5, "order": {"day": "2025-01-31"}, "note": [1
 BAD = {"id": 2, "qty": "7"}
 
 
-@pytest.fixture
-def trades(tmp_path):
-    server = Running(configuration(TOPIC.format(SCHEMA)), tmp_path)
-    yield server
-    server.close()
-    assert server.errors == []
+trades = served(configuration(TOPIC.format(SCHEMA)), scope="function")
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])

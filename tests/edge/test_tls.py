@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import socket
 import ssl
 from dataclasses import replace
@@ -133,64 +132,9 @@ def test_a_handshake_that_does_not_end_is_given_up(tmp_path, files):
         running.close()
 
 
-def speaking(files, version):
-    """A client of one version, that would speak it whatever its OpenSSL thinks of that."""
-    context = trusting(files)
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    context.minimum_version = context.maximum_version = version
-    return context
-
-
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
-def test_older_than_tls_1_2_is_not_spoken(server, files, version):
-    with (
-        socket.create_connection(server.address) as plain,
-        pytest.raises((ssl.SSLEOFError, ConnectionResetError)),  # asyncio says nothing more
-    ):
-        speaking(files, version).wrap_socket(plain, server_hostname="localhost")
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_what_is_not_older_is_spoken(server, files, version):
-    with (
-        socket.create_connection(server.address) as plain,
-        speaking(files, version).wrap_socket(plain, server_hostname="localhost") as wrapped,
-    ):
-        wrapped.unwrap().close()
-
-
-def test_a_client_is_not_talked_down_to_an_older_version(server, files):
-    """Somebody between the two who cuts the first hello short to an older one: the server marks
-    its answer (RFC 8446, 4.1.3), and a client of TLS 1.3 that sees the mark goes away."""
-    with socket.create_connection(server.address) as plain:
-        plain.sendall(hello(files, ssl.TLSVersion.TLSv1_2))
-        answer = plain.recv(10_000)
-    random = answer[11:43]
-    assert answer[5] == 2, "a hello"
-    assert random.endswith(b"DOWNGRD\x01")
-
-
-def hello(files, version):
-    """What a client of that version says first."""
-    said = ssl.MemoryBIO()
-    client = speaking(files, version).wrap_bio(ssl.MemoryBIO(), said, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    return said.read()
-
-
 def expiry(running, files):
     """When the certificate of a server ends, as its metrics say."""
     return running.server._in_force.tls.certificates[files.certificate].expires_s
-
-
-def test_the_metrics_say_when_each_certificate_ends(server, files):
-    context = trusting(files)
-    with urlopen(f"{server.url}/metrics", context=context) as answer:
-        text = answer.read().decode()
-    (said,) = re.findall(r'^sow_certificate_expiry_seconds{file="(.*)"} (\S+)$', text, re.M)
-    assert (said[0], float(said[1])) == (files.certificate, expiry(server, files))
 
 
 def test_a_reload_takes_a_renewed_certificate_and_open_connections_go_on(tmp_path):

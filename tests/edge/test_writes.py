@@ -36,17 +36,6 @@ def test_a_batch_that_is_committed_again_is_a_duplicate_also_after_a_restart(ser
     assert server.records("orders") == [{"id": 1, "later": True}]
 
 
-def test_an_older_batch_is_refused_by_both_numbers_and_stays(server):
-    staged(server, "orders", [{"id": 1}], writer="anew", epoch=7)
-    committed(server, "orders", (0, "a", 1, 1), writer="anew", epoch=7)
-    staged(server, "orders", [{"id": 2}], writer="anew", epoch=0)
-    answer = committed(server, "orders", (0, "a", 1, 1), writer="anew", epoch=0)
-    assert (answer.status, answer.json["reason"]) == (409, "epoch passed")
-    assert "epoch 7" in answer.json["detail"]
-    assert "epoch 0" in answer.json["detail"]
-    assert server.records("orders") == [{"id": 1}]
-
-
 @pytest.mark.parametrize("more", [{}, {"rerun": "skip"}])
 def test_another_batch_under_the_epoch_that_was_applied_is_refused(server, more):
     writer, rows = f"reused-{len(more)}", [{"id": number} for number in range(4)]
@@ -94,35 +83,9 @@ def test_what_was_staged_outlives_the_server(server):
     assert server.records("orders") == [{"id": 1}]
 
 
-def test_a_writers_batches_for_two_topics_are_two(server):
-    staged(server, "orders", [{"id": 1}], writer="both")
-    staged(server, "pairs", [{"a": 1, "b": {"c": 2}}], writer="both")
-    for topic in ("orders", "pairs"):
-        answer = committed(server, topic, (0, "a", 1, 1), writer="both").json
-        assert answer["duplicate"] is False
-    assert server.records("orders") == [{"id": 1}]
-    assert server.records("pairs") == [{"a": 1, "b": {"c": 2}}]
-
-
 def test_what_was_staged_for_one_topic_is_not_there_for_another(server):
     staged(server, "pairs", [{"a": 1, "b": {"c": 2}, "id": 9}], writer="astray")
     assert committed(server, "orders", (0, "a", 1, 1), writer="astray").status == 409
-    assert server.records("orders") == []
-
-
-def test_only_the_attempts_that_won_are_applied(server):
-    staged(server, "orders", [{"id": 1, "by": "lost"}], writer="tries", attempt="0")
-    staged(server, "orders", [{"id": 2}], writer="tries", attempt="1", chunk=0)
-    staged(server, "orders", [{"id": 3}], writer="tries", attempt="1", chunk=1)
-    assert committed(server, "orders", (0, "1", 2, 2), writer="tries").status == 200
-    assert [row["id"] for row in server.records("orders")] == [2, 3]
-
-
-@pytest.mark.parametrize("part", [(0, "a", 2, 1), (0, "b", 1, 1), (0, "a", 1, 5)])
-def test_a_commit_of_what_is_not_there_changes_nothing(server, part):
-    staged(server, "orders", [{"id": 1}], writer="gone")
-    answer = committed(server, "orders", part, writer="gone")
-    assert (answer.status, answer.json["reason"]) == (409, "not staged")
     assert server.records("orders") == []
 
 
@@ -180,16 +143,6 @@ def test_a_batch_may_replace_a_topic_in_one_step(server):
     assert {row["id"] for row in server.records("orders")} == {2, 4, 5}
 
 
-def test_a_topic_is_replaced_by_nothing_only_where_that_is_said(server):
-    server.publish("orders", {"id": 1})
-    answer = committed(server, "orders", writer="none", **REPLACE)
-    assert (answer.status, answer.json["reason"]) == (400, "bad request")
-    assert "all of them would go" in answer.json["detail"]
-    assert server.records("orders") == [{"id": 1}]
-    assert committed(server, "orders", allow_empty=True, writer="none", **REPLACE).status == 200
-    assert server.records("orders") == []
-
-
 @pytest.mark.parametrize("operation", ["delete", "delta"])
 def test_rows_that_replace_a_topic_are_all_published(server, operation):
     server.publish("orders", {"id": 1})
@@ -199,34 +152,12 @@ def test_rows_that_replace_a_topic_are_all_published(server, operation):
     assert server.records("orders") == [{"id": 1}]
 
 
-def test_an_aborted_batch_is_forgotten(server):
-    staged(server, "orders", [{"id": 1}], writer="aborted")
-    assert server.request("DELETE", "/v1/writes/aborted/0").status == 200
-    assert committed(server, "orders", (0, "a", 1, 1), writer="aborted").status == 409
-
-
 def test_a_batch_is_forgotten_for_one_topic_alone(server):
     staged(server, "orders", [{"id": 1}], writer="half")
     staged(server, "pairs", [{"a": 1, "b": {"c": 2}}], writer="half")
     assert server.request("DELETE", "/v1/writes/half/0?topic=orders").status == 200
     assert committed(server, "orders", (0, "a", 1, 1), writer="half").status == 409
     assert committed(server, "pairs", (0, "a", 1, 1), writer="half").status == 200
-
-
-def test_bad_rows_refuse_a_chunk_and_each_is_named(server):
-    answer = staged(server, "orders", [{"id": 1}, {"no": 1}, "{", {"id": 4}], writer="bad")
-    assert (answer.status, answer.json["index"]) == (400, 1)
-    assert [row["index"] for row in answer.json["rejected"]] == [1, 2]
-    assert "/id" in answer.json["rejected"][0]["reason"]
-
-
-def test_bad_rows_may_be_left_out(server):
-    values = [{"id": 1}, {"no": 1}, None, {"id": 4}]
-    answer = staged(server, "orders", values, writer="skips", rejects="skip").json
-    assert answer["staged"] == 2
-    assert [row["index"] for row in answer["rejected"]] == [1, 2]
-    committed(server, "orders", (0, "a", 1, 2), writer="skips")
-    assert [row["id"] for row in server.records("orders")] == [1, 4]
 
 
 def test_every_row_that_is_left_out_is_sent(server):
@@ -272,19 +203,8 @@ def test_other_columns_are_refused(server, columns, says):
     assert len(answer.body) < 600
 
 
-def test_what_is_no_arrow_stream_is_refused(server):
-    path = "/v1/writes/w/0?topic=orders"
-    answer = server.request("POST", path, data=b"PAR1", headers={"Content-Type": ARROW})
-    assert "not an Arrow stream" in answer.json["detail"]
-
-
 def test_a_conflated_topic_takes_no_batch(server):
     assert staged(server, "orders-C", [{"id": 1}]).json["reason"] == "invalid topic"
-
-
-def test_an_unknown_operation_is_a_bad_row(server):
-    answer = staged(server, "orders", [{"id": 1}], op=["upsert"])
-    assert "publish, delta or delete" in answer.json["detail"]
 
 
 def test_the_servers_own_topics_are_not_listed_and_not_written_to(server):

@@ -253,18 +253,6 @@ def test_a_count_is_of_updates_whatever_their_fields_say(make):
     assert world.restart().records("counts") == [{"id": 2, "n": 1}]
 
 
-def test_messages_of_other_types_are_copied_as_they_are(make):
-    topic = Topic("fix", "nvfix", keys=("/id",))
-    copy = ConflatedTopic("fix-C", "nvfix", "fix", interval_us=SECOND, filter="/px > 5")
-    world = make(topic, copy)
-    for px in (9, 7):
-        world.engine.publish("fix", [b"id=1\x01px=%d\x01" % px], world.now)
-        world.settle()
-    world.advance(2 * SECOND)
-    table = world.engine.topics["fix-C"].records.table
-    assert [table.bodies[slot] for slot in table.live()] == [b"id=1\x01px=7\x01"]
-
-
 FRAMES_A_SECOND_MAX = 50
 """What gathering of 20 ms comes to."""
 

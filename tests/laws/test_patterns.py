@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from sow.core.definitions import Configuration, ConflatedTopic, Limits, Topic
+from sow.core.definitions import ConflatedTopic, Topic
 from sow.engine.stored_topics import stored_slices
-from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
+from sow.errors import ClientError, InvalidTopic, UnknownTopic
 from tests.laws.harness import ORDERS, SECOND, SLOW, World, short
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
@@ -52,11 +52,6 @@ def test_exact_names_go_first():
     world = World(Topic("/desk/x", "json", keys=("/other",)), DESKS)
     world.publish("/desk/x", {"other": 7})
     assert world.records("/desk/x") == [{"other": 7}]
-
-
-def test_a_pattern_is_no_topic(world):
-    with pytest.raises(InvalidTopic, match="pattern of topics"):
-        world.engine.topic("desks")
 
 
 def test_conflated_topics_appear_with_what_they_copy(world, client):
@@ -122,24 +117,6 @@ def test_a_copy_cannot_be_called_as_a_pattern_is():
         world.publish("/desk/1", {"id": 1})
 
 
-def test_a_pattern_has_a_limit():
-    world = World(DESKS)
-    world.engine.catalog.configuration = Configuration(
-        "test", (DESKS,), limits=Limits(pattern_topics_max=2)
-    )
-    world.publish("/desk/1", {"id": 1})
-    world.publish("/desk/2", {"id": 1})
-    with pytest.raises(TooLarge, match="PatternTopics"):
-        world.publish("/desk/3", {"id": 1})
-    world.publish("/desk/2", {"id": 2})
-
-
-@pytest.mark.parametrize("name", ["/desk/\n", "/desk/" + "x" * 300])
-def test_a_name_that_cannot_be_a_topic_is_refused(world, name):
-    with pytest.raises(ClientError, match="cannot be a topic's name"):
-        world.publish(name, {"id": 1})
-
-
 def test_a_regular_expression_queries_all_topics_that_match(world, client):
     world.publish("/desk/1", {"id": 1})
     world.publish("/desk/2", {"id": 2})
@@ -193,13 +170,6 @@ def test_equal_patterns_share_their_feeds_also_of_topics_that_come_later(world):
     assert len(names) == 1
     assert len(list(world.engine.topics["/desk/1"].router.feeds())) == 1
     assert one.data() == other.data() == [("p", {"id": 1})]
-
-
-def test_the_same_pattern_twice_in_a_session_has_two_names(world, client):
-    names = {client.say(c="subscribe", t="^/desk/", cid="1")[0]["s"] for _ in range(2)}
-    world.publish("/desk/1", {"id": 1})
-    assert {line["s"] for line in client.lines()} == names
-    assert len(names) == 2
 
 
 def test_unsubscribing_from_a_pattern_ends_all_of_it(world, client):

@@ -244,14 +244,6 @@ def test_a_file_that_ends_within_a_line_is_sent_and_so_is_what_was_loaded(sow, s
     assert server.records("orders") == [{"id": 1}]
 
 
-def test_a_parquet_file_that_was_cut_short_is_refused_as_a_whole(sow, server, tmp_path):
-    file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"id": [1, 2, 3]}), file)
-    file.write_bytes(file.read_bytes()[:-20])
-    assert "was it written completely?" in sow("load", "orders", str(file)).stderr
-    assert server.records("orders") == []
-
-
 def test_a_row_of_a_table_is_named_and_what_came_before_is_counted(
     sow, server, tmp_path, monkeypatch
 ):

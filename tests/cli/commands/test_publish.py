@@ -15,19 +15,6 @@ def test_lines_are_published(sow, server):
     assert server.records("orders") == [{"id": 1}, {"id": 2}]
 
 
-def test_an_array_of_a_file_is_published(sow, server, tmp_path):
-    file = tmp_path / "orders.json"
-    file.write_text('[{"id": 1},\n {"id": 2}]')
-    assert json.loads(sow.ok("publish", "orders", str(file), "--json"))["published"] == 2
-    assert server.records("orders") == [{"id": 1}, {"id": 2}]
-
-
-def test_many_lines_take_many_frames(sow, server):
-    text = "".join(f'{{"id":{number}}}\n' for number in range(2500))
-    assert sow.ok("publish", "orders", input=text).startswith("published 2,500 messages")
-    assert len(server.records("orders")) == 2500
-
-
 def test_the_first_bad_line_is_named_and_nothing_of_its_frame_stored(sow, server):
     result = sow("publish", "orders", input='{"id":1}\n\n{"no":2}\n')
     assert result.exit_code == 1
@@ -83,11 +70,6 @@ def test_types_that_are_no_text_are_not_cut_at_line_breaks():
     assert binary == BYTES_TYPES, "BYTES_TYPES has to be the types whose `enc` is base64"
 
 
-def test_a_binary_topic_takes_the_whole_input(sow, server):
-    sow.ok("publish", "blobs", "--key", "a", input=b"one\ntwo\n")
-    assert server.get("/v1/topics/blobs/records/a").body == b"one\ntwo\n"
-
-
 def test_an_xml_topic_takes_lines_and_shows_documents(sow):
     sow.ok("publish", "elements", input='<o id="1"><px>5</px></o>\n<o id="2"/>\n')
     found = sow.ok("query", "elements", "--filter", "/o/px = 5", "--format", "ndjson")
@@ -113,16 +95,6 @@ def test_a_lifetime_is_passed_on(sow):
     sow.ok("publish", "short", "--expiration", "900", input='{"id":1}')
 
 
-@pytest.mark.parametrize("more", [(), ("--delta",), ("--format", "csv")], ids=" ".join)
-def test_an_expiration_of_0_takes_a_lifetime_away(sow, server, more):
-    text = "id\n1\n" if "csv" in more else '{"id":1}'
-    table = server.server.engine.topics["short"].records.table
-    for seconds, is_limited in (("900", True), ("0", False)):
-        sow.ok("publish", "short", "--expiration", seconds, *more, input=text)
-        (expires_us,) = server.call(table.expiries, ["1"], -1)
-        assert (expires_us > 0) == is_limited
-
-
 def test_nothing_is_published_from_nothing(sow):
     assert sow.ok("publish", "orders", input="") == "published 0 messages to orders\n"
 
@@ -131,18 +103,6 @@ def test_nothing_is_published_from_nothing(sow):
 def test_nothing_is_not_published_where_nothing_can_be(sow, topic):
     done = sow("publish", topic, input="")
     assert (done.exit_code, done.stdout) == (1, "")
-
-
-def test_delta_publishes_are_merged(sow, server, orders):
-    orders({"id": 1, "px": 1, "qty": 5})
-    sow.ok("publish", "orders", "--delta", input='{"id":1,"px":2}')
-    assert server.records("orders") == [{"id": 1, "px": 2, "qty": 5}]
-
-
-def test_a_topic_that_a_pattern_makes_can_be_published_to(sow, server):
-    sow.ok("publish", "/desk/7", input='{"id":1}')
-    assert server.records("/desk/7") == [{"id": 1}]
-    assert sow("publish", "/dsk/7", input='{"id":1}').exit_code == 1
 
 
 def test_a_frame_is_bounded_in_messages_and_in_bytes_and_keeps_the_order():

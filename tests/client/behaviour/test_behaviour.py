@@ -9,7 +9,7 @@ import pytest
 from tests.client.behaviour.javascript_agent import BrowserAgent, NodeAgent
 from tests.client.behaviour.python_agent import PythonAgent
 from tests.client.behaviour.tables import TABLES, TOPICS, World, fits, parse, play, row
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import configuration, served
 
 pytestmark = pytest.mark.edge
 
@@ -40,12 +40,7 @@ def test_what_is_played_in_a_page_is_a_table():
     assert FOUND.keys() >= IN_A_PAGE
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
-    assert server.errors == []
+running = served(configuration(TOPICS))
 
 
 @pytest.fixture(scope="module")

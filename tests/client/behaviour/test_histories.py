@@ -9,7 +9,7 @@ import pytest
 from tests.client.behaviour.javascript_agent import NodeAgent
 from tests.client.behaviour.python_agent import PythonAgent
 from tests.client.behaviour.tables import TOPICS, World
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import configuration, served
 from tests.effort import seeds
 
 pytestmark = pytest.mark.edge
@@ -23,12 +23,7 @@ AGENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield server
-    server.close()
-    assert server.errors == []
+running = served(configuration(TOPICS))
 
 
 def change(chance, world):

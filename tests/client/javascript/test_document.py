@@ -9,7 +9,7 @@ import pytest
 from sow.server.api.static_files import CONSOLE_FOLDER
 from tests.client.javascript.test_cases import CLIENT
 from tests.docs.blocks import ROOT, fenced
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import configuration, served
 from tests.needs import node
 
 PAGE = ROOT / "docs" / "javascript.md"
@@ -28,12 +28,7 @@ SHOWN = {
 """What the examples print, among other things, one after the other."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    running = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
-    yield running
-    running.close()
-    assert running.errors == []
+server = served(configuration(TOPICS))
 
 
 # Examples.

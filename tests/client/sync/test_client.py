@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import queue
 import re
 import threading
@@ -12,7 +11,7 @@ import pytest
 from sow.client import client as asynchronous
 from sow.client import http, live_view, publisher, subscription, sync
 from sow.client.sync import Client
-from sow.errors import BadMessage, ClientError, UnknownTopic
+from sow.errors import ClientError, UnknownTopic
 
 PAIRS = [
     (asynchronous.Client, sync.Client),
@@ -303,42 +302,6 @@ def test_two_threads_that_read_one_subscription_are_sent(client):
         assert [one.document() for one in found.get(timeout=60)] == [{"id": 1}]
         for thread in threads:
             thread.join()
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_is_sent_to_make_its_own_client(client):
-    """The thread of the client is not there, so a wait would have no end."""
-    client.topics()
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            client.topics()
-        except ClientError as error:
-            os.write(writing, error.detail.encode())
-        finally:
-            client.close()
-            os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as said:
-        assert b"make a client in each process" in said.read()
-    os.waitpid(child, 0)
-    assert client.topics()
-
-
-def test_a_number_that_json_does_not_have_is_refused_before_anything_is_sent(client, server):
-    bad = [{"id": 1}, {"id": 2, "legs": [{"px": float("nan")}]}]
-    with client.publisher("orders") as publisher:
-        for send in (
-            lambda: client.publish("orders", bad),
-            lambda: client.delta_publish("orders", bad),
-            lambda: publisher.send(bad),
-        ):
-            with pytest.raises(BadMessage, match=r"message 1: /legs\[0\]/px is NaN") as caught:
-                send()
-            assert caught.value.index == 1
-        assert publisher.sent == 0
-    assert server.records("orders") == []
 
 
 def test_messages_come_one_by_one_also_after_a_timeout(client):

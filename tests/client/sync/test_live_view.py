@@ -20,13 +20,6 @@ def test_both_kinds_have_it_from_one_place():
         assert getattr(Live, name) is getattr(LiveWindow, name) is getattr(LiveView, name)
 
 
-def test_a_live_view_shows_itself_in_notebooks(client):
-    client.publish("orders", [{"id": number} for number in range(3)])
-    with client.live("orders") as live, client.live("orders", top_n=2) as first:
-        assert "<caption>orders: 3 records</caption>" in live._repr_html_()
-        assert "<caption>orders: 2 records</caption>" in first._repr_html_()
-
-
 def test_a_widget_follows_a_live_view_until_that_is_closed(client):
     client.publish("orders", [{"id": number} for number in range(3)])
     with client.live("orders") as live, client.live("orders", top_n=2) as first:
@@ -68,17 +61,6 @@ def test_a_view_whose_session_was_closed_shows_the_reason_and_no_records(client)
         assert drawn.wait(60)
         assert "closed by an operator" in widget.caption
         assert widget.rows == []
-
-
-def test_a_live_view_gives_changes_after_any_number_of_timeouts(client):
-    with client.live("orders") as live:
-        for number in range(3):
-            for _ in range(2):
-                with pytest.raises(TimeoutError):
-                    live.change(0.01)
-            client.publish("orders", {"id": number})
-            assert live.change(5).new == {"id": number}
-        assert len(live) == 3
 
 
 def test_a_live_view_may_be_gone_through_while_records_leave(client):
