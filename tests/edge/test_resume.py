@@ -31,6 +31,14 @@ def test_a_session_collects_while_nobody_is_there(server, dropped):
         assert connected(server) is True
 
 
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"conflated":1}', b'{"other":true}', b"[]"])
+def test_a_switch_that_says_nothing_is_refused(server, body):
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "logon"})
+        answer = server.request("POST", f"/v1/sessions/{ack['id']}", data=body)
+        assert answer.status == 400
+
+
 def test_what_everybody_sees_of_a_session_does_not_take_it_up(server):
     with server.socket() as victim:
         (ack,) = victim.ask({"c": "logon", "client": "victim"})
