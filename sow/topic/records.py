@@ -320,6 +320,15 @@ class Records:
             )
         return identities(self.keys, decoder.read(bodies)[1])
 
+    def stored(self, bodies: Sequence[bytes], names: Sequence[str] | None) -> "CheckedMessages":
+        """Records that were made before, with what is known of them; `names` are their identities
+        where these do not follow from the bodies."""
+        paths = self.watched.paths
+        columns = dict(zip(paths, self.decoder(paths).columns(list(bodies)), strict=True))
+        if names is None:
+            names = identities(self.keys, list(map(columns.__getitem__, self.keys)))
+        return CheckedMessages(list(bodies), list(names), columns)
+
     def finished(
         self,
         identities: Sequence[str],
