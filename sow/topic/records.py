@@ -7,6 +7,7 @@ them, and the engine decides what may be published.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -179,6 +180,15 @@ class Records:
         made = self._preprocessing
         self.is_timed = made is not None and Trait.UNIX_TIMESTAMP in made.traits
         self._reader = None
+
+    def freezing(self) -> Task["Records"]:
+        """The records as they are now, for readers, made in steps between which nothing changes;
+        good until the table is thawed."""
+        frozen = copy(self)
+        frozen.is_changing = False
+        frozen.table = yield from self.table.freezing()
+        frozen.indexes = yield from self.indexes.freezing(frozen.table)
+        return frozen
 
     def set_changing(self, is_changing: bool) -> None:
         """Know whether half of an atomic change may be here."""

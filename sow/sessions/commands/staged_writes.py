@@ -51,6 +51,10 @@ from sow.store.protocols import Load, LogEntry
 
 ACCOUNT_BYTES = 4_096
 """More than what is noted of a writer takes."""
+WAITED_ROWS_MAX = 4_000
+"""Rows whose change queries wait for: some forty milliseconds."""
+ROWS_OF_A_COPY = 50
+"""So many records are copied in the time in which a row is stored."""
 MEASURED_AT_ONCE = 2_000
 """Records that one step compares with the room there is: a millisecond."""
 
@@ -301,6 +305,8 @@ class StagedWrites:
             if before is not None:
                 return int(before)
             self.check_room(topic, steps)
+            rows = sum([len(step.messages.identities) for step in steps])
+            self._let_read(topic, rows + (0 if prepared is None else prepared.load.records))
             permits = permit_for(rights, "write", name), permit_for(rights, "delete", name)
             if isinstance(topic, CopyTopic):
                 if any(permits):
@@ -336,6 +342,14 @@ class StagedWrites:
         noted |= {"attempts": attempts} if attempts else {}
         return self._engine.atomic.carry_out(lambda: self.topic(name), taking)
 
+    def _let_read(self, topic: LiveTopic, rows: int) -> None:
+        """Let queries read what there was before a change of so many rows, where they would wait
+        for long and copying the records takes no longer than the change itself."""
+        records = topic.records
+        copies = ROWS_OF_A_COPY * rows > len(records.table)
+        if copies and rows > WAITED_ROWS_MAX and isinstance(topic, SourceTopic) and records.retains:
+            self._engine.atomic.keep()
+
     def _store(
         self,
         topic: SourceTopic,
@@ -354,6 +368,7 @@ class StagedWrites:
         room = engine.capacity.reserve(topic, [deed for deed in deeds if deed.sizes is not None])
         try:
             yield from engine.capacity.check(topic, deeds, room)
+            yield from engine.atomic.freezing()
             now_us = engine.sequencer.moment(now_us)
             expires_us = topic.expiry_us(None, now_us)
             engine.enter(topic)
