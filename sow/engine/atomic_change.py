@@ -147,6 +147,17 @@ class AtomicBatch:
         if change.keeps:
             change.before = yield from change.topic.records.freezing()
 
+    def tidying(self) -> Task[None]:
+        """All is stored: work off what waits in indexes, while readers still read what there was;
+        the first reader of what there is now would have to."""
+        change = self._change
+        assert change is not None
+        if change.before is not None:
+            indexes = change.topic.records.indexes
+            while indexes.dirty_count:
+                indexes.refresh(indexes.step_notes)
+                yield
+
     def readable(self, topic: LiveTopic) -> Records | None:
         """The records of a topic that readers may read; None: they have to wait for its change."""
         change = self._change

@@ -391,6 +391,7 @@ class StagedWrites:
                 piece.store(engine, topic, seqs, now_us, expires_us)
             if prepared is not None:
                 yield from self._store_prepared(topic, prepared, before_seq, now_us, expires_us)
+            yield from engine.atomic.tidying()
             return bookmark
         finally:
             room.release()
