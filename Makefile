@@ -107,8 +107,8 @@ bench-peers: $(INSTALLED)  ## SOWbench: the same work through Redis, NATS, Persp
 	$(INSTALL) --quiet --editable '.[peers]'
 	$(BIN)/python -m tests.benchmarks.sowbench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(SERVERS),--servers $(SERVERS)) $(if $(QUICK)$(SERVERS),,--write)
 
-stalls: $(INSTALLED)  ## how long others wait beside each large operation; ONLY="delete; reload" shows some of them
-	STALLS_ONLY="$(ONLY)" $(BIN)/python -m tests.benchmarks stalls $(if $(ONLY),,--write)
+stalls: $(INSTALLED)  ## how long others wait beside each large operation; ONLY="delete; reload" shows some of them, ONLY=load ROWS=50000000 a large load
+	STALLS_ONLY="$(ONLY)" STALLS_ROWS="$(ROWS)" $(BIN)/python -m tests.benchmarks stalls $(if $(ONLY),,--write)
 
 profiles: $(INSTALLED)  ## where the time goes on the paths that miss their aims; some minutes
 	$(BIN)/python -m tests.benchmarks.profiles --write

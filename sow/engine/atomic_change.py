@@ -8,6 +8,10 @@ conflated topics runs. Subscribers get the changes as slices are stored. The num
 changes are those of one moment, so these subscribers get nothing else until all is sent
 (`hold_other_output`): changes of other topics queue behind.
 
+A change of very many records would have readers wait for long. So it may keep what there was
+before it (`keeping`, `freezing`): queries that can read that do so, until all is stored
+(`readable`).
+
 One such change is under way at a time. Once started it is finished, or fails before anything has
 changed: if its caller stops waiting, the server runs the remaining steps (`on_left`). This module
 does not know what changes.
@@ -22,6 +26,7 @@ from sow.core.cooperative import Result, Task
 from sow.engine.running_topics import LiveTopic
 from sow.errors import SowError
 from sow.streaming.channel import ChangeChannel, Channel
+from sow.topic.records import Records
 
 
 class AtomicChange(Generic[Result]):
@@ -33,6 +38,10 @@ class AtomicChange(Generic[Result]):
         self.channels: list[Channel] = []
         """Channels that carry nothing else until it is over."""
         self.is_over = False
+        self.keeps = False
+        """Readers do not wait for it."""
+        self.before: Records | None = None
+        """The topic's records as they were; None: as they are."""
         self._steps = steps
         self._results: list[Result] = []
         self._error: Exception | None = None
@@ -125,10 +134,50 @@ class AtomicBatch:
             if isinstance(channel, ChangeChannel):
                 channel.in_order(topic.records, partial(channel.hold_others, topic.records))
 
+    def keep(self) -> None:
+        """The change under way lets readers read on: it does not store anything before
+        `freezing`."""
+        assert self._change is not None
+        self._change.keeps = True
+
+    def freezing(self) -> Task[None]:
+        """From now on readers of a change that `keep`s get what there is now."""
+        change = self._change
+        assert change is not None
+        if change.keeps:
+            change.before = yield from change.topic.records.freezing()
+
+    def tidying(self) -> Task[None]:
+        """All is stored: work off what waits in indexes, while readers still read what there was;
+        the first reader of what there is now would have to."""
+        change = self._change
+        assert change is not None
+        if change.before is not None:
+            indexes = change.topic.records.indexes
+            while indexes.dirty_count:
+                indexes.refresh(indexes.step_notes)
+                yield
+
+    def readable(self, topic: LiveTopic) -> Records | None:
+        """The records of a topic that readers may read; None: they have to wait for its change."""
+        change = self._change
+        if change is None or change.topic is not topic:
+            return topic.records
+        if change.before is not None:
+            return change.before
+        return topic.records if change.keeps else None
+
+    def seq_of(self, topic: LiveTopic) -> int:
+        """The newest number that what is `readable` of a topic contains."""
+        change = self._change
+        return self._seq() if change is None or change.topic is not topic else change.seq
+
     def _step(self, change: AtomicChange[Result]) -> None:
         change.step()
         if change.is_over:
             self._change = None
+            if change.keeps:
+                change.topic.records.table.thaw()
             change.topic.records.set_changing(False)
             self._ended(change.topic, change.channels)
 

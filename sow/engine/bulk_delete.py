@@ -110,6 +110,15 @@ class BulkDelete:
             if waiting:
                 going.removed += self._remove(topic, waiting, now_us)
 
+    def clear_way(self, topic: SourceTopic, now_us: int) -> Task[None]:
+        """Remove all records of a topic that wait for removal: any of them may be about to
+        change."""
+        for going in list(self._running.get(topic, ())):
+            for identities in going.pieces():
+                if identities:
+                    going.removed += self._remove(topic, identities, now_us)
+                yield
+
     def _check_room(self, going: PendingDelete) -> Task[None]:
         """Check the room for all of them before the first is removed; long only on a full disk."""
         if self._disk.is_full:

@@ -135,24 +135,36 @@ class Queries:
         moment = query.at(self._sequencer.now_us)
         return run_to_completion(self._atomic.exclusive(name, self._answering(name, moment)))
 
-    def answering(self, name: str, query: Query) -> Task[QueryAnswer]:
+    def answering(self, name: str, query: Query, reads_before: bool = False) -> Task[QueryAnswer]:
         """The same in steps, of a millisecond or so but for the last, which takes a few.
 
         The answer is as of the last step, and its slots are valid until the next change: a caller
         that continues after other work takes the bodies in the step that returns the answer.
         Raises at once what `run_to_completion` does; from a later step UnknownTopic, if the topic
-        has gone.
+        has gone. If it `reads_before`, slots are those of `shown`, which may be as of before a
+        change under way.
         """
         self.checked(name, query)
-        return self._atomic.exclusive(name, self._settled(name, query.at(self._sequencer.now_us)))
+        steps = self._settled(name, query.at(self._sequencer.now_us), reads_before)
+        return steps if reads_before else self._atomic.exclusive(name, steps)
 
-    def _settled(self, name: str, query: Query) -> Task[QueryAnswer]:
+    def shown(self, name: str) -> tuple[Records, int]:
+        """The records that an answer is of that has just been returned, and the newest change that
+        they contain."""
+        topic = self._topic(name)
+        return self._atomic.readable(topic) or topic.records, self._atomic.seq_of(topic)
+
+    def _settled(self, name: str, query: Query, reads_before: bool) -> Task[QueryAnswer]:
         yield from self._settling(name)
-        return (yield from self._answering(name, query))
+        return (yield from self._answering(name, query, reads_before))
 
-    def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
+    def _answering(self, name: str, query: Query, reads_before: bool = False) -> Task[QueryAnswer]:
         while True:
             indexes = self.checked(name, query).indexes
+            if reads_before:
+                while (records := self._atomic.readable(self._topic(name))) is None:
+                    yield from self._atomic.finish_before(name)
+                indexes = records.indexes
             steps, took_s, is_same = answering(indexes, query), 0.0, True
             # Start again if a reload has given the topic other indexes.
             while is_same:
@@ -165,7 +177,9 @@ class Queries:
                     return answer
                 took_s += self._tick_s() - began_s
                 yield
-                is_same = self._topic(name).records.indexes is indexes
+                topic = self._topic(name)
+                current = self._atomic.readable(topic) if reads_before else topic.records
+                is_same = current is not None and current.indexes is indexes
 
     def checked(self, name: str, query: Query) -> Records:
         """The records of the query's topic; raises what `at_once` does."""

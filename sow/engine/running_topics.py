@@ -19,7 +19,7 @@ from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_per
 from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
-from sow.store.protocols import LogEntry, Op
+from sow.store.protocols import Load, LogEntry, Op
 from sow.streaming.channel import Latecomer
 from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch, Reason
@@ -249,6 +249,14 @@ class SourceTopic(LiveTopicBase):
         else:
             self._log("publish", seqs, now_us, None, [b""] * len(bodies), 0)
         return seqs
+
+    def number_load(self, load: Load, now_us: int, expires_us: int) -> None:
+        """Number and log all records of a load, which follow the newest one."""
+        seqs = self._sequencer.numbers(load.records, self.is_system)
+        entry = LogEntry(
+            "publish", self.name, seqs[0], now_us, None, (), expires_us, self.is_system, 0, load
+        )
+        self._sequencer.write(entry)
 
     def store(
         self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries

@@ -8,6 +8,7 @@ changes too, for as long as it is held (`hold`).
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -44,6 +45,8 @@ STEP_NOTES_MAX = 1000
 """Notes that one step works off: about a millisecond."""
 STEP_BYTES_MAX = 512 << 10
 """Bytes of bodies that one step reads, on average: large records take longer."""
+FROZEN_NOTES_MAX = 20_000
+"""Notes of a column that are worked off to copy it: twenty milliseconds."""
 STEP_ROWS = 250
 """Records that one step adds to hash indexes: some three microseconds each."""
 
@@ -105,6 +108,22 @@ class Indexes:
         release what they need more often than that."""
         for path in memos:
             self.memo(path)
+
+    def freezing(self, table: Table) -> Task["Indexes"]:
+        """A copy for a frozen copy of the table, made in steps between which no record changes;
+        without columns that have still much to read."""
+        frozen = copy(self)
+        frozen.table, frozen._sow_keys, frozen._stored = table, None, None
+        frozen._held, frozen._listeners = (), None
+        hashes: list[HashIndex] = []
+        for index in self.hashes:
+            hashes.append((yield from index.freezing()))
+        frozen.hashes, frozen._memos = tuple(hashes), {}
+        for path, memo in list(self._memos.items()):
+            if memo.dirty_count <= FROZEN_NOTES_MAX:
+                frozen._memos[path] = yield from memo.freezing(table.bodies)
+        frozen._key = self._key and self._key.frozen(table)
+        return frozen
 
     @property
     def memos(self) -> tuple[Path, ...]:

@@ -16,6 +16,7 @@ matter here.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
@@ -92,6 +93,8 @@ Item = TypeVar("Item", bound=np.generic)
 KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
 NO_TEXT = -1
 """The code of other values than texts."""
+NOTES_AT_ONCE = 1_000
+"""Notes that one step of a copy works off: a millisecond or two."""
 TEXTS_SPARE = 1024
 """A small column need not be swept for every few texts that come and go."""
 SWEPT_AT_ONCE = 4_096
@@ -136,6 +139,22 @@ class MemoColumn:
         self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
         """The order of its numbers, once it was needed."""
+
+    def freezing(self, bodies: Bodies) -> Task["MemoColumn"]:
+        """A copy for these bodies, made in steps between which no record changes. What queries add
+        to a column, such as orders, it has to make for itself."""
+        while self.dirty_count:  # readers would read them meanwhile
+            self.refresh(NOTES_AT_ONCE)
+            yield
+        frozen = copy(self)
+        frozen._bodies, frozen._notes = bodies, self._notes.copy()
+        for name in ("kinds", "numbers", "whole", "codes", "counts"):
+            setattr(frozen, name, getattr(self, name).copy())
+            yield
+        frozen.texts, frozen._code_of = self.texts[:], self._code_of.copy()
+        frozen.text_order = TextOrder(frozen.texts)
+        frozen._sweep = frozen._per_value = frozen.sorted = None
+        return frozen
 
     def __len__(self) -> int:
         return len(self.kinds)

@@ -13,6 +13,7 @@ that needs them, and added to what it finds. The result may hold records that do
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from itertools import product
 from math import prod
 from typing import TypeVar
@@ -97,6 +98,13 @@ class Spellings:
         if isinstance(value, str) and (number := unusual_number(value)) is not None:
             _count_in(self._texts, number, value, times)
 
+    def copy(self) -> "Spellings":
+        """The same, which others do not change."""
+        made = Spellings()
+        made._texts = {number: dict(counts) for number, counts in self._texts.items()}
+        made._lists = {value: dict(counts) for value, counts in self._lists.items()}
+        return made
+
     def equal(self, literal: Scalar) -> set[Single]:
         """Every noted or usual value that equals `literal`."""
         scalars = set(equal_values(literal))
@@ -141,6 +149,13 @@ class KeyIndex:
         self._born = np.zeros(0, np.int64)
         """By slot, the birth of the record that was examined there: its key never changes."""
         self._notes = PendingRows()
+
+    def frozen(self, table: Table) -> "KeyIndex":
+        """The same for a frozen copy of the table."""
+        made = copy(self)
+        made._table, made._born = table, self._born.copy()
+        made._unusual, made._notes = set(self._unusual), self._notes.copy()
+        return made
 
     @property
     def dirty_count(self) -> int:

@@ -17,6 +17,7 @@ codes, and what is free stands for another value then.
 import math
 from array import array
 from collections.abc import Iterable, Sequence
+from copy import copy
 from itertools import product, repeat
 from typing import Any
 
@@ -24,6 +25,7 @@ import numpy as np
 import numpy.ma
 from numpy.typing import NDArray
 
+from sow.core.cooperative import Task
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.paths import Path, Scalar, Value
 from sow.expressions.values import is_null
@@ -54,6 +56,12 @@ MARKED_AT_ONCE = 65_536
 SWEPT_FACTOR = 8
 """So many codes are looked at for each record that is put: all have been long before as many can be
 new again, and no put takes much longer than its own records."""
+
+
+NOTES_AT_ONCE = 2_000
+"""Notes that one step of a copy works off: a millisecond."""
+COPIED = "_heads", "_sizes", "_standing", "_filed", "_next", "_previous", "_moved"
+"""The arrays of an index."""
 
 
 def _view(values: "array[int]") -> Codes:
@@ -88,6 +96,20 @@ class HashIndex:
         self._next = array("i")
         self._previous = array("i")
         self._moved = array("i")
+
+    def freezing(self) -> Task["HashIndex"]:
+        """A copy that changes do not reach, made in steps between which no record changes."""
+        while self.dirty_count:  # readers would move them meanwhile
+            self.refresh(NOTES_AT_ONCE)
+            yield
+        frozen = copy(self)
+        for name in COPIED:
+            setattr(frozen, name, getattr(self, name)[:])
+            yield
+        frozen._codes, frozen._old = self._codes.copy(), self._old.copy()
+        yield
+        frozen._spellings = [spellings.copy() for spellings in self._spellings]
+        return frozen
 
     # Keeping up to date.
 

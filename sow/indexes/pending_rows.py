@@ -8,6 +8,7 @@ only keeps the notes; each index does the reading.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Protocol
 
 import numpy as np
@@ -98,6 +99,13 @@ class PendingRows:
         if not self._old:
             self._sifted = bytearray()
             self._touched_max = 2 * len(self._touched) + TOUCHED_SPARE
+
+    def copy(self) -> "PendingRows":
+        """The same notes, which others do not change."""
+        made = copy(self)
+        made._touched, made._old = untracked(self._touched[:]), untracked(self._old[:])
+        made._sifted = self._sifted[:]
+        return made
 
     def pass_over(self, size: int) -> None:
         """All slots of a table of `size` slots were read by other means."""

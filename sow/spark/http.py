@@ -114,6 +114,10 @@ class ServerRefusal(ClientError):
         return ServerRefusal, (self.detail, self.document)
 
 
+class Unanswered(OSError):
+    """A server has taken a request, and does not answer it in time."""
+
+
 class SowServer:
     """A server at a URL. Can be pickled; connects again wherever it is used.
 
@@ -161,8 +165,11 @@ class SowServer:
         *,
         accept: str = JSON,
         content_type: str = JSON,
+        is_patient: bool = False,
     ) -> Reply:
-        """The whole answer; raises ServerRefusal, or SowError when the server stays away."""
+        """The whole answer; raises ServerRefusal, or SowError when the server stays away. If it
+        `is_patient`, a request that was taken is repeated until it is answered, however long that
+        takes: the server goes on with it meanwhile, and does it once."""
         query = urlencode(
             {k: _text(v) for k, v in requested.items() if v is not None}, quote_via=quote
         )
@@ -179,6 +186,9 @@ class SowServer:
                     "authority that has signed its certificate by the option ca, or SOW_CA"
                 ) from None
             except (OSError, http.client.HTTPException) as error:
+                if is_patient and isinstance(error, Unanswered):
+                    give_up, pause_s = time.monotonic() + self._retry_s, PAUSE_S
+                    continue
                 if time.monotonic() + pause_s > give_up:
                     raise SowError(
                         f"{self.url} cannot be reached: {error or type(error).__name__}; tried for "
@@ -199,7 +209,10 @@ class SowServer:
         connection = self._connection(ANSWER_WAIT_S + self._retry_s)
         try:
             connection.request(method, target, content, dict(headers))
-            response = connection.getresponse()
+            try:
+                response = connection.getresponse()
+            except TimeoutError as error:
+                raise Unanswered(str(error)) from None
             body = response.read()
         finally:
             connection.close()

@@ -45,6 +45,10 @@ SAID_BY = (StringType, NumericType, NullType)
 """Types of the columns `op` and `key`: texts, and numbers as they are written."""
 
 
+PART_BYTES_MAX = 1024**3
+"""Of a server that does not tell: the default of Limits/BatchSize."""
+
+
 def writer_of(pipeline: str) -> str:
     """The prefix of the names under which a pipeline writes."""
     return f"pipeline {pipeline} "
@@ -54,7 +58,8 @@ def writer_of(pipeline: str) -> str:
 class WriteTarget:
     """The target. `key_is_field`: its records are identified by a field with the name of the key
     column. `is_copy`: a conflated topic that Spark is the engine of. `messages`: the type of its
-    messages. `keys`: the paths of its key fields; `domain`: the KeyDomain of its SowKeys."""
+    messages. `keys`: the paths of its key fields; `domain`: the KeyDomain of its SowKeys.
+    `part_bytes`: what one part of a batch may have."""
 
     key_is_field: bool
     is_copy: bool = False
@@ -62,6 +67,7 @@ class WriteTarget:
     topic: str = ""
     keys: tuple[str, ...] = ()
     domain: str | None = None
+    part_bytes: int = PART_BYTES_MAX
 
 
 def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -> None:
@@ -122,6 +128,7 @@ def target(options: SourceOptions) -> WriteTarget:
             topic=options.topic,
             keys=keys,
             domain=topic.get("key_domain"),
+            part_bytes=topic.get("batch_bytes", PART_BYTES_MAX),
         )
     if topic.get("engine") != "spark":
         raise ClientError(

@@ -40,18 +40,39 @@ from sow.spark.write_target import (
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Bytes of one request: well below the server's limit (Limits/FrameSize, 64 MiB)."""
+PART_SHARE = 2
+"""A part takes this share of what it may have (Limits/BatchSize): the server counts messages with
+the fields that it adds."""
+PARTS_APART = 1_000_000
+"""The parts that a task cuts its rows into have numbers so far apart: no job has more tasks."""
+
+
+@dataclass
+class TaskPart:
+    """Rows that a task has staged together, in so many requests."""
+
+    part: int
+    chunks: int = 0
+    rows: int = 0
+    size_bytes: int = 0
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """The rows that a task has staged, and for which writer."""
+    """The rows that a task has staged, and for which writer; `part` is the first of its parts."""
 
     writer: str
     part: int
     attempt: str
-    chunks: int
-    rows: int
     rejected: int
+    parts: list[TaskPart]
+
+    def named(self) -> list[dict[str, object]]:
+        """The parts, as a commit names them."""
+        return [
+            {"part": one.part, "attempt": self.attempt, "chunks": one.chunks, "rows": one.rows}
+            for one in self.parts
+        ]
 
 
 class _Staging:
@@ -70,21 +91,23 @@ class _Staging:
         self._messages = RowMessages(options, to, json_texts)
         self._path = _path(writer, epoch)
         part, attempt = part_and_attempt()
-        self.staged = Staged(writer, part, attempt, 0, 0, 0)
+        self.staged = Staged(writer, part, attempt, 0, [TaskPart(part)])
+        self._part_bytes = to.part_bytes // PART_SHARE
+        self._chunk_bytes = min(CHUNK_BYTES_MAX, self._part_bytes)
         self._dead_letters = _dead_letters(options, writer, epoch)
         self._rejected: list[dict[str, Any]] = []
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage everything, in requests of bounded size."""
+        """Stage everything, in requests and parts of bounded size."""
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in batches:
             for piece in _pieces(batch, self._options.batch_rows):
-                for messages in _bounded(self._messages.of(piece)):
+                for messages in _bounded(self._messages.of(piece), self._chunk_bytes):
                     if not len(messages):  # nothing but images before an update
                         continue
                     rows, size = rows + len(messages), size + messages.nbytes
-                    if rows > self._options.batch_rows or size > CHUNK_BYTES_MAX:
+                    if rows > self._options.batch_rows or size > self._chunk_bytes:
                         self._send(waiting)
                         waiting, rows, size = [], len(messages), messages.nbytes
                     waiting.append(messages)
@@ -97,12 +120,13 @@ class _Staging:
         if not batches:
             return
         table = pa.Table.from_batches(batches)
+        part = self._part_for(table.nbytes)
         skips = self._options.dead_letter_path is not None
         requested = {
             "topic": self._options.topic,
-            "part": self.staged.part,
+            "part": part.part,
             "attempt": self.staged.attempt,
-            "chunk": self.staged.chunks,
+            "chunk": part.chunks,
             "rejects": "skip" if skips else "fail",
         }
         try:
@@ -123,9 +147,17 @@ class _Staging:
                 {"topic": self._options.topic, **row, **why}
                 for row, why in zip(rows, answer["rejected"], strict=True)
             ]
-        self.staged.chunks += 1
-        self.staged.rows += answer["staged"]
+        part.chunks += 1
+        part.rows += answer["staged"]
         self.staged.rejected += len(answer["rejected"])
+
+    def _part_for(self, size_bytes: int) -> TaskPart:
+        """The part that takes so many bytes more: the last one, or a new one."""
+        parts = self.staged.parts
+        if parts[-1].chunks and parts[-1].size_bytes + size_bytes > self._part_bytes:
+            parts.append(TaskPart(parts[-1].part + PARTS_APART))
+        parts[-1].size_bytes += size_bytes
+        return parts[-1]
 
 
 class RowMessages:
@@ -232,14 +264,14 @@ def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def _bounded(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _bounded(messages: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
     """Messages in pieces that fit one request; a single message may exceed the size."""
-    if messages.nbytes <= CHUNK_BYTES_MAX or len(messages) == 1:
+    if messages.nbytes <= bytes_max or len(messages) <= 1:
         yield messages
         return
     half = len(messages) // 2
-    yield from _bounded(messages.slice(0, half))
-    yield from _bounded(messages.slice(half))
+    yield from _bounded(messages.slice(0, half), bytes_max)
+    yield from _bounded(messages.slice(half), bytes_max)
 
 
 def _dead_letters(options: SourceOptions, writer: str, epoch: int) -> DeadLetters | None:
@@ -265,15 +297,13 @@ class _Writes:
         return _Staging(self.options, writer, epoch, self.target, self.json_texts).write(batches)
 
     def _commit(self, writer: str, epoch: int, staged: Sequence[Staged]) -> None:
-        parts = [
-            {"part": one.part, "attempt": one.attempt, "chunks": one.chunks, "rows": one.rows}
-            for one in staged
-        ]
+        parts = [part for one in staged for part in one.named()]
         options = self.options
         body: dict[str, Any] = {"topic": options.topic, "parts": parts, "rerun": options.rerun}
         if options.mode == "replace":
             body |= {"mode": "replace", "allow_empty": options.allow_empty}
-        options.server.json("POST", f"{_path(writer, epoch)}/commit", body)
+        path, content = f"{_path(writer, epoch)}/commit", json.dumps(body).encode()
+        options.server.request("POST", path, {}, content, is_patient=True)
         dead_letters = _dead_letters(options, writer, epoch)
         if dead_letters is not None:
             for one in staged:

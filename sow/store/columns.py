@@ -14,18 +14,32 @@ would delay all clients. A nearly full block of numbers is copied into a larger 
 first: from then on every replaced or removed value is saved in it. The value of a slot is the one
 saved in the hold, or else the current one. The references are copied in steps, and then the hold is
 released: it is weakly referenced, so nothing is saved any more (`CopyOnWrite`).
+
+A reader that needs all of a table as of one moment, while very many records change, reads a copy of
+its columns (`freezing`). Its dictionaries are the table's own: what they lead to counts only if it
+is what was there (`FrozenPlaces`), and what is removed is kept for that time.
 """
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, MutableMapping, Sequence, Set
-from typing import Any, Generic, TypeVar
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+    Set,
+)
+from copy import copy
+from typing import Any, Generic, Self, TypeVar, cast
 from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cooperative import untracked
+from sow.core.cooperative import Task, untracked
 from sow.store.sharded_dict import get_all
 
 Block = NDArray[np.int64]
@@ -129,6 +143,62 @@ class CopyOnWrite(Generic[Value]):
         return bool(there)
 
 
+COPIED_ROWS = 100_000
+"""References that one step copies: some two milliseconds with their counts."""
+Key = TypeVar("Key", bound=Hashable)
+
+
+class FrozenPlaces(Mapping[Key, int]):
+    """Where `count` records were, by what a table knows `now`, and by what is `gone` since.
+    `is_at` decides whether a slot had the record of a key."""
+
+    __slots__ = ("_count", "_gone", "_is_at", "_now")
+
+    def __init__(
+        self,
+        now: Callable[[], Mapping[Key, int]],
+        gone: Mapping[Key, int],
+        is_at: Callable[[int, Key], bool],
+        count: int,
+    ) -> None:
+        self._now = now
+        self._gone = gone
+        self._is_at = is_at
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Key]:
+        return (key for key in {**self._now(), **self._gone} if key in self)
+
+    def __getitem__(self, key: Key) -> int:
+        slot = self.get(key)
+        if slot is None:
+            raise KeyError(key)
+        return cast("int", slot)
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(cast("Key", key)) is not None
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The slot of a key, or `default`."""
+        for places in (self._gone, self._now()):
+            slot = places.get(key)
+            if slot is not None and self._is_at(slot, key):
+                return slot
+        return default
+
+
+def copied(column: list[Value]) -> Task[list[Value]]:
+    """The same list, copied in steps between which it does not change."""
+    found: list[Value] = untracked([])
+    for start in range(0, len(column), COPIED_ROWS):
+        found += column[start : start + COPIED_ROWS]
+        yield
+    return found
+
+
 class Columns:
     """Columns of records. `sow_keys` makes the SowKeys of identities in `domain`; None: these are
     the keys themselves."""
@@ -137,6 +207,8 @@ class Columns:
         "_body_holds",
         "_by_sow_key",
         "_domain",
+        "_gone",
+        "_gone_keys",
         "_identity_holds",
         "_keyed_to",
         "_larger",
@@ -171,6 +243,66 @@ class Columns:
         """By slot its place in the order, where that was given (`Table.arrange`)."""
         self._newest: NDArray[np.int64] | None = None
         """By slot, the number of the newest record that it is made of, where that was given."""
+        self._gone: dict[str, int] | None = None
+        """Where removed records were, by identity, while there is a frozen copy."""
+        self._gone_keys: dict[int, int] = {}
+        """The same by SowKey."""
+
+    def freezing(self) -> Task[Self]:
+        """A copy for readers, which stays as it is now: made in steps between which no record
+        changes, and good until `thaw`."""
+        while self._by_sow_key is not NONE_KEYED and self.unkeyed_count:
+            self.key(COPIED_ROWS // 20)
+            yield
+        frozen = copy(self)
+        frozen.bodies = yield from copied(self.bodies)
+        frozen.identities = yield from copied(self.identities)
+        frozen._numbers = np.empty_like(self._numbers)
+        for start in range(0, self._numbers.shape[1], COPIED_ROWS):
+            frozen._numbers[:, start : start + COPIED_ROWS] = self._numbers[
+                :, start : start + COPIED_ROWS
+            ]
+            yield
+        for name in ("expires_us", "_places", "_newest"):
+            column = getattr(self, name)
+            setattr(frozen, name, None if column is None else column.copy())
+            yield
+        frozen._larger = frozen._body_holds = frozen._identity_holds = None
+        self._gone, self._gone_keys = {}, {}
+        frozen._freeze(self, self._gone, self._gone_keys)
+        return frozen
+
+    def _freeze(self, now: "Columns", gone: dict[str, int], gone_keys: dict[int, int]) -> None:
+        """Find records by the dictionaries of the table that this is a copy of."""
+        identities, sow_keys, count = self.identities, self._sow_keys, len(self.bodies)
+
+        def is_at(slot: int, identity: str) -> bool:
+            return slot < count and identities[slot] == identity
+
+        def is_key_at(slot: int, key: int) -> bool:
+            return slot < count and identities[slot] is not None and int(sow_keys[slot]) == key
+
+        held = len(now.slots)
+        self.slots = cast(
+            "MutableMapping[str, int]", FrozenPlaces(lambda: now.slots, gone, is_at, held)
+        )
+        self._by_sow_key, self._keyed_to = NONE_KEYED, 0
+        if now._by_sow_key is not NONE_KEYED and not now.unkeyed_count:
+            places = FrozenPlaces(lambda: now._by_sow_key, gone_keys, is_key_at, held)
+            self._by_sow_key, self._keyed_to = cast("dict[int, int]", places), count
+
+    def thaw(self) -> None:
+        """The frozen copy is not read any more."""
+        self._gone, self._gone_keys = None, {}
+
+    def _keep_gone(self, identities: Sequence[str], slots: Sequence[int]) -> None:
+        """Keep where removed records were; one that came later counts no less."""
+        if self._gone is not None:
+            for identity, slot, key in zip(
+                identities, slots, self._sow_keys[list(slots)].tolist(), strict=True
+            ):
+                self._gone.setdefault(identity, slot)
+                self._gone_keys.setdefault(key, slot)
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -359,6 +491,8 @@ class Columns:
         It is made on first use: most topics have no lookups by SowKey.
         """
         start, stop = self._keyed_to, len(self.bodies)
+        if start == stop:
+            return 0
         if limit is not None:
             stop = min(stop, start + limit)
         self._keyed_to = stop

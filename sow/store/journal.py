@@ -6,7 +6,8 @@ retention has removed. Each block carries the checksum of the one before it.
 
 Accounts are the records of system topics. They have no numbers and no history: the last state of
 each is a block under a key between the base and the first group, replaced in the transaction of the
-change that it records.
+change that it records. Behind them are loads (`sow.store.staging`): a group may be a *link*, whose
+records are in the parts of one, and is read as the groups that these parts are.
 
 Only the writer thread appends and trims; any thread reads. `sow.store.repair` repairs.
 """
@@ -17,7 +18,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,19 +37,25 @@ from sow.store.environment import (
 from sow.store.files import HighWaterMark, make_directory, read_high_water_mark
 from sow.store.layout import (
     ACCOUNT,
+    ACCOUNTS_KEY,
     BASE,
-    GROUP,
+    BASE_KEY,
+    LINK,
+    LOG_KINDS,
     BlockHeader,
+    account_blocks,
     decode_entries,
-    encode_entries,
+    decode_link,
     entry_heads,
     read_header,
     rows_by_topic,
     seal,
+    seal_group,
     split,
     unseal,
 )
-from sow.store.protocols import EntryHead, LogEntry, LogPiece, LogStretch, accounts_of
+from sow.store.protocols import EntryHead, Load, LogEntry, LogPiece, LogStretch
+from sow.store.staging import LOADS_KEY, PreparedLoads
 from sow.store.topic_spans import TopicSpans
 
 DATA_FILE = "data.mdb"
@@ -63,9 +69,6 @@ READ_BYTES = 1024**2
 """What a reader fetches in one go, since a transaction keeps pages from being used again."""
 TRIM_GROUPS = 64
 """Groups that one `trim` removes, since appends wait for it."""
-BASE_KEY = bytes(8)
-ACCOUNTS_KEY = BASE_KEY + b"\0"
-"""The key before the accounts; its block shows that the accounts are complete."""
 
 
 def key_of(seq: int) -> bytes:
@@ -122,6 +125,7 @@ class LmdbJournal:
         self._env = Environment(directory, subdir=True, map_bytes=map_bytes, statvfs=statvfs)
         try:
             self._begin()
+            self._loads = PreparedLoads(self._env, self._base_seq, self._damaged)
         except BaseException:
             self._env.close()
             raise
@@ -168,11 +172,16 @@ class LmdbJournal:
             raise self._damaged("its first record is missing")
         else:
             self._base_seq = self._unseal(first, BASE).seq
-            header = self._unseal(newest, BASE if newest == first else GROUP)
+            header = self._unseal(newest, *((BASE,) if newest == first else LOG_KINDS))
             self._last_seq = header.seq if newest == first else header.last_seq
             self._chain = header.chain if newest == first else header.checksum
         if self._last_seq < self._expected_seq:
             raise self._damaged(f"it ends at record {self._last_seq}")
+
+    @property
+    def loads(self) -> PreparedLoads:
+        """Records that are not in the log yet."""
+        return self._loads
 
     @property
     def first_seq(self) -> int:
@@ -224,22 +233,32 @@ class LmdbJournal:
         """
         blocks: list[tuple[bytes, bytes]] = []
         noted: list[tuple[int, int, int, Mapping[str, int]]] = []
+        links: list[tuple[Load, int]] = []
         last_seq, chain = self._last_seq, self._chain
-        accounts = [change for entry in entries if entry.account for change in _accounts(entry)]
+        accounts = [
+            change for entry in entries if entry.account for change in account_blocks(entry)
+        ]
         numbered = [entry for entry in entries if not entry.account]
         for group in split(numbered, self._group_bytes):
-            block, last_seq, chain = _seal_group(group, last_seq, chain)
+            block, last_seq, chain = seal_group(group, last_seq, chain)
             blocks.append((key_of(group[0].seq), block))
+            size_bytes = len(block)
+            if (load := group[0].load) is not None:
+                accounts.append(self._loads.link(load, group[0].seq))
+                links.append((load, group[0].seq))
+                size_bytes += load.size_bytes
             rows: dict[str, int] = {}
             for entry in group:
                 rows[entry.topic] = rows.get(entry.topic, 0) + len(entry)
-            noted.append((group[0].seq, last_seq, len(block), rows))
+            noted.append((group[0].seq, last_seq, size_bytes, rows))
         self._env.write(
             partial(_put_groups, after_seq=self._last_seq, blocks=blocks, accounts=accounts)
         )
         self._last_seq, self._chain = last_seq, chain
         for span in noted:
             self._spans.note(*span)
+        for link in links:
+            self._loads.note(*link)
         self._newest.mark(self._last_seq)
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:
@@ -357,14 +376,12 @@ class LmdbJournal:
         with self._env.read() as txn:
             cursor = txn.cursor()
             found = cursor.set_range(ACCOUNTS_KEY)
-            while found and cursor.key().startswith(BASE_KEY):
+            while found and cursor.key().startswith(BASE_KEY) and cursor.key() < LOADS_KEY:
                 accounts.append(cursor.value())
                 found = cursor.next()
-            newest: bytes = cursor.value() if cursor.last() else b""
-        if newest and read_header(newest).kind == GROUP:
-            seq = self._unseal(newest, GROUP).last_seq
-        else:
-            seq = self._base_seq  # there is no group
+            is_there = cursor.last() and cursor.key() >= key_of(1)
+            newest: bytes = cursor.value() if is_there else b""
+        seq = self._unseal(newest, *LOG_KINDS).last_seq if newest else self._base_seq
         for block in accounts:
             self._unseal(block, ACCOUNT)
         return Moment(seq, accounts)
@@ -383,13 +400,16 @@ class LmdbJournal:
         seq, before = after_seq, None
         while seq < (until := self._last_seq if until_seq is None else until_seq):
             for key, block in self._fetch(seq + 1, until):
-                header = self._unseal(block, GROUP, after=seq)
+                header = self._unseal(block, *LOG_KINDS, after=seq)
                 expected = header.seq if before is None else seq + 1
                 if key != key_of(expected) or not header.seq <= seq + 1 <= header.last_seq:
                     raise self._damaged("the group that follows is missing", after=seq)
                 if before is not None and header.chain != before.checksum:
                     raise self._damaged("the group that follows belongs elsewhere", after=seq)
-                yield header, block
+                if header.kind == LINK:
+                    yield from self._loads.groups(header, block, seq, until)
+                else:
+                    yield header, block
                 seq, before = header.last_seq, header
 
     def _fetch(self, seq: int, until_seq: int) -> list[tuple[bytes, bytes]]:
@@ -419,6 +439,9 @@ class LmdbJournal:
         that an open `read` has yet to read. True when there may be more to remove: call again. For
         the writer thread.
         """
+        if self._loads.has_gone:
+            self._loads.sweep()
+            return True
         cut_seq, groups = self._cut(now_us, self._wanted_from(keep_from_seq), beyond)
         with self._lock:
             # A reader may have opened meanwhile; it takes precedence.
@@ -427,7 +450,8 @@ class LmdbJournal:
             self._base_seq = cut_seq
         self._env.write(partial(_drop_groups, up_to_seq=cut_seq))
         self._spans.drop(cut_seq)
-        return groups == TRIM_GROUPS
+        self._loads.pass_over(cut_seq)
+        return groups == TRIM_GROUPS or self._loads.has_gone
 
     def _wanted_from(self, keep_from_seq: int) -> int:
         return min([keep_from_seq, *self._replays.copy().values()])
@@ -447,15 +471,17 @@ class LmdbJournal:
                         break
                     cut_seq, groups = header.last_seq, groups + 1
                     excess_bytes -= footprint_bytes(len(block))
+                    if header.kind == LINK:
+                        excess_bytes -= decode_link(block)[0].size_bytes
         return cut_seq, groups
 
     def _too_old(self, header: BlockHeader, now_us: int) -> bool:
         age_us = self._retention_age_us
         return age_us is not None and now_us - header.ts_us > age_us
 
-    def _unseal(self, block: bytes, kind: int, *, after: int | None = None) -> BlockHeader:
+    def _unseal(self, block: bytes, *kinds: int, after: int | None = None) -> BlockHeader:
         try:
-            return unseal(block, kind)
+            return unseal(block, *kinds)
         except ValueError as error:
             raise self._damaged(str(error), after=after) from error
 
@@ -487,40 +513,9 @@ def is_journal(data_file: Path) -> bool:
     return stored_in(data_file, BASE_KEY) is not None
 
 
-def _seal_group(group: Sequence[LogEntry], last_seq: int, chain: int) -> tuple[bytes, int, int]:
-    """The block of a group that follows `last_seq`; also its own last record and checksum."""
-    first = last_seq + 1
-    for entry in group:
-        assert entry.seq == last_seq + 1, f"record {entry.seq} does not follow {last_seq}"
-        last_seq += len(entry)
-    payload = encode_entries(group)
-    ts_us = max(entry.ts_us for entry in group)
-    block, checksum = seal(
-        GROUP, payload, seq=first, count=last_seq - first + 1, ts_us=ts_us, chain=chain
-    )
-    return block, last_seq, checksum
-
-
 def _put_base(txn: Transaction, seq: int, chain: int) -> None:
     block, _ = seal(BASE, b"", seq=seq, count=0, chain=chain)
     txn.put(BASE_KEY, block)
-
-
-def _accounts(entry: LogEntry) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys and blocks that an account entry changes; None: the account is removed."""
-    yield ACCOUNTS_KEY, seal(ACCOUNT, b"", seq=entry.seq, count=0)[0]
-    for name, record in accounts_of(entry):
-        block = None
-        if record is not None:
-            payload = encode_entries([record])
-            block, _ = seal(ACCOUNT, payload, seq=entry.seq, count=1, ts_us=entry.ts_us)
-        yield account_key(entry.topic, name), block
-
-
-def account_key(topic: str, name: str) -> bytes:
-    """The key of an account, of bounded length whatever it is called."""
-    text = f"{topic}\0{name}".encode("utf-8", "surrogatepass")
-    return BASE_KEY + blake2b(text, digest_size=16).digest()
 
 
 def _put_groups(

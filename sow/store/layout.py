@@ -14,17 +14,30 @@ import zlib
 from array import array
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from io import BytesIO, StringIO
 from typing import get_args
 
-from sow.store.protocols import EntryHead, LogEntry, Op, Slice, numbers, part_of
+from sow.store.protocols import (
+    TOPICS_LIFETIME,
+    EntryHead,
+    Load,
+    LogEntry,
+    Op,
+    Slice,
+    accounts_of,
+    numbers,
+    part_of,
+)
 
 BLOCK_MAGIC = b"SOW1"
-GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES = 1, 2, 3, 4, 5, 6
+GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES, LOAD_PART, LINK = 1, 2, 3, 4, 5, 6, 7, 8
 
 # magic, checksum, length of the whole block, kind, checksum of the block before, seq, count, ts
 _HEADER = struct.Struct("=4sIIB3xIqqq")
 HEADER_BYTES = _HEADER.size
+LOG_KINDS = GROUP, LINK
+"""The kinds of blocks that the log is made of."""
 _CHECKED_FROM = 8
 """The checksum is of everything behind itself: magic and checksum take the bytes before."""
 
@@ -32,20 +45,26 @@ _CHECKED_FROM = 8
 # bytes of the identities, bytes of the bodies
 _ENTRY = struct.Struct("=BBHIqqqQQ")
 _SLICE = struct.Struct("=IQQ")
+# parts, checksum of the last, bytes, expires_us, and behind that the name
+_LINK = struct.Struct("=IIQq")
 RECORD_BYTES_MIN = 64
 """The least size that a record counts where entries are split: one of a few bytes takes as long to
 read as one of a hundred, and a reader of a block reads an entry at once."""
 _OPS: tuple[Op, ...] = get_args(Op)
+BASE_KEY = bytes(8)
+ACCOUNTS_KEY = BASE_KEY + b"\0"
+"""The key before the accounts of a journal; its block shows that the accounts are complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
     """The header of a block.
 
-    `seq` and `count` are, by kind: of a group, its first record and how many it holds; of a base,
-    the last record no longer kept and 0; of a slice and of values, the generation and the
-    place in it; of contents, the checkpoint's seq and its generation. `ts_us` is the newest
-    record's time.
+    `seq` and `count` are, by kind: of a group, its first record and how many it holds, and so of a
+    link, which is a group whose records are those of a load; of a part of a load, the first record
+    in the load and how many it holds; of a base, the last record no longer kept and 0; of a slice
+    and of values, the generation and the place in it; of contents, the checkpoint's seq and its
+    generation. `ts_us` is the newest record's time.
     """
 
     checksum: int
@@ -83,24 +102,31 @@ def seal(
     return header + payload, checksum
 
 
-def unseal(block: bytes, kind: int) -> BlockHeader:
-    """The verified header of `block`; raises ValueError with what is wrong."""
+def unseal(block: bytes, *kinds: int) -> BlockHeader:
+    """The verified header of `block`, of one of these kinds; raises ValueError with what is
+    wrong."""
     header = read_header(block)
     if header.length != len(block):
         raise ValueError(f"the block has {len(block)} of {header.length} bytes")
     if zlib.crc32(memoryview(block)[_CHECKED_FROM:]) != header.checksum:
         raise ValueError("the checksum does not match: bytes were changed")
-    if header.kind != kind:
-        raise ValueError(f"a block of kind {header.kind} stands where {kind} belongs")
+    if header.kind not in kinds:
+        raise ValueError(f"a block of kind {header.kind} stands where {kinds[0]} belongs")
     return header
 
 
 def split(entries: Sequence[LogEntry], bytes_max: int) -> Iterator[list[LogEntry]]:
     """Groups of about `bytes_max` bytes, and `RECORD_BYTES_MIN` a record and an entry; a large
-    entry is cut into several of the same meaning."""
+    entry is cut into several of the same meaning, and one with a load is a group of its own."""
     group: list[LogEntry] = []
     room = bytes_max
     for entry in entries:
+        if entry.load is not None:
+            if group:
+                yield group
+            yield [entry]
+            group, room = [], bytes_max
+            continue
         for piece, size in _pieces(entry, bytes_max):
             size = max(size, RECORD_BYTES_MIN)
             if group and size > room:
@@ -161,6 +187,74 @@ def encode_entries(entries: Sequence[LogEntry]) -> bytes:
             topic, identities, bodies,
         )  # fmt: skip
     return b"".join(parts)
+
+
+def seal_group(group: Sequence[LogEntry], last_seq: int, chain: int) -> tuple[bytes, int, int]:
+    """The block of a group that follows `last_seq`; also its own last record and checksum."""
+    first = last_seq + 1
+    for entry in group:
+        assert entry.seq == last_seq + 1, f"record {entry.seq} does not follow {last_seq}"
+        last_seq += len(entry)
+    load, expires_us = group[0].load, group[0].expires_us
+    if load is not None and isinstance(expires_us, int):
+        kind, payload = LINK, _encode_link(load, expires_us)
+    else:
+        kind, payload = GROUP, encode_entries(group)
+    ts_us = max(entry.ts_us for entry in group)
+    block, checksum = seal(
+        kind, payload, seq=first, count=last_seq - first + 1, ts_us=ts_us, chain=chain
+    )
+    return block, last_seq, checksum
+
+
+def _encode_link(load: Load, expires_us: int) -> bytes:
+    """The payload of a link; `expires_us` is for records with the lifetime of their topic."""
+    sizes = _LINK.pack(load.parts, load.checksum, load.size_bytes, expires_us)
+    return sizes + load.name.encode("utf-8", "surrogatepass")
+
+
+def decode_link(block: bytes | memoryview) -> tuple[Load, int]:
+    """The load of a verified link, and when its records expire that have the lifetime of their
+    topic."""
+    parts, checksum, size_bytes, expires_us = _LINK.unpack_from(block, HEADER_BYTES)
+    name = bytes(block[HEADER_BYTES + _LINK.size :]).decode("utf-8", "surrogatepass")
+    return Load(name, parts, read_header(block).count, size_bytes, checksum), expires_us
+
+
+def linked(part: bytes, link: BlockHeader, expires_us: int) -> tuple[BlockHeader, bytes]:
+    """The group that a verified part of a load is in the log, by the header of its link."""
+    header, payload = read_header(part), bytearray(part[HEADER_BYTES:])
+    at, first = 0, link.seq - 1
+    while at < len(payload):
+        op, named, topic_bytes, count, seq, _, expires, texts_bytes, bodies_bytes = (
+            _ENTRY.unpack_from(payload, at)
+        )
+        expires = expires_us if expires == TOPICS_LIFETIME else expires
+        _ENTRY.pack_into(
+            payload, at, op, named, topic_bytes, count, first + seq, link.ts_us, expires,
+            texts_bytes, bodies_bytes,
+        )  # fmt: skip
+        at += _ENTRY.size + topic_bytes + texts_bytes + bodies_bytes
+    seq = first + header.seq
+    block, _ = seal(GROUP, bytes(payload), seq=seq, count=header.count, ts_us=link.ts_us)
+    return read_header(block), block
+
+
+def account_blocks(entry: LogEntry) -> Iterator[tuple[bytes, bytes | None]]:
+    """Keys and blocks that an account entry changes; None: the account is removed."""
+    yield ACCOUNTS_KEY, seal(ACCOUNT, b"", seq=entry.seq, count=0)[0]
+    for name, record in accounts_of(entry):
+        block = None
+        if record is not None:
+            payload = encode_entries([record])
+            block, _ = seal(ACCOUNT, payload, seq=entry.seq, count=1, ts_us=entry.ts_us)
+        yield account_key(entry.topic, name), block
+
+
+def account_key(topic: str, name: str) -> bytes:
+    """The key of an account, of bounded length whatever it is called."""
+    text = f"{topic}\0{name}".encode("utf-8", "surrogatepass")
+    return BASE_KEY + blake2b(text, digest_size=16).digest()
 
 
 def entry_heads(block: bytes, topics: Container[str] | None = None) -> Iterator[EntryHead]:

@@ -301,8 +301,14 @@ class Table(Columns):
             self._body_holds = None
         if self._identity_holds is not None and not self._identity_holds.save(slots, gone):
             self._identity_holds = None
+        if self._gone is not None:
+            self._keep_gone(gone, slots)
         self._set_free(slots)
         return gone, slots, olds
+
+    def _freeze(self, now: Columns, gone: dict[str, int], gone_keys: dict[int, int]) -> None:
+        super()._freeze(now, gone, gone_keys)
+        self._free = self._free if self._free is NONE_FREE else self._free[:]
 
     def _set_free(self, slots: list[int]) -> None:
         if slots and self._free is NONE_FREE:

@@ -23,6 +23,22 @@ def numbers(values: Iterable[int]) -> Numbers:
     return array("q", values)
 
 
+class Load(NamedTuple):
+    """Records of one topic that the journal holds already, but that are not in the log: the parts
+    of one `name`, of so many bytes. `checksum` is that of the last part."""
+
+    name: str
+    parts: int
+    records: int
+    size_bytes: int
+    checksum: int
+
+
+TOPICS_LIFETIME = -1
+"""Stands for the time at which a record of a load expires that has the lifetime of its topic, which
+begins with the commit."""
+
+
 @dataclass(slots=True)
 class LogEntry:
     """A batch of log records of one topic and one operation, in order.
@@ -39,6 +55,9 @@ class LogEntry:
     An `account` is an entry of a system topic: it takes no numbers (`seq` is the last one given),
     so that the log of all other records has no holes. It names its records, and only the last state
     of each is kept.
+
+    An entry with a `load` makes the records of that part of the log, and has none itself. It is
+    only written: a reader of the log gets the records, in entries of bounded size.
     """
 
     op: Op
@@ -50,6 +69,7 @@ class LogEntry:
     expires_us: int | Sequence[int] = 0
     account: bool = False
     _bodies_bytes: int | None = field(default=None, compare=False, repr=False)
+    load: Load | None = None
 
     @property
     def bodies_bytes(self) -> int:
@@ -59,6 +79,8 @@ class LogEntry:
         return self._bodies_bytes
 
     def __len__(self) -> int:
+        if self.load is not None:
+            return self.load.records
         return len(self.bodies) if self.op == "publish" else len(self.identities or ())
 
     def size_bytes(self) -> int:
@@ -154,6 +176,28 @@ class Slice:
         )
 
 
+class Loads(Protocol):
+    """Records that a journal keeps ahead of the entries that make them part of its log, by load."""
+
+    def put(self, name: str, entries: Sequence[LogEntry]) -> None:
+        """Make `entries` durable as the next part of a load: publishes of one topic, numbered from
+        1 on in each load. For the thread that appends; raises what `append` does."""
+        ...
+
+    def load(self, name: str) -> Load:
+        """What was put so far, for the entry that makes it part of the log."""
+        ...
+
+    def entries(self, load: Load) -> Iterator[LogEntry]:
+        """The entries of a load as they were put; raises Damaged."""
+        ...
+
+    def discard(self, name: str) -> None:
+        """Give up a load that no entry was appended for; there may be none. `trim` removes it, and
+        the next start does what was not appended. For the thread that appends."""
+        ...
+
+
 class Journal(Protocol):
     """The transaction log. `append` and `trim` write, from one thread; any thread may read.
 
@@ -170,6 +214,11 @@ class Journal(Protocol):
         Raises DiskFull where there is no room and StoreError where the disk refuses otherwise;
         then none is kept, and the same entries may be appended again.
         """
+        ...
+
+    @property
+    def loads(self) -> Loads:
+        """Records that are not in the log yet."""
         ...
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:

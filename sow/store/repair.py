@@ -39,30 +39,31 @@ from sow.store.files import (
     make_directory,
     read_high_water_mark,
 )
-from sow.store.journal import (
-    ACCOUNTS_KEY,
-    BASE_KEY,
-    DATA_FILE,
-    NEWEST_FILE,
-    LmdbJournal,
-    account_key,
-    key_of,
-)
+from sow.store.journal import DATA_FILE, NEWEST_FILE, LmdbJournal, key_of
 from sow.store.layout import (
     ACCOUNT,
+    ACCOUNTS_KEY,
     BASE,
+    BASE_KEY,
     BLOCK_MAGIC,
     CONTENTS,
     GROUP,
+    LINK,
+    LOAD_PART,
+    LOG_KINDS,
     SLICE,
     BlockHeader,
+    account_key,
     decode_entries,
+    decode_link,
     decode_slice,
     read_header,
     seal,
     unseal,
 )
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile, StoredDefinition, file_name
+from sow.store.protocols import Load
+from sow.store.staging import load_key, part_key
 
 Found = tuple[BlockHeader, int]
 """A whole block: its header, and its offset in the file."""
@@ -228,16 +229,17 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
     groups: list[Found] = []
     base_seq = 0
     for header, offset in scan(data_file):
-        if header.kind == GROUP:
+        if header.kind in LOG_KINDS:
             groups.append((header, offset))
         elif header.kind == BASE:
             base_seq = max(base_seq, header.seq)
     groups = [found for found in groups if found[0].last_seq > base_seq]
-    run = unbroken_run(groups, max(after_seq, base_seq))
+    run, loads = _with_loads(data_file, unbroken_run(groups, max(after_seq, base_seq)))
     base = run[0][0].seq - 1 if run else max(after_seq, base_seq)
     last_seq = run[-1][0].last_seq if run else base
     fresh = begin(directory)
     _write_journal(fresh, base, data_file, run, _accounts(data_file, last_seq))
+    _write_loads(fresh, data_file, loads)
     newest_seq = max(
         [read_high_water_mark(directory / NEWEST_FILE), *(h.last_seq for h, _ in groups)]
     )
@@ -247,6 +249,42 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
         lost=_spans([(base_seq + 1, base), (last_seq + 1, newest_seq)]),
         set_aside=aside,
     )
+
+
+Loads = list[tuple[int, Load, list[Found]]]
+"""Loads with their parts, and the record at which each begins in the log."""
+
+
+def _with_loads(data_file: Path, run: list[Found]) -> tuple[list[Found], Loads]:
+    """A run of groups up to the first link whose parts are not all whole, and what the others
+    link."""
+    links = [found for found in run if found[0].kind == LINK]
+    if not links:
+        return run, []
+    ends = {found[0].checksum: found for found in scan(data_file) if found[0].kind == LOAD_PART}
+    loads: Loads = []
+    for header, link in read_blocks(data_file, links):
+        load, parts = decode_link(link)[0], list[Found]()
+        found = ends.get(load.checksum)
+        while found is not None and len(parts) < load.parts:
+            parts.append(found)
+            found = ends.get(found[0].chain)
+        if len(parts) < load.parts or parts[-1][0].seq != 1:
+            return [found for found in run if found[0].seq < header.seq], loads
+        loads.append((header.seq, load, parts[::-1]))
+    return run, loads
+
+
+def _write_loads(directory: Path, data_file: Path, loads: Loads) -> None:
+    if not loads:
+        return
+    env = Environment(directory, subdir=True)
+    for seq, load, parts in loads:
+        for start in range(0, len(parts), COPY_BLOCKS):
+            blocks = read_blocks(data_file, parts[start : start + COPY_BLOCKS])
+            env.put([(part_key(load.name, start + at), b) for at, (_, b) in enumerate(blocks)])
+        env.put([(load_key(load.name), seq.to_bytes(8, "big"))])
+    env.close()
 
 
 def _accounts(data_file: Path, last_seq: int) -> dict[bytes, bytes]:

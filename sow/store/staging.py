@@ -11,6 +11,12 @@ hour when others need the room. They are counted by their size on disk, in whole
 starts again with each start, so that no clock can end it early.
 
 The engine decides what is in a chunk, and what becomes of it.
+
+What a commit makes of very many rows is written to the journal ahead of it, in parts, each in a
+transaction of its own (`PreparedLoads`). So nobody waits for more than a part, and nothing is held
+in memory. They lie beside the log, where nobody reads them, until one small entry *links* them:
+with it they are in the log, all or none. A load that was given up, or was not linked when its
+process ended, is removed, and so is one whose link was trimmed.
 """
 
 import os
@@ -18,16 +24,32 @@ import secrets
 import shutil
 import threading
 import zlib
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from sow.errors import NO_ROOM, DiskFull, StoreError, StoreFailing
-from sow.store.environment import Statvfs, space
+from sow.errors import NO_ROOM, Damaged, DiskFull, StoreError, StoreFailing
+from sow.store.environment import Environment, Statvfs, Transaction, space
 from sow.store.files import close_to_others, make_directory, rewrite
+from sow.store.layout import (
+    BASE_KEY,
+    HEADER_BYTES,
+    LOAD_PART,
+    BlockHeader,
+    decode_entries,
+    decode_link,
+    encode_entries,
+    linked,
+    read_header,
+    seal,
+    unseal,
+)
+from sow.store.protocols import Load, LogEntry
 
 CHECKSUM_BYTES = 4
 """Of a CRC-32, before a chunk."""
@@ -274,3 +296,180 @@ def _dropped() -> StoreError:
 def _remove(directories: list[Path]) -> None:
     for path in directories:
         shutil.rmtree(path, ignore_errors=True)
+
+
+LOADS_KEY = BASE_KEY + b"\xff" * 17
+"""The beginning of the keys of loads: behind the accounts of a journal, and before its groups."""
+LOAD_NAME_BYTES = 16
+"""Of a digest: enough that no two loads share a key by chance."""
+BEHIND_PARTS = b"\xff" * 5
+"""With a load's key, the key that follows those of all its parts."""
+PARTS_REMOVED_AT_ONCE = 64
+"""Parts of a load that one transaction removes, since appends wait for it: some 32 MiB."""
+NOT_LINKED = 0
+"""Stands for the record at which a load begins that is not in the log."""
+
+
+def load_key(name: str) -> bytes:
+    """The key under which the record is noted at which a load begins in the log; its parts
+    follow."""
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=LOAD_NAME_BYTES).digest()
+    return LOADS_KEY + digest
+
+
+def part_key(name: str, number: int) -> bytes:
+    """The key of a part of a load."""
+    return load_key(name) + number.to_bytes(4, "big")
+
+
+class PreparedLoads:
+    """The loads in the environment of a journal that begins after record `base_seq`. Only its
+    writer thread changes anything; any thread reads. `damaged` makes an error of what is wrong."""
+
+    def __init__(self, env: Environment, base_seq: int, damaged: Callable[[str], Damaged]) -> None:
+        self._env = env
+        self._damaged = damaged
+        self._open: dict[str, Load] = {}
+        """Those that are being prepared."""
+        self._linked: dict[bytes, int] = {}
+        """By key, the record at which each begins in the log."""
+        self._going: deque[bytes] = deque()
+        """The keys of those that are to be removed."""
+        self._find(base_seq)
+
+    def _find(self, base_seq: int) -> None:
+        """What an earlier life has left; what it has not linked is removed."""
+        with self._env.read() as txn:
+            cursor = txn.cursor()
+            found = cursor.set_range(LOADS_KEY)
+            while found and cursor.key().startswith(LOADS_KEY):
+                key = cursor.key()
+                self._linked[key] = int.from_bytes(cursor.value(), "big")
+                found = cursor.set_range(key + BEHIND_PARTS)
+        self.pass_over(base_seq)
+
+    def put(self, name: str, entries: Sequence[LogEntry]) -> None:
+        """Make these entries durable, as the next part of a load."""
+        load = self.load(name)
+        block, checksum = seal(
+            LOAD_PART,
+            encode_entries(entries),
+            seq=load.records + 1,
+            count=sum(map(len, entries)),
+            chain=load.checksum,
+        )
+        blocks = [(part_key(name, load.parts), block)]
+        if not load.parts:
+            blocks.append((load_key(name), NOT_LINKED.to_bytes(8, "big")))
+        self._env.put(blocks)
+        records = load.records + sum(map(len, entries))
+        size_bytes = load.size_bytes + len(block)
+        self._open[name] = Load(name, load.parts + 1, records, size_bytes, checksum)
+
+    def load(self, name: str) -> Load:
+        """What was put so far."""
+        return self._open.get(name, Load(name, 0, 0, 0, 0))
+
+    def link(self, load: Load, seq: int) -> tuple[bytes, bytes]:
+        """What is to be noted in the transaction in which a load becomes part of the log, beginning
+        with record `seq`."""
+        return load_key(load.name), seq.to_bytes(8, "big")
+
+    def note(self, load: Load, seq: int) -> None:
+        """A load is part of the log now."""
+        self._open.pop(load.name, None)
+        self._linked[load_key(load.name)] = seq
+
+    def discard(self, name: str) -> None:
+        """Have a load removed that is not in the log, if there is one."""
+        if self._open.pop(name, None) is not None:
+            self._going.append(load_key(name))
+
+    def pass_over(self, base_seq: int) -> None:
+        """The log begins after record `base_seq` now: have removed what is not in it."""
+        gone = [key for key, seq in self._linked.items() if seq <= base_seq]
+        for key in gone:
+            del self._linked[key]
+        self._going.extend(gone)
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether there is something to remove."""
+        return bool(self._going)
+
+    def sweep(self) -> None:
+        """Remove some parts of what is to be removed."""
+        if self._going and self._remove(self._going[0]):
+            self._going.popleft()
+
+    def _remove(self, key: bytes) -> bool:
+        """Remove some parts of a load from its end; whether nothing of it is left. What is noted of
+        it goes last, so that the rest is found by the next life."""
+        with self._env.read() as txn:
+            cursor, some = txn.cursor(), list[bytes]()
+            found = cursor.set_range(key + BEHIND_PARTS) and cursor.prev()
+            found = found or cursor.last()
+            while found and len(some) < PARTS_REMOVED_AT_ONCE and cursor.key().startswith(key):
+                some.append(cursor.key())
+                found = cursor.prev()
+
+        def remove(txn: Transaction) -> None:
+            for one in some:
+                txn.delete(one)
+
+        self._env.write(remove)
+        return key in some or not some
+
+    def groups(
+        self, header: BlockHeader, link: bytes, after_seq: int, until_seq: int
+    ) -> Iterator[tuple[BlockHeader, bytes]]:
+        """The groups that a verified link stands for, from the one holding record `after_seq + 1`
+        to that which holds record `until_seq`. Raises Damaged."""
+        load, expires_us = decode_link(link)
+        first = header.seq - 1
+        for part_header, part in self._parts(load, after_seq - first):
+            yield linked(part, header, expires_us)
+            if first + part_header.last_seq >= until_seq:
+                return
+
+    def entries(self, load: Load) -> Iterator[LogEntry]:
+        """The entries of a load as they were put. Raises Damaged."""
+        for _, part in self._parts(load, 0):
+            yield from decode_entries(part)
+
+    def _parts(self, load: Load, after: int) -> Iterator[tuple[BlockHeader, bytes]]:
+        """The parts of a load from the one that holds its record `after + 1`, verified."""
+        before = None
+        for number in range(self._place(load, after), load.parts):
+            part = self._part(load, number)
+            try:
+                header = unseal(part, LOAD_PART)
+            except ValueError as error:
+                raise self._damaged(f"part {number} of a load: {error}") from error
+            follows = (0, 0) if before is None else (before.last_seq, before.checksum)
+            if (before or not number) and (header.seq - 1, header.chain) != follows:
+                raise self._damaged(f"part {number} of a load belongs elsewhere")
+            if number == load.parts - 1 and header.checksum != load.checksum:
+                raise self._damaged("the last part of a load is another one")
+            yield header, part
+            before = header
+
+    def _place(self, load: Load, after: int) -> int:
+        """The number of the part that holds record `after + 1` of a load."""
+        if after <= 0:
+            return 0
+
+        def last_seq(number: int) -> int:
+            return read_header(self._part(load, number, HEADER_BYTES)).last_seq
+
+        return bisect_right(range(load.parts), after, key=last_seq)
+
+    def _part(self, load: Load, number: int, size_bytes: int | None = None) -> bytes:
+        """A part, or so many bytes of it."""
+        with self._env.read(views=True) as txn:
+            block = txn.get(part_key(load.name, number))
+            found = b"" if block is None else bytes(block[:size_bytes])
+            del block
+        if not found:
+            raise self._damaged(f"part {number} of a load is missing")
+        return found

@@ -7,6 +7,7 @@ them, and the engine decides what may be published.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -180,6 +181,15 @@ class Records:
         self.is_timed = made is not None and Trait.UNIX_TIMESTAMP in made.traits
         self._reader = None
 
+    def freezing(self) -> Task["Records"]:
+        """The records as they are now, for readers, made in steps between which nothing changes;
+        good until the table is thawed."""
+        frozen = copy(self)
+        frozen.is_changing = False
+        frozen.table = yield from self.table.freezing()
+        frozen.indexes = yield from self.indexes.freezing(frozen.table)
+        return frozen
+
     def set_changing(self, is_changing: bool) -> None:
         """Know whether half of an atomic change may be here."""
         self.is_changing = is_changing
@@ -319,6 +329,15 @@ class Records:
                 reason="bad sow key",
             )
         return identities(self.keys, decoder.read(bodies)[1])
+
+    def stored(self, bodies: Sequence[bytes], names: Sequence[str] | None) -> "CheckedMessages":
+        """Records that were made before, with what is known of them; `names` are their identities
+        where these do not follow from the bodies."""
+        paths = self.watched.paths
+        columns = dict(zip(paths, self.decoder(paths).columns(list(bodies)), strict=True))
+        if names is None:
+            names = identities(self.keys, list(map(columns.__getitem__, self.keys)))
+        return CheckedMessages(list(bodies), list(names), columns)
 
     def finished(
         self,

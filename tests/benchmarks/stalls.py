@@ -9,6 +9,7 @@ process, which shares the machine with both.
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -41,6 +42,8 @@ EXPIRY_S, LOOK_S, EXPIRY_S_MAX = 20, 0.2, 120
 WORST = "the longest of all"
 ONLY = "STALLS_ONLY"
 """Of the environment: a first look at some operations, which `make stalls ONLY=` does not keep."""
+ROWS = "STALLS_ROWS"
+"""Of the environment: how many rows a load has, `make stalls ONLY=load ROWS=50000000`."""
 CONFIG = """<SOWConfig><Name>bench</Name>
 <Limits><RequestMemory>2GB</RequestMemory><FrameSize>512MB</FrameSize></Limits><SOW>
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/order/id</Key>
@@ -130,7 +133,8 @@ def read_all(response: HTTPResponse) -> bytes:
     return last
 
 
-Act = Callable[[Bystander], None]
+Act = Callable[[Bystander], str | None]
+"""Returns what is to be noted beside the figure."""
 
 
 class Operation(NamedTuple):
@@ -181,21 +185,55 @@ def many_frames(by: Bystander) -> None:
     by.follow([*frames, command(c="flush", cid="1")], b'"c":"ack"')
 
 
-def staged(by: Bystander) -> None:
+def commit(by: Bystander, writer: str, rows: int) -> None:
     """The commit alone counts: what is staged came before."""
-    said = {"topic": "orders", "parts": [{"part": 0, "attempt": "0", "chunks": 1}]}
-    said["parts"][0]["rows"] = by.sizes.records // 5  # type: ignore[index]
-    body = json.dumps(said).encode()
-    by.request("POST", "/v1/writes/bench/1/commit", body, "application/json")
+    counts = [min(REQUEST_RECORDS, rows - start) for start in range(0, rows, REQUEST_RECORDS)]
+    parts = [
+        {"part": part, "attempt": "0", "chunks": 1, "rows": count}
+        for part, count in enumerate(counts)
+    ]
+    body = json.dumps({"topic": "orders", "parts": parts}).encode()
+    by.request("POST", f"/v1/writes/{writer}/1/commit", body, "application/json")
 
 
-def stage(by: Bystander) -> None:
-    table = pa.table({"value": [body.decode() for body in fresh(by, 5, 9)]})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    requested = {"topic": "orders", "part": 0, "attempt": "0", "chunk": 0}
-    by.request("POST", "/v1/writes/bench/1", sink.getvalue().to_pybytes(), ARROW, **requested)
+def stage(by: Bystander, writer: str, rows: int, seed: int) -> None:
+    """Updates in parts of one request each."""
+    for part, start in enumerate(range(0, rows, REQUEST_RECORDS)):
+        count = min(REQUEST_RECORDS, rows - start)
+        bodies = updates(count, by.sizes.records, seed + part)
+        table = pa.table({"value": [body.decode() for body in bodies]})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as out:
+            out.write_table(table)
+        requested = {"topic": "orders", "part": part, "attempt": "0", "chunk": 0}
+        content = sink.getvalue().to_pybytes()
+        by.request("POST", f"/v1/writes/{writer}/1", content, ARROW, **requested)
+
+
+def load(by: Bystander) -> str:
+    """A load, beside which another client asks for ten records of the topic again and again."""
+    longest_s, is_over = 0.0, threading.Event()
+
+    def ask() -> None:
+        nonlocal longest_s
+        while not is_over.is_set():
+            began_s = time.monotonic()
+            by.records(filter="/symbol = 'S1'", top_n=10)
+            longest_s = max(longest_s, time.monotonic() - began_s)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        commit(by, "load", loaded(by))
+    finally:
+        is_over.set()
+        asking.join()
+    return f"a query of the topic took at most {longest_s * 1000:.0f} ms"
+
+
+def loaded(by: Bystander) -> int:
+    """Rows of a load: as many as there are records, or as the environment says."""
+    return int(os.environ.get(ROWS) or by.sizes.records)
 
 
 def expiring(by: Bystander) -> None:
@@ -341,7 +379,16 @@ OPERATIONS = (
     Operation("deltas of 100,000 in a request", lambda by: by.publish(fresh(by, 10, 6), "PATCH")),
     Operation("publish of 100,000 in a frame", frame_of_many),
     Operation("publish of 20,000 frames", many_frames),
-    Operation("commit of 200,000 staged rows", staged, stage),
+    Operation(
+        "commit of 200,000 staged rows",
+        lambda by: commit(by, "bench", by.sizes.records // 5),
+        lambda by: stage(by, "bench", by.sizes.records // 5, 9),
+    ),
+    Operation(
+        "load of 1,000,000 rows in parts",
+        load,
+        lambda by: stage(by, "load", loaded(by), 100),
+    ),
     Operation("5,000 subscriptions and their end", subscriptions),
     told("100 select lists", 100, c="delta_subscribe", opts="select=[/px,/qty,/f%d]"),
     told("1,000 select lists", 1000, c="delta_subscribe", opts="select=[/px,/qty,/f%d]"),
@@ -401,7 +448,7 @@ def beside(operation: Operation, by: Bystander, pinger: Pinger) -> Figure:
     time.sleep(idle_s)
     idle_ms, _ = pinger.longest_ms()
     began = time.monotonic()
-    operation.act(by)
+    noted = operation.act(by)
     took_s = time.monotonic() - began
     longest_ms, _ = pinger.longest_ms()
     return Figure(
@@ -411,5 +458,5 @@ def beside(operation: Operation, by: Bystander, pinger: Pinger) -> Figure:
         [longest_ms],
         [max(idle_ms, 0.01)],
         "nothing asked",
-        note=f"took {took_s:.1f} s",
+        note=f"took {took_s:.1f} s" + (f"; {noted}" if noted else ""),
     )

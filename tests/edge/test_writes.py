@@ -106,7 +106,7 @@ def test_a_commit_that_says_too_much_is_refused(server, parts, status, says):
     assert server.records("orders") == []
 
 
-def test_a_batch_that_a_commit_cannot_hold_is_refused_and_stays(server, monkeypatch):
+def test_a_part_that_is_too_large_is_refused_and_stays(server, monkeypatch):
     for chunk in range(3):
         staged(server, "orders", [{"id": chunk, "v": "x" * 500}], writer="heavy", chunk=chunk)
     engine, limits = server.server.engine, server.server.configuration.limits
@@ -116,6 +116,39 @@ def test_a_batch_that_a_commit_cannot_hold_is_refused_and_stays(server, monkeypa
     assert answer.status == 413
     assert "Limits/BatchSize" in answer.json["detail"]
     assert committed(server, "orders", (0, "a", 2, 2), writer="heavy").status == 200
+
+
+def test_a_batch_of_any_size_is_applied_whole_and_outlives_the_server(server, monkeypatch):
+    """More than a part may have: it is written to the journal ahead, and read from there."""
+    monkeypatch.setattr("sow.server.api.batch_commit.HELD_BYTES_MAX", 1000)
+    monkeypatch.setattr("sow.server.loop.group_commit.LOAD_PART_BYTES", 5000)
+    engine, limits = server.server.engine, server.server.configuration.limits
+    small = replace(engine.configuration, limits=replace(limits, batch_bytes_max=20_000))
+    monkeypatch.setattr(engine, "configuration", small)
+    assert server.get("/v1/topics/orders").json["batch_bytes"] == 20_000
+    server.publish("orders", {"id": 1, "v": "old"}, {"id": -1})
+    for part in range(6):
+        rows = [{"id": 300 * part + at, "v": "x" * 20} for at in range(300)]
+        assert staged(server, "orders", rows, writer="any", part=part).status == 200
+    start = int(server.get("/v1/log/extent").json["newest"])
+    with server.socket() as client:
+        client.ask({"c": "subscribe", "t": "orders", "filter": "/id > 1790"})
+        client.settled()
+        parts = [(part, "a", 1, 300) for part in range(6)]
+        answer = committed(server, "orders", *parts, writer="any").json
+        assert answer == {"bookmark": str(start + 1800), "duplicate": False}
+        told = [line["d"]["id"] for line in client.settled() if line["c"] == "p"]
+        assert told == list(range(1791, 1800))
+    before = server.records("orders")
+    assert len(before) == 1801
+    part_of_it = f"/v1/log?topics=orders&from={start + 700}&limit=1000"
+    log = server.get(part_of_it)
+    for _ in range(2):
+        server.stop()
+        server.start()
+        assert server.records("orders") == before
+        assert server.get(part_of_it).body == log.body
+        assert committed(server, "orders", *parts, writer="any").json["duplicate"] is True
 
 
 REPLACE = {"mode": "replace"}

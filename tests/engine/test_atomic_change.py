@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.engine.stored_topics import stored_slices
 from sow.errors import Full, UnknownTopic
 from sow.query import Query
+from sow.sessions.commands.record_ops import at_hand
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
+from sow.sessions.queries.query_results import execute_query
 from tests.laws.harness import MS, ORDERS, SECOND, Client, World
 
 COPY = ConflatedTopic("copy", "json", "orders", interval_us=SECOND)
@@ -383,3 +386,130 @@ def test_publishes_that_came_together_are_carried_out_after_it():
     assert [(ack["cid"], ack["bm"]) for ack in acks] == [("5", "5"), ("6", "6")]
     run_to_completion(applying)
     assert ids(world) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.fixture
+def _read_on(monkeypatch):
+    """Queries do not wait for any change."""
+    monkeypatch.setattr("sow.sessions.commands.staged_writes.WAITED_ROWS_MAX", 0)
+    monkeypatch.setattr("sow.sessions.commands.staged_writes.ROWS_OF_A_COPY", 10**6)
+
+
+QUERIES = [
+    {},
+    {"filter": "/v = 1"},
+    {"filter": "/v > 0", "order_by": "/v DESC,/id"},
+    {"filter": "/id = 2"},
+    {"filter": "/id = '05' OR /name LIKE 'a'"},
+    {"order_by": "/name", "opts": "top_n=3"},
+    {"keys": True},
+]
+
+
+def chosen(chance):
+    return {
+        "id": chance.randrange(12),
+        "v": chance.choice([0, 1, 2, "1", "05", None]),
+        "name": chance.choice(["ab", "cd", "a", ""]),
+    }
+
+
+def answers(world, keys):
+    """What queries say of a topic: records, and the bookmark that they are as of."""
+    found = []
+    for one in QUERIES:
+        client = world.client()
+        given = {**one, "keys": keys} if "keys" in one else one
+        lines = client.say(c="sow", t="orders", **given)
+        ends = [line.get("bm") for line in lines if line["c"] == "group_end"]
+        found.append(([line["d"] for line in lines if line["c"] == "sow"], ends))
+    over_http = run_to_completion(execute_query(world.engine, "orders", Query()))
+    found.append(
+        ([body for some in over_http.rows.messages() for body in some], over_http.bookmark)
+    )
+    run_to_completion(at_hand(world.engine, "orders", reads_before=True))
+    table = world.engine.queries.shown("orders")[0].table
+    slots = [table.find(key) for key in keys.split(",")]
+    return [*found, [slot is not None and table.bodies[slot] for slot in slots]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.usefixtures("_read_on")
+def test_queries_read_what_there_was_until_all_is_there(seed):
+    chance = Random(seed)
+    orders = replace(ORDERS, hash_indexes=(("/v",),), indexes=("/name",))
+    world = World(orders, COPY, OTHER, WRITES, WRITES_BEFORE)
+    for _ in range(3):
+        world.publish("orders", *[chosen(chance) for _ in range(6)])
+        world.delete("orders", f"/id = {chance.randrange(12)}")
+    records = world.engine.topics["orders"].records
+    keys = ",".join(records.table.sow_keys([0, 1, 2], records.table.identities[:3]))
+    if chance.random() < 0.7:
+        answers(world, keys)  # columns are there, and keys
+    before, seq = answers(world, keys), world.engine.seq
+    operations, replaces = ["publish", "delta", "delete"], chance.random() < 0.3
+    given = [
+        ("publish" if replaces else chance.choice(operations), chosen(chance)) for _ in range(9)
+    ]
+    rows = StagedRows(
+        [operation for operation, _ in given],
+        [None] * len(given),
+        [json.dumps(document).encode() for _, document in given],
+    )
+    writes = StagedWrites(world.engine)
+    steps, _ = writes.read(writes.topic("orders"), rows)
+    applying = writes.applying("w", 1, "orders", steps, world.now, replaces)
+    follower = world.client()
+    follower.say(c="subscribe", t="orders")
+    seen = 0
+    for _ in applying:
+        world.settle()
+        if world.engine.atomic.topic is not None and chance.random() < 0.3:
+            assert answers(world, keys) == before
+        if world.engine.seq > seq and chance.random() < 0.5:
+            world.publish("other", {"id": seen})
+        seen += 1
+        if chance.random() < 0.1:
+            world.check()
+    world.settle()
+    assert seen > 3
+    assert answers(world, keys) == answers(world.restart(), keys)
+    assert records.table._gone is None
+    world.check()
+
+
+@pytest.mark.usefixtures("_read_on")
+def test_a_query_that_has_begun_is_answered_by_one_state():
+    world = World(ORDERS, WRITES, WRITES_BEFORE)
+    world.publish("orders", {"id": 1}, {"id": 2})
+    writes, queries = StagedWrites(world.engine), world.engine.queries
+    bodies = [json.dumps({"id": number, "v": 1}).encode() for number in range(6)]
+    rows = StagedRows(["publish"] * 6, [None] * 6, bodies)
+    filtered = Query(filter=world.engine.filter("/v = 1"))
+    for end in range(12):
+        steps, _ = writes.read(writes.topic("orders"), rows)
+        applying = writes.applying("w", end, "orders", steps, world.now)
+        answering = queries.answering("orders", filtered, reads_before=True)
+        over = None
+        for _ in range(end):
+            next(applying, None)
+            try:
+                next(answering)
+            except StopIteration as ended:
+                over = ended.value
+                break
+        if over is None:
+            over = run_to_completion(answering)
+        shown, seq = queries.shown("orders")
+        assert over.matches in (0, 6)
+        assert len(shown.table) in (2, 6)
+        assert seq <= world.engine.seq
+        run_to_completion(applying)
+        world.settle()
+
+
+def test_few_rows_are_waited_for_and_the_records_not_copied():
+    world = made()
+    applying = begin(world)
+    assert world.engine.atomic.readable(world.engine.topics["orders"]) is None
+    assert run_to_completion(applying) == 4

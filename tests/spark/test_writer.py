@@ -1,17 +1,20 @@
 """Tasks stage and the driver commits; a server is needed here, and no Java."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
-from sow.errors import ClientError
+from sow.errors import ClientError, SowError
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from sow.spark.http import ServerRefusal
+from sow.spark.http import ServerRefusal, SowServer, Unanswered
 from sow.spark.source import SowDataSource
+from sow.spark.writer import PARTS_APART
 from tests.edge.serving import records as records_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -92,6 +95,43 @@ def test_a_batch_of_long_rows_goes_in_requests_that_the_server_takes(server):
     write(server, "orders", long)
     write(server, "orders", long, mode="delete")
     assert server.records("orders") == []
+
+
+def test_a_task_cuts_what_one_part_cannot_have_and_all_becomes_visible_at_once(server, monkeypatch):
+    monkeypatch.setattr("sow.server.api.batch_commit.HELD_BYTES_MAX", 1000)
+    engine, limits = server.server.engine, server.server.configuration.limits
+    small = replace(engine.configuration, limits=replace(limits, batch_bytes_max=4000))
+    monkeypatch.setattr(engine, "configuration", small)
+    table = pa.table({"id": list(range(500)), "v": ["x" * 30] * 500})
+    source = SowDataSource({"url": server.url, "topic": "orders", "batchRows": "20"})
+    writer = source.writer(from_arrow_schema(table.schema), False)
+    staged = writer.write(iter(table.to_batches(100)))
+    parts = [one.part for one in staged.parts]
+    assert len(parts) > 6
+    assert parts == [parts[0] + PARTS_APART * at for at in range(len(parts))]
+    assert sum(one.rows for one in staged.parts) == 500
+    assert server.records("orders") == []
+    before = engine.seq
+    for _ in range(2):
+        writer.commit([staged])
+        assert engine.seq == before + 500
+    assert len(server.records("orders")) == 500
+
+
+def test_a_commit_that_takes_long_is_asked_for_until_it_is_answered(server, monkeypatch):
+    unanswered = [True, True, False, True]
+
+    def once(self, method, target, *given):
+        if target.endswith("/commit") and unanswered.pop(0):
+            raise Unanswered("timed out")
+        return answered(self, method, target, *given)
+
+    answered = SowServer._once
+    monkeypatch.setattr(SowServer, "_once", once)
+    write(server, "orders", retryTimeout="0")
+    assert server.records("orders") == [{"id": 1, "v": "first"}]
+    with pytest.raises(SowError, match="cannot be reached: timed out"):
+        SowServer(server.url, retry_s=0).request("POST", "/v1/writes/w/1/commit", {})
 
 
 @pytest.mark.parametrize(

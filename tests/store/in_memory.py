@@ -9,9 +9,56 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sow.errors import DiskFull, StoreError
-from sow.store.protocols import EntryHead, LogEntry, LogPiece, LogStretch, Slice, accounts_of
+from sow.store.protocols import (
+    TOPICS_LIFETIME,
+    EntryHead,
+    Load,
+    LogEntry,
+    LogPiece,
+    LogStretch,
+    Slice,
+    accounts_of,
+)
 
 Hook = Callable[[Sequence[LogEntry]], None]
+
+
+class MemoryLoads:
+    """Loads in lists. `before_put` sees every part first and may raise to refuse it."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[list[LogEntry]]] = {}
+        self.before_put: Callable[[str], None] = lambda _name: None
+
+    def put(self, name: str, entries: Sequence[LogEntry]) -> None:
+        """Keep a part."""
+        self.before_put(name)
+        self.held.setdefault(name, []).append(list(map(_copy, entries)))
+
+    def load(self, name: str) -> Load:
+        """What is held."""
+        parts = self.held.get(name, [])
+        entries = [entry for part in parts for entry in part]
+        return Load(name, len(parts), sum(map(len, entries)), sum(map(_bytes, entries)), 0)
+
+    def entries(self, load: Load) -> Iterator[LogEntry]:
+        """The entries as they were put."""
+        for part in self.held.get(load.name, []):
+            yield from map(_copy, part)
+
+    def discard(self, name: str) -> None:
+        """Forget it."""
+        self.held.pop(name, None)
+
+    def linked(self, entry: LogEntry) -> Iterator[LogEntry]:
+        """What an entry with a load makes part of the log."""
+        assert entry.load is not None
+        assert self.load(entry.load.name) == entry.load, "the load is not there whole"
+        for one in self.entries(entry.load):
+            is_topics = one.expires_us == TOPICS_LIFETIME
+            expires_us = entry.expires_us if is_topics else one.expires_us
+            seq = entry.seq + one.seq - 1
+            yield replace(one, seq=seq, ts_us=entry.ts_us, expires_us=expires_us)
 
 
 class MemoryJournal:
@@ -32,9 +79,15 @@ class MemoryJournal:
         self._retention_bytes = retention_bytes
         self._retention_age_us = retention_age_us
         self._before_append = before_append
+        self._loads = MemoryLoads()
         self._entries: list[LogEntry] = []
         self._accounts: dict[tuple[str, str], LogEntry] | None = None
         self._base_seq = self._last_seq = self._size_bytes = 0
+
+    @property
+    def loads(self) -> MemoryLoads:
+        """Records that are not in the log yet."""
+        return self._loads
 
     @property
     def first_seq(self) -> int:
@@ -83,7 +136,11 @@ class MemoryJournal:
         for entry in numbered:
             assert entry.seq == seq + 1, f"record {entry.seq} does not follow {seq}"
             seq += len(entry)
-        self._entries += (_copy(entry) for entry in numbered if len(entry))
+        for entry in numbered:
+            if entry.load is not None:
+                self._entries += self._loads.linked(entry)
+            elif len(entry):
+                self._entries.append(_copy(entry))
         for entry in entries:
             self._keep_accounts(entry)
         self._size_bytes += size_bytes

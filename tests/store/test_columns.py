@@ -1,9 +1,13 @@
 """Columns: SowKeys, places, room made before it is needed, and holds of one moment."""
 
+from random import Random
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.cooperative import run_to_completion
 from sow.core.keys import sow_key, sow_keys
 from sow.store.columns import COPIED_AT_ONCE, CopyOnWrite, GrowableArray
 from sow.store.memory import Table
@@ -167,3 +171,45 @@ def test_a_table_reports_what_it_replaces_and_what_it_removes():
     table.put(["a"], [b"7"], [7], [0])
     table.drop(["a"])
     assert table._body_holds is table._identity_holds is None
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_frozen_table_stays_as_it_was(seed, keyed):
+    chance, table = Random(seed), Table(sow_keys, "t")
+    names = [f"n{number}" for number in range(12)]
+
+    def change(seq):
+        some = chance.sample(names, 3)
+        if chance.random() < 0.4:
+            table.drop(some)
+        else:
+            bodies = [b"%d" % (seq + at) for at in range(3)]
+            table.put(some, bodies, range(seq, seq + 3), [seq] * 3, chance.choice([0, seq]))
+
+    def state(of):
+        live = of.live().tolist()
+        return (
+            [(of.identities[slot], of.bodies[slot], of.sow_key(slot)) for slot in live],
+            of.seqs[live].tolist(), of.ts_us[live].tolist(), of.born[live].tolist(),
+            [of.slots.get(name) for name in names], [name in of.slots for name in names],
+            [of.find(key) for key in keys], len(of), sorted(of.slots),
+        )  # fmt: skip
+
+    for seq in range(1, 40, 3):
+        change(seq)
+    keys = [str(key) for key in sow_keys("t", names)]
+    if keyed:
+        table.find(keys[0])
+    before = state(table) if keyed else None
+    frozen = run_to_completion(table.freezing())
+    before = before or state(frozen)
+    for seq in range(100, 160, 3):
+        change(seq)
+        assert state(frozen) == before
+        table.check()
+    table.thaw()
+    change(1000)
+    assert table._gone is None
+    with pytest.raises(KeyError):
+        frozen.slots["none"]

@@ -1,12 +1,13 @@
 """What every journal promises, on disk or in memory."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from sow.errors import DiskFull, StoreError
 from sow.store.journal import LmdbJournal
-from sow.store.protocols import LogEntry
+from sow.store.protocols import TOPICS_LIFETIME, LogEntry
 from tests.store.entries import group, publish, records
 from tests.store.in_memory import MemoryJournal
 
@@ -272,3 +273,73 @@ def test_a_hook_may_refuse_a_group():
     with pytest.raises(DiskFull, match="by order"):
         fill(journal, 1)
     assert journal.last_seq == 0
+
+
+def prepare(journal, load, *parts, **more):
+    """Write parts of so many records each ahead of the log; what is there of the load."""
+    seq = journal.loads.load(load).records + 1
+    for count in parts:
+        journal.loads.put(load, [replace(one, **more) for one in group(seq, count, ts_us=0)])
+        seq += count
+    return journal.loads.load(load)
+
+
+def link(journal, load, **more):
+    """Make a load part of the log."""
+    seq = journal.last_seq + 1
+    entry = LogEntry("publish", "orders", seq, 5, None, (), load=load, **more)
+    journal.append([entry, account(journal.last_seq + load.records, "w")])
+
+
+def test_what_was_written_ahead_is_in_the_log_once_an_entry_says_so(make):
+    journal, plain = make(), MemoryJournal()
+    fill(journal, 2)
+    load = prepare(journal, "l", 3, 4, expires_us=TOPICS_LIFETIME)
+    load = prepare(journal, "l", 2, expires_us=9)
+    assert (load.parts, load.records) == (3, 9)
+    assert seqs(journal, 0) == list(range(1, 21)), "nobody reads it"
+    assert journal.accounts() is None
+    fill(journal, 1)
+    link(journal, load, expires_us=77)
+    fill(journal, 1)
+    fill(plain, 3)
+    for at, count in ((1, 3), (4, 4), (8, 2)):
+        (entry,) = group(at, count, ts_us=5)
+        plain.append([replace(entry, seq=30 + at, expires_us=9 if at == 8 else 77)])
+    plain.append([account(39, "w")])
+    fill(plain, 1)
+    for after in range(50):
+        expected = [one for one in records(plain.read(after)) if one[2] > after]
+        assert [one for one in records(journal.read(after)) if one[2] > after] == expected
+        for wanted in (["orders"], ["quotes"]):
+            pieces = list(journal.pieces(after, wanted))
+            found = records(e for one in pieces for e in one.entries)
+            assert [r for r in found if r[2] > after] == (expected if "orders" in wanted else [])
+    heads = [h for one in journal.stretches(0, ["orders"]) for h in one.heads()]
+    assert sum(head.records for head in heads) == 49
+    assert kept(journal) == kept(plain)
+    assert [entry.seq for entry in journal.loads.entries(load)] == [1, 4, 8]
+
+
+def test_loads_of_several_batches_do_not_mix(make):
+    journal = make()
+    first = prepare(journal, "a", 2)
+    second = prepare(journal, "b", 1)
+    first = prepare(journal, "a", 1)
+    link(journal, second)
+    link(journal, first)
+    sizes = [len(e) for e in journal.read(0)]
+    assert sizes == [1, 2, 1]
+    assert seqs(journal, 0) == [1, 2, 3, 4]
+
+
+def test_a_load_that_is_given_up_is_never_read(make):
+    journal = make()
+    load = prepare(journal, "l", 3)
+    journal.loads.discard("l")
+    journal.loads.discard("other")
+    fill(journal, 1)
+    while journal.trim(0, 1):
+        pass
+    assert seqs(journal, 0) == list(range(1, 11))
+    assert journal.loads.load("l") == load._replace(parts=0, records=0, size_bytes=0, checksum=0)

@@ -1,6 +1,7 @@
 """What a repair finds and saves, and that nothing is deleted."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -385,3 +386,30 @@ def test_a_repair_keeps_the_accounts_that_are_not_ahead_of_the_log(tmp_path):
     assert found == {"a": b"new", "b": b"b"}
     assert mended.last_seq == 10
     mended.close()
+
+
+def with_loads(directory):
+    """A log of ten records, two loads of twenty, and ten records behind each."""
+    journal = LmdbJournal(directory)
+    journal.append(group(1, 10))
+    for name, first in (("a", 0), ("b", 30)):
+        for at in (1, 11):
+            (entry,) = group(first + at + 10, 10, ts_us=0)
+            journal.loads.put(name, [replace(entry, seq=at)])
+        seq = journal.last_seq + 1
+        load = journal.loads.load(name)
+        journal.append([LogEntry("publish", "orders", seq, 5, None, (), load=load)])
+        journal.append(group(seq + 20, 10))
+    journal.close()
+
+
+def test_loads_are_kept_whole_and_a_broken_one_ends_the_log(tmp_path):
+    with_loads(tmp_path / "j")
+    before = seqs(tmp_path / "j")
+    assert before == list(range(1, 71))
+    assert repair_journal(tmp_path / "j").kept == "records 1 to 70"
+    assert seqs(tmp_path / "j") == before
+    damage(tmp_path / "j" / "data.mdb", 55)
+    report = repair_journal(tmp_path / "j")
+    assert (report.kept, report.lost) == ("records 1 to 40", "records 41 to 70")
+    assert seqs(tmp_path / "j") == list(range(1, 41))

@@ -4,10 +4,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.errors import DiskFull, StoreError
+from sow.errors import Damaged, DiskFull, StoreError
 from sow.store import staging
 from sow.store.environment import RESERVE_BYTES
-from sow.store.staging import ABANDONED_US, BATCH_KEPT_US, PAGE_BYTES, Attempt, StagedBatch, Staging
+from sow.store.journal import LmdbJournal
+from sow.store.layout import HEADER_BYTES, LOAD_PART, seal
+from sow.store.protocols import LogEntry
+from sow.store.staging import (
+    ABANDONED_US,
+    BATCH_KEPT_US,
+    PAGE_BYTES,
+    Attempt,
+    StagedBatch,
+    Staging,
+    part_key,
+)
+from tests.store.entries import group, records
 
 MB = 1024**2
 ATTEMPT = Attempt(0, "a")
@@ -141,3 +153,95 @@ def test_a_chunk_whose_batch_is_dropped_meanwhile_is_refused(made, monkeypatch):
         made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"x")
     assert caught.value.status == 409
     assert made.size_bytes == 0
+
+
+def loaded(journal, name, parts=3, size=100_000):
+    """Write parts of ten records ahead of the log; what is there of the load."""
+    for number in range(parts):
+        journal.loads.put(name, group(10 * number + 1, 10, size // 10, ts_us=0))
+    return journal.loads.load(name)
+
+
+def link(journal, load):
+    entry = LogEntry("publish", "orders", journal.last_seq + 1, 5, None, (), load=load)
+    journal.append([entry])
+
+
+def seqs(journal):
+    return [r[2] for r in records(journal.read(journal.first_seq - 1))]
+
+
+def test_a_load_outlives_the_process_if_it_is_in_the_log_and_else_is_removed(tmp_path):
+    journal = LmdbJournal(tmp_path / "j")
+    link(journal, loaded(journal, "kept"))
+    empty_bytes = journal.size_bytes
+    loaded(journal, "begun")
+    assert journal.size_bytes > empty_bytes + 300_000
+    journal.close()
+    journal = LmdbJournal(tmp_path / "j")
+    assert (journal.last_seq, seqs(journal)) == (30, list(range(1, 31)))
+    while journal.trim(0, 1):
+        pass
+    assert journal.size_bytes <= empty_bytes
+    assert journal.loads.load("begun").parts == 0
+    assert seqs(journal) == list(range(1, 31))
+    journal.close()
+
+
+def test_what_of_the_log_is_trimmed_takes_its_load_with_it_a_little_at_a_time(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(staging, "PARTS_REMOVED_AT_ONCE", 2)
+    journal = LmdbJournal(tmp_path / "j", retention_bytes=0)
+    journal.append(group(1, 10))
+    link(journal, loaded(journal, "old", 5))
+    link(journal, loaded(journal, "new", 5))
+    steps = 1
+    while journal.trim(0, 61):
+        steps += 1
+    assert steps == 5
+    assert (journal.first_seq, seqs(journal)) == (61, list(range(61, 111)))
+    assert journal.size_bytes < 700_000
+    journal.close()
+    journal = LmdbJournal(tmp_path / "j", retention_bytes=0)
+    while journal.trim(0, 111):
+        journal.close()  # each step is the last of a life
+        journal = LmdbJournal(tmp_path / "j", retention_bytes=0)
+    assert journal.size_bytes < 50_000
+    assert journal.moment() == (110, [])
+    journal.close()
+
+
+def test_an_open_reader_keeps_a_load_that_it_has_not_read(tmp_path):
+    journal = LmdbJournal(tmp_path / "j", retention_bytes=0)
+    link(journal, loaded(journal, "l"))
+    reader = journal.read(0)
+    assert len(next(reader)) == 10
+    journal.append(group(31, 10))
+    journal.trim(0, 41)
+    assert [entry.seq for entry in reader] == [11, 21, 31]
+    while journal.trim(0, 41):
+        pass
+    assert journal.first_seq == 41
+    journal.close()
+
+
+@pytest.mark.parametrize("harm", ["missing", "another", "bytes"])
+def test_a_load_that_is_not_as_it_was_written_is_damage(tmp_path, harm):
+    journal = LmdbJournal(tmp_path / "j")
+    link(journal, loaded(journal, "l"))
+    with journal._env.read() as txn:
+        block = txn.get(part_key("l", 1))
+    other = {"missing": None, "another": b"", "bytes": block[:-1] + b"?"}[harm]
+    if harm == "another":
+        other, _ = seal(LOAD_PART, block[HEADER_BYTES:], seq=11, count=10, chain=7)
+    journal._env.write(
+        lambda txn: (
+            txn.delete(part_key("l", 1)) if other is None else txn.put(part_key("l", 1), other)
+        )
+    )
+    reader = journal.read(0)
+    assert next(reader).seq == 1
+    with pytest.raises(Damaged, match="part 1 of a load"):
+        list(reader)
+    journal.close()

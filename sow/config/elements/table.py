@@ -236,7 +236,7 @@ LIMITS = Element(
             value_types.size(),
             "1GB",
             "batch_bytes_max",
-            "The messages of a staged batch, held together until its commit.",
+            "The messages of a part of a staged batch, or of a batch that a commit has to hold.",
         ),
         _limit(
             "SnapshotMemory",

@@ -6,12 +6,17 @@
 
 A batch is identified by writer, epoch and topic. A batch that was applied before is answered as a
 duplicate and changes nothing; another batch with its epoch is refused.
+
+At a commit the chunks are read one after the other. Few rows are held until they are applied; of
+more, all that can is written to the journal ahead, a part at a time, so that neither memory nor the
+wait of others grows with a batch. What has to be held is bounded, and so is each part of a batch.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
@@ -28,6 +33,7 @@ from sow.server.http.negotiation import UnsupportedMediaType
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, read_count, route
 from sow.server.http.tables import read_rows, without_rows
+from sow.server.loop.group_commit import LoadWriter
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.staged_rows import (
     DELETIONS,
@@ -36,13 +42,16 @@ from sow.sessions.commands.staged_rows import (
     StagedRows,
     content_of,
 )
-from sow.sessions.commands.staged_writes import Rejected, StagedWrites
+from sow.sessions.commands.staged_writes import PreparedBatch, Rejected, StagedWrites
 from sow.store.staging import Attempt, StagedBatch, Staging
 
 RECENT_ROWS_MAX = 500_000
 """Rows cached as they were parsed: those of a usual batch, a few hundred bytes each."""
 RECENT_BYTES_MAX = 128 * 1024**2
 """Of the bodies of cached rows: many chunks of the data source, or two of the largest."""
+HELD_BYTES_MAX = 4 * 1024**2
+"""Bodies that a commit holds, if more can be written to the journal ahead: others wait some ten
+milliseconds for a transaction of so much."""
 PARTS_MAX = 10_000
 """More tasks than a batch has; each is looked up separately."""
 SWEEP_US = 600_000_000
@@ -126,6 +135,38 @@ class Chunk(NamedTuple):
     number: int
 
 
+class HasToBeHeld(Exception):
+    """Rows of a batch depend on the records that are there, and others were written ahead."""
+
+
+class BatchTurn:
+    """The turn of one batch to hold rows in memory, which all others wait for."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._has = False
+
+    async def take(self) -> None:
+        """Wait for it, unless the batch has it."""
+        if not self._has:
+            await self._lock.acquire()
+            self._has = True
+
+    def give(self) -> None:
+        """Let others have it."""
+        if self._has:
+            self._has = False
+            self._lock.release()
+
+
+class Held(NamedTuple):
+    """The rows of a batch: steps that are held, or what was written ahead; and their content."""
+
+    steps: list[CommitStep]
+    ahead: LoadWriter | None
+    content: BatchContent
+
+
 class Recent:
     """A cache of parsed chunks, so that most are not parsed again at commit.
 
@@ -173,7 +214,10 @@ class BatchCommitHandler:
         self._engine = engine
         self._writes = StagedWrites(engine)
         self._staging = staging
-        self._committing = asyncio.Lock()
+        self._committing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """While there is a commit of a writer for a topic."""
+        self._holding = asyncio.Lock()
+        """While a batch is held in memory, or a chunk of one."""
         self._recent = Recent()
         self._swept_us = 0
         self._sweeping: asyncio.Task[int] | None = None
@@ -240,7 +284,25 @@ class BatchCommitHandler:
             rights.check("delete", commit.topic)
         batch = StagedBatch(*_writer_and_epoch(request), commit.topic)
         staged = _staged_batch(request, rights, commit.topic)
-        async with self._committing:
+        lock = self._committing.setdefault((batch.writer, batch.topic), asyncio.Lock())
+        await lock.acquire()
+        # A large batch takes longer than a client waits, which then repeats its commit.
+        committing = self._runtime.begin(self._carry_out(request, batch, staged, commit, lock))
+        bookmark, is_duplicate = await asyncio.shield(committing)
+        return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
+
+    async def _carry_out(
+        self,
+        request: web.Request,
+        batch: StagedBatch,
+        staged: StagedBatch,
+        commit: Commit,
+        lock: asyncio.Lock,
+    ) -> tuple[str, bool]:
+        """Apply a batch, unless it was applied; its bookmark, and whether it was. Releases the
+        lock at the end."""
+        try:
+            rights = permissions_of(request)
             bookmark = self._writes.applied(*batch, commit.rerun == "skip", rights)
             is_duplicate = bookmark is not None
             if bookmark is None:
@@ -248,44 +310,102 @@ class BatchCommitHandler:
             else:
                 topic = self._writes.topic(batch.topic)
                 is_known = self._writes.may_be_of(*batch, attempts_digest(commit.parts))
-                content = await self._content(topic, staged, commit.parts, is_known)
+                async with self._holding:
+                    content = await self._content(topic, staged, commit.parts, is_known)
                 self._writes.applied(*batch, commit.rerun == "skip", rights, content)
             await self._runtime.durable()
+        finally:
+            lock.release()
         await self._drop(*staged)
-        return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
+        return bookmark, is_duplicate
 
     async def _apply(
         self, request: web.Request, batch: StagedBatch, staged: StagedBatch, commit: Commit
     ) -> str:
-        """Apply a batch from what was `staged` for it. Permissions are checked again: other batches
-        came first and rows were read since the request came."""
-        topic = self._writes.topic(batch.topic)
-        steps, content = await self._all_staged(topic, staged, commit.parts)
-        await reauthorize_stream(request)
-        rights = permissions_of(request)
-        if any(step.operation in DELETIONS for step in steps):
-            rights.check("delete", commit.topic)
-        replaces = commit.mode == "replace"
-        if replaces:
-            self._writes.check_replaces(topic, steps, commit.allow_empty)
-        now_us, attempts = self._runtime.now_us(), attempts_digest(commit.parts)
-        applying = self._writes.applying(*batch, steps, now_us, replaces, rights, content, attempts)
-        return str(await self._runtime.turns.run("a staged commit", applying))
+        """Apply a batch from what was `staged` for it. Permissions are checked again: rows were
+        read since the request came."""
+        topic, turn = self._writes.topic(batch.topic), BatchTurn(self._holding)
+        ahead: LoadWriter | None = None
+        prepared: PreparedBatch | None = None
+        try:
+            may_prepare = self._writes.may_prepare(topic, permissions_of(request))
+            try:
+                steps, ahead, content = await self._rows_of(
+                    topic, staged, commit, turn, may_prepare
+                )
+            except HasToBeHeld:
+                steps, _, content = await self._rows_of(topic, staged, commit, turn, False)
+            await reauthorize_stream(request)
+            rights = permissions_of(request)
+            if any(step.operation in DELETIONS for step in steps):
+                rights.check("delete", commit.topic)
+            replaces = commit.mode == "replace"
+            if ahead is not None:
+                loads, load = self._runtime.journal.loads, await ahead.written()
+                prepared = PreparedBatch(load, lambda: loads.entries(load), ahead.sizes or {})
+            elif replaces:
+                self._writes.check_replaces(topic, steps, commit.allow_empty)
+            now_us, attempts = self._runtime.now_us(), attempts_digest(commit.parts)
+            applying = self._writes.applying(
+                *batch, steps, now_us, replaces, rights, content, attempts, prepared
+            )
+            return str(await self._runtime.turns.run("a staged commit", applying))
+        finally:
+            turn.give()
+            if ahead is not None and not (prepared is not None and prepared.is_taken):
+                await ahead.discard()
 
-    async def _all_staged(
-        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]
-    ) -> tuple[list[CommitStep], BatchContent]:
-        """The steps of a batch and its content; the steps are not shared, so they are freed as
-        they are applied."""
+    def _ahead(self, topic: LiveTopic, measures: bool) -> LoadWriter:
+        runtime, keys = self._runtime, bool(topic.records.keys)
+        return LoadWriter(
+            runtime.commit, runtime.journal.loads, self._engine.disk, topic.name, not keys, measures
+        )
+
+    async def _rows_of(
+        self,
+        topic: LiveTopic,
+        batch: StagedBatch,
+        commit: Commit,
+        turn: BatchTurn,
+        may_prepare: bool,
+    ) -> Held:
+        """The rows of a batch, written ahead if they are many and it `may_prepare`; else the turn
+        goes on. The steps are not shared, so they are freed as they are applied. Raises HasToBeHeld
+        for rows that were taken for others."""
+        measures = self._writes.needs_sizes(topic, commit.mode == "replace")
         steps: list[CommitStep] = []
-        content = BatchContent()
-        room = self._engine.configuration.limits.batch_bytes_max
-        for part in parts:
-            for read in await self._staged(topic, batch, part, room):
+        content, size_bytes, ahead = BatchContent(), 0, None
+        try:
+            async for read in self._reads(topic, batch, commit.parts, turn):
                 steps += read.steps
                 content = content.plus(read.content)
-                room -= read.size_bytes
-        return steps, content
+                size_bytes += read.size_bytes
+                may_prepare &= all(step.operation == "publish" for step in read.steps)
+                if not may_prepare:
+                    self._check_held(size_bytes, ahead)
+                elif size_bytes > HELD_BYTES_MAX:
+                    ahead = ahead or self._ahead(topic, measures)
+                    for step in steps:
+                        await ahead.put(step.messages)
+                    steps.clear()
+                    turn.give()
+        except BaseException:
+            if ahead is not None:
+                await ahead.discard()
+            raise
+        return Held(steps, ahead, content)
+
+    def _check_held(self, size_bytes: int, ahead: LoadWriter | None) -> None:
+        """Check that rows may be held, of so many bytes, after others were written `ahead`."""
+        if ahead is not None:
+            raise HasToBeHeld
+        limit = self._engine.configuration.limits.batch_bytes_max
+        if size_bytes > limit:
+            raise TooLarge(
+                f"the batch has more than {limit} bytes (Limits/BatchSize), and has to be held in "
+                "memory: rows are deltas or deletes, the topic has Enrichment, or what may be "
+                "written depends on the records; write it in several batches, or raise BatchSize"
+            )
 
     async def _content(
         self,
@@ -311,28 +431,33 @@ class BatchCommitHandler:
                 return BatchContent(sum(part.rows for part in parts), None)
         return content
 
-    async def _staged(
-        self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
-    ) -> list[Read]:
-        """The parsed chunks of one task."""
-        found: list[Read] = []
-        for chunk in range(part.chunks):
+    async def _reads(
+        self,
+        topic: LiveTopic,
+        batch: StagedBatch,
+        parts: Sequence[StagedPart],
+        turn: BatchTurn,
+    ) -> AsyncIterator[Read]:
+        """The parsed chunks of a batch, one after the other, each when it is the batch's turn."""
+        limit = self._engine.configuration.limits.batch_bytes_max
+        for part in parts:
             attempt = Attempt(part.part, part.attempt)
-            found.append(await self._chunk(topic, Chunk(batch, attempt, chunk)))
-            room -= found[-1].size_bytes
-            if room < 0:
-                limit = self._engine.configuration.limits.batch_bytes_max
-                raise TooLarge(
-                    f"the batch has more than {limit} bytes (Limits/BatchSize); write it in "
-                    "several batches"
+            rows = size_bytes = 0
+            for chunk in range(part.chunks):
+                await turn.take()
+                read = await self._chunk(topic, Chunk(batch, attempt, chunk))
+                rows, size_bytes = rows + read.rows, size_bytes + read.size_bytes
+                if size_bytes > limit:
+                    raise TooLarge(
+                        f"part {part.part} has more than {limit} bytes (Limits/BatchSize); write "
+                        "its rows in several parts of the batch"
+                    )
+                yield read
+            if rows != part.rows:
+                raise Missing(
+                    f"part {part.part}, attempt {shown(part.attempt)}, holds {rows} rows and the "
+                    f"commit names {part.rows}; send the batch again"
                 )
-        rows = sum(read.rows for read in found)
-        if rows != part.rows:
-            raise Missing(
-                f"part {part.part}, attempt {shown(part.attempt)}, holds {rows} rows and the "
-                f"commit names {part.rows}; send the batch again"
-            )
-        return found
 
     async def _chunk(self, topic: LiveTopic, chunk: Chunk) -> Read:
         recent = self._recent.take(chunk)

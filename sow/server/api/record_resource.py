@@ -70,8 +70,9 @@ class RecordHandler:
         # As it is stored, unless the client prefers JSON.
         form = accepted(request, media_types_of(kind))
         sow_key, conditions = sow_key_of(request, topic.records), Conditions.of_reader(request)
-        await self._runtime.turns.run(READING, record_ops.at_hand(self._engine, topic.name))
-        records = self._engine.topic(topic.name).records
+        steps = record_ops.at_hand(self._engine, topic.name, reads_before=True)
+        await self._runtime.turns.run(READING, steps)
+        records, _ = self._engine.queries.shown(topic.name)
         state = RecordState(request, records, records.table.find(sow_key))
         conditions.check(state.tags, state.is_there)
         if state.body is None:

@@ -422,6 +422,8 @@ class RecordsHandler:
     ) -> QueryResult:
         """The result, once it is durable: at once, as of the newest durable change, if no pending
         change concerns it."""
+        if found.bookmark <= self._engine.sequencer.durable_seq:
+            return found
         if not self._engine.queries.is_durable(topic.name, condition):
             await self._runtime.settled()
             return found

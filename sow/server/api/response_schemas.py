@@ -70,6 +70,7 @@ class TopicDescribed(ResponseModel):
     records: int
     keys: list[str] | msgspec.UnsetType = msgspec.UNSET
     key_domain: str | msgspec.UnsetType = msgspec.UNSET
+    batch_bytes: int | msgspec.UnsetType = msgspec.UNSET
     memos: list[str] | msgspec.UnsetType = msgspec.UNSET
     bytes: int | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: int | msgspec.UnsetType = msgspec.UNSET

@@ -93,8 +93,10 @@ class TopicsHandler:
         else:
             is_expected = read_flag(parameters_of(request), "expected")
             found = catalog.expected(name) if is_expected else catalog.topic(name)
-        describe = await self._describing([found], rights)
-        return json_response(describe(found))
+        described = (await self._describing([found], rights))(found)
+        if "key_domain" in described:  # it takes batches
+            described["batch_bytes"] = self._engine.configuration.limits.batch_bytes_max
+        return json_response(described)
 
     async def _describing(
         self, listed: Sequence[Listed], rights: Permissions

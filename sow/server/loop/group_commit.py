@@ -9,10 +9,14 @@ together.
 
 So several groups are on their way: one is written, others wait for the thread, and the next one
 collects. The disk is waited for in the thread, never in the loop.
+
+What is too much for one transaction is written ahead by the same thread (`LoadWriter`), in parts
+that groups have their turns between, and is made part of the log by an entry of a group.
 """
 
 import asyncio
 import logging
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +25,11 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from sow.core.histograms import Histogram
+from sow.engine.capacity import DiskReserve
 from sow.engine.wal import Group
 from sow.errors import DiskFull, SowError, StoreError, StoreFailing
-from sow.store.protocols import Journal, LogEntry
+from sow.store.protocols import TOPICS_LIFETIME, Journal, Load, Loads, LogEntry
+from sow.topic.records import CheckedMessages
 
 log = logging.getLogger("sow")
 
@@ -35,6 +41,8 @@ BACKLOG_BYTES_MAX = 64 * 1024**2
 disk writes, and little beside the records that they become."""
 ROW_BYTES = 16
 """Approximate overhead of a record in the journal: length, sequence number, time."""
+LOAD_PART_BYTES = 512 * 1024
+"""Bodies of one part that is written ahead, which others wait for: a few milliseconds."""
 RETRY_S = 0.5
 """Delay before a refused write is tried again: soon enough that nobody has to intervene, rare
 enough not to fill the machine's log."""
@@ -311,6 +319,65 @@ class GroupCommit:
             self._retry.cancel()
         self._thread.end()
         await self._loop.run_in_executor(None, self._thread.join)
+
+
+class LoadWriter:
+    """Writes publishes to the topic `name` ahead of the entry that makes them part of the log.
+
+    `is_named`: identities do not follow from the bodies. `measures`: keep how large each record
+    becomes.
+    """
+
+    def __init__(
+        self,
+        commit: GroupCommit,
+        loads: Loads,
+        disk: DiskReserve,
+        name: str,
+        is_named: bool,
+        measures: bool,
+    ) -> None:
+        self._commit = commit
+        self._loads = loads
+        self._disk = disk
+        self._topic = name
+        self._is_named = is_named
+        self._load = secrets.token_hex(8)
+        self._waiting: list[LogEntry] = []
+        self._rows = self._size_bytes = 0
+        self.sizes: dict[str, int] | None = {} if measures else None
+        """Of each record, the size of its last state."""
+
+    async def put(self, messages: CheckedMessages) -> None:
+        """Write these too; raises DiskFull, and the error of the disk while it fails."""
+        bodies, identities, _ = messages
+        size_bytes = sum(map(len, bodies))
+        named, at = identities if self._is_named else None, self._rows + 1
+        entry = LogEntry("publish", self._topic, at, 0, named, bodies, TOPICS_LIFETIME)
+        self._waiting.append(entry)
+        self._rows += len(bodies)
+        self._size_bytes += size_bytes
+        if self.sizes is not None:
+            self.sizes.update(zip(identities, map(len, bodies), strict=True))
+        if self._size_bytes > LOAD_PART_BYTES:
+            await self._write()
+
+    async def _write(self) -> None:
+        entries, self._waiting = self._waiting, []
+        size_bytes, self._size_bytes = self._size_bytes, 0
+        if entries:
+            self._disk.check_failure()
+            self._disk.check_whole(size_bytes)
+            await self._commit.run_in_thread(self._loads.put, self._load, entries)
+
+    async def written(self) -> Load:
+        """All of them."""
+        await self._write()
+        return self._loads.load(self._load)
+
+    async def discard(self) -> None:
+        """Give them up."""
+        await self._commit.run_in_thread(self._loads.discard, self._load)
 
 
 def _failure(error: Exception) -> StoreError:

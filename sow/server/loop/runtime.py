@@ -12,10 +12,11 @@ little at a time when nothing else does. The runtime does not know what a topic 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from sow.core.clock import SECOND_US, Clock
-from sow.core.cooperative import Task
+from sow.core.cooperative import Result, Task
 from sow.core.histograms import Histogram
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
@@ -83,6 +84,7 @@ class ServerRuntime:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._clock_jumps = ClockJumps(clock)
         self._finishing: set[asyncio.Task[None]] = set()
+        self._begun: set[asyncio.Task[Any]] = set()
         engine.on_work(self.wake)
         engine.publications.on_left(
             lambda publication: self._go_on(engine.publications.finish(publication))
@@ -237,6 +239,19 @@ class ServerRuntime:
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
+    def begin(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Run work that goes on if who waits for it leaves; it is cancelled when the server
+        stops."""
+        task = self._loop.create_task(work)
+        self._begun.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.exception()  # who waits for it gets it, if anybody does
+
     # Waiting.
 
     async def durable(self) -> None:
@@ -268,6 +283,9 @@ class ServerRuntime:
 
     async def close(self) -> None:
         """Finish and store everything begun, stop the timers and the thread."""
+        for task in self._begun:
+            task.cancel()
+        await asyncio.gather(*self._begun, return_exceptions=True)
         await asyncio.gather(*self._finishing)
         if self.failure is None:
             await self.durable()

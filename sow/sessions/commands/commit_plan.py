@@ -9,7 +9,7 @@ batch: these go first.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
@@ -81,7 +81,8 @@ class Plan:
 
     `permits` decide which records may be written, and which deleted; None: all. Raises NotEntitled.
     `replaces`: records that the steps do not publish are removed first, so that old and new ones
-    need not be held together.
+    need not be held together; nor are those removed that are `named` because they are published
+    without a step.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class Plan:
         now_us: int,
         replaces: bool = False,
         permits: tuple[WritePolicy | None, WritePolicy | None] = (None, None),
+        named: Container[str] | None = None,
     ) -> None:
+        self._named = named
         self._writes, self._deletes = permits
         self._engine = engine
         self._topic = topic
@@ -142,10 +145,12 @@ class Plan:
 
     def _others(self) -> Task[list[Piece]]:
         """The records that no step publishes go."""
-        named: set[str] = set()
-        for step in self._steps:
-            named.update(step.messages.identities)
-            yield
+        named = self._named
+        if named is None:
+            named = set[str]()
+            for step in self._steps:
+                named.update(step.messages.identities)
+                yield
         table = self._topic.records.table
         slots, found = table.live(), []
         for start in range(0, len(slots), FOUND_AT_ONCE):

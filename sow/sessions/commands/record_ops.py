@@ -52,12 +52,16 @@ class LookingPermit(WritePolicy):
         self._look(records, records.table.slots.get(identity))
 
 
-def at_hand(engine: Engine, name: str) -> Task[None]:
-    """Wait until a topic is whole, and make its SowKeys known: they are by the end of the steps,
-    but for those of a few records that have just come."""
+def at_hand(engine: Engine, name: str, reads_before: bool = False) -> Task[None]:
+    """Wait until a topic is whole, or if it `reads_before`, until it may be read, and make its
+    SowKeys known: they are by the end of the steps, but for those of a few records that have just
+    come."""
     while True:
-        yield from engine.atomic.finish_before(name)
-        table = engine.topic(name).records.table
+        records = engine.atomic.readable(engine.topic(name)) if reads_before else None
+        if records is None:
+            yield from engine.atomic.finish_before(name)
+            records = engine.topic(name).records
+        table = records.table
         if table.unkeyed_count <= KEYED_AT_ONCE:
             return
         table.key(KEYED_AT_ONCE)

@@ -14,11 +14,17 @@ A writer has an account for each topic. An epoch older than the account's is not
 writer started again under its old name, so it is an error unless the request allows it to be
 skipped. So is the account's own epoch with other rows than those that were applied: one epoch is
 one batch.
+
+Rows of a batch that are too many to be held are written to the journal before it is applied
+(`PreparedBatch`): one entry makes them all part of the log, and they are read again as they are
+stored. That takes rows that are records as they come; what depends on the records that are there
+(deltas, deletes, enrichment, checks of what may be written) is planned, and held for that.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -26,9 +32,10 @@ import orjson
 from conflated_topics import Removal
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE
+from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
-from sow.errors import ClientError, NotEntitled, shown
+from sow.errors import Busy, ClientError, NotEntitled, shown
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.sessions.commands.commit_plan import Plan
 from sow.sessions.commands.staged_rows import (
@@ -40,9 +47,16 @@ from sow.sessions.commands.staged_rows import (
     read,
 )
 from sow.sessions.queries.access_control import permit_for
+from sow.store.protocols import Load, LogEntry
 
 ACCOUNT_BYTES = 4_096
 """More than what is noted of a writer takes."""
+WAITED_ROWS_MAX = 4_000
+"""Rows whose change queries wait for: some forty milliseconds."""
+ROWS_OF_A_COPY = 50
+"""So many records are copied in the time in which a row is stored."""
+MEASURED_AT_ONCE = 2_000
+"""Records that one step compares with the room there is: a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,28 @@ class EpochReused(ClientError):
             "same. Give each batch a number of its own, each job a writer of its own, and leave "
             "out what is another value each time, such as rand() and uuid()"
         )
+
+
+@dataclass(slots=True, eq=False)
+class PreparedBatch:
+    """Rows of a batch that are in the journal already, as a load; `entries` reads them. `sizes` are
+    those of the records that they become, where they are to be known."""
+
+    load: Load
+    entries: Callable[[], Iterator[LogEntry]]
+    sizes: Mapping[str, int]
+    is_taken: bool = False
+    """It is part of the log, or may be soon."""
+    is_logged: bool = False
+    """It is part of the log."""
+
+    def deeds(self) -> Task[list[Deed]]:
+        """What it does to the room there is."""
+        found, names = list[Deed](), iter(self.sizes)
+        while some := list(islice(names, MEASURED_AT_ONCE)):
+            found.append(Deed(some, [self.sizes[name] for name in some]))
+            yield
+        return found
 
 
 class StagedWrites:
@@ -222,6 +258,19 @@ class StagedWrites:
                 "that this is meant (allow_empty, and allowEmpty in Spark)"
             )
 
+    def may_prepare(self, topic: LiveTopic, rights: Permissions) -> bool:
+        """Whether rows that are published to a topic may be written to the journal before."""
+        return (
+            isinstance(topic, SourceTopic)
+            and topic.is_logged
+            and not topic.makes_records
+            and permit_for(rights, "write", topic.name) is None
+        )
+
+    def needs_sizes(self, topic: LiveTopic, replaces: bool) -> bool:
+        """Whether it is to be known which records prepared rows become."""
+        return replaces or self._engine.capacity.bounds(topic)
+
     def apply(
         self, writer: str, epoch: int, name: str, steps: list[CommitStep], now_us: int
     ) -> int:
@@ -239,11 +288,13 @@ class StagedWrites:
         rights: Permissions = EVERYTHING,
         content: BatchContent | None = None,
         attempts: str = "",
+        prepared: PreparedBatch | None = None,
     ) -> Task[int]:
         """Apply a whole batch, and record it in the account of its writer, with its `content` and
         the `attempts` that it consists of; `steps` are emptied.
 
-        The batch becomes visible as a whole; returns the bookmark of its last change. `replaces`:
+        The batch becomes visible as a whole; returns the bookmark of its last change. Its rows are
+        the steps, or those that are `prepared`, if `may_prepare` holds. `replaces`:
         the topic's other records are removed. If the caller closes this after it has begun, the
         engine finishes it. `rights` are the caller's permissions; raises NotEntitled.
         """
@@ -254,6 +305,8 @@ class StagedWrites:
             if before is not None:
                 return int(before)
             self.check_room(topic, steps)
+            rows = sum([len(step.messages.identities) for step in steps])
+            self._let_read(topic, rows + (0 if prepared is None else prepared.load.records))
             permits = permit_for(rights, "write", name), permit_for(rights, "delete", name)
             if isinstance(topic, CopyTopic):
                 if any(permits):
@@ -262,32 +315,71 @@ class StagedWrites:
                     )
                 return (yield from self._release(topic, steps, noted, now_us))
             assert isinstance(topic, SourceTopic)  # nothing else takes rows
-            plan = Plan(self._engine, topic, steps, now_us, replaces, permits)
-            return (yield from self._store(topic, plan, noted, now_us))
+            named = None
+            if prepared is not None:
+                if not self.may_prepare(topic, rights):
+                    raise Busy(f"the definition of {name} has just changed; send this again")
+                self._engine.disk.check()
+                yield from self._engine.removals.clear_way(topic, now_us)
+                named = prepared.sizes
+            plan = Plan(self._engine, topic, steps, now_us, replaces, permits, named)
+            return (yield from self._store(topic, plan, noted, now_us, prepared))
+
+        def taking(topic: LiveTopic) -> Task[int]:
+            """The same; what is prepared is taken from the first step on, unless that fails, since
+            the server carries it out also if the caller leaves."""
+            if prepared is not None:
+                prepared.is_taken = True
+            try:
+                return (yield from work(topic))
+            finally:
+                if prepared is not None:
+                    prepared.is_taken = prepared.is_logged
 
         noted = {"writer": writer, "topic": name, "epoch": epoch}
         noted |= {"user": rights.owner_text} if rights.owner_text else {}
         noted |= {"content": str(content)} if content is not None else {}
         noted |= {"attempts": attempts} if attempts else {}
-        return self._engine.atomic.carry_out(lambda: self.topic(name), work)
+        return self._engine.atomic.carry_out(lambda: self.topic(name), taking)
+
+    def _let_read(self, topic: LiveTopic, rows: int) -> None:
+        """Let queries read what there was before a change of so many rows, where they would wait
+        for long and copying the records takes no longer than the change itself."""
+        records = topic.records
+        copies = ROWS_OF_A_COPY * rows > len(records.table)
+        if copies and rows > WAITED_ROWS_MAX and isinstance(topic, SourceTopic) and records.retains:
+            self._engine.atomic.keep()
 
     def _store(
-        self, topic: SourceTopic, plan: Plan, noted: Mapping[str, Any], now_us: int
+        self,
+        topic: SourceTopic,
+        plan: Plan,
+        noted: Mapping[str, Any],
+        now_us: int,
+        prepared: PreparedBatch | None = None,
     ) -> Task[int]:
-        """Number and log all that is planned, and the account of it, which has `noted` in it; then
-        store it."""
+        """Number and log all that is planned or prepared, and the account of it, which has `noted`
+        in it; then store it."""
         engine = self._engine
         pieces = yield from plan.pieces()
         deeds = [piece.deed for piece in pieces if engine.capacity.bounds(topic)]
+        if prepared is not None and engine.capacity.bounds(topic):
+            deeds += yield from prepared.deeds()
         room = engine.capacity.reserve(topic, [deed for deed in deeds if deed.sizes is not None])
         try:
             yield from engine.capacity.check(topic, deeds, room)
+            yield from engine.atomic.freezing()
             now_us = engine.sequencer.moment(now_us)
             expires_us = topic.expiry_us(None, now_us)
             engine.enter(topic)
             engine.atomic.hold_other_output(topic)
             numbered = deque((piece, piece.number(topic, now_us, expires_us)) for piece in pieces)
-            bookmark, rows = engine.seq, sum(map(len, pieces))
+            before_seq, rows = engine.seq, sum(map(len, pieces))
+            if prepared is not None:
+                topic.number_load(prepared.load, now_us, expires_us)
+                prepared.is_logged = True
+                rows += prepared.load.records
+            bookmark = engine.seq
             self._note(noted, bookmark, rows, now_us)
             pieces.clear()
             while numbered:
@@ -297,9 +389,30 @@ class StagedWrites:
                 if not piece.removes and deeds:
                     room.take_next()
                 piece.store(engine, topic, seqs, now_us, expires_us)
+            if prepared is not None:
+                yield from self._store_prepared(topic, prepared, before_seq, now_us, expires_us)
+            yield from engine.atomic.tidying()
             return bookmark
         finally:
             room.release()
+
+    def _store_prepared(
+        self,
+        topic: SourceTopic,
+        prepared: PreparedBatch,
+        before_seq: int,
+        now_us: int,
+        expires_us: int,
+    ) -> Task[None]:
+        """Store what was prepared, and was numbered after a record; an entry in each step."""
+        engine = self._engine
+        for entry in prepared.entries():
+            yield
+            yield from engine.followers.caught_up(topic.name)
+            messages = topic.records.stored(entry.bodies, entry.identities)
+            first = before_seq + entry.seq
+            seqs = range(first, first + len(entry))
+            engine.pass_on(topic, topic.store(messages, seqs, now_us, expires_us))
 
     def _release(
         self, topic: CopyTopic, steps: Sequence[CommitStep], noted: Mapping[str, Any], now_us: int

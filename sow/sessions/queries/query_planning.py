@@ -73,9 +73,22 @@ class QueryPlanner:
         """`sow`: send the current records of the topics under `name`."""
         _, taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
-        self.say_answer(session, taken, name, command)
+        seq = self._engine.seq
+        if self._reads_before(command):
+            _, seq = self._engine.queries.shown(command.topic)
+        self.say_answer(session, taken, name, command, seq)
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
         yield from taken.settle()
+
+    def _reads_before(self, command: Command) -> bool:
+        """Whether a command may be answered as of before a change under way: it follows nothing,
+        and its answer is of one topic."""
+        return command.name == "sow" and not self.is_pattern(command)
+
+    def _lets_read(self, command: Command, changing: LiveTopic) -> bool:
+        """Whether a command need not wait for the change of a topic."""
+        is_readable = self._engine.atomic.readable(changing) is not None
+        return is_readable and self._reads_before(command)
 
     def check(self, command: Command, encoding: Encoding) -> Task[TopicSelection]:
         """What a subscription names; raises what speaks against it, and changes nothing."""
@@ -147,13 +160,15 @@ class QueryPlanner:
         """The topics that a command names, one or those of a pattern, checked in steps; raises
         ClientError.
 
-        They are those of the last step, in which all of them are whole.
+        They are those of the last step, in which all of them are whole, or may be read.
         """
         atomic = self._engine.atomic
         while True:
             requested = yield from self._requested(command)
             changing = atomic.topic
             if changing is None or changing not in requested.topics:
+                return requested
+            if self._lets_read(command, changing):
                 return requested
             yield from atomic.finish_before(changing.name)
 
@@ -241,9 +256,12 @@ class QueryPlanner:
                     yield
                 with suppress(UnknownTopic):
                     seen = restrict_query(query, row_policy_of(command, topic.records))
-                    answer = yield from self._engine.queries.answering(topic.name, seen)
+                    reads_before = self._reads_before(command)
+                    answer = yield from self._engine.queries.answering(
+                        topic.name, seen, reads_before
+                    )
                     noted.pop(topic, None)
-                    self._take(session, taken, topic, answer)
+                    self._take(session, taken, topic, answer, reads_before)
             left = AGAIN_FACTOR * len(requested.topics)
             while True:
                 while len(noted) > TAKEN_AT_ONCE and left > 0:
@@ -253,6 +271,8 @@ class QueryPlanner:
                     yield
                 changing = self._engine.atomic.topic
                 if changing is None or (changing not in noted and changing not in requested.topics):
+                    break
+                if self._lets_read(command, changing):
                     break
                 yield from self._engine.atomic.finish_before(changing.name)
             for topic in list(noted):
@@ -285,12 +305,18 @@ class QueryPlanner:
         return True
 
     def _take(
-        self, session: Session, taken: ResultSnapshot, topic: LiveTopic, answer: QueryAnswer
+        self,
+        session: Session,
+        taken: ResultSnapshot,
+        topic: LiveTopic,
+        answer: QueryAnswer,
+        reads_before: bool = False,
     ) -> None:
         weight = taken.weight + len(answer.slots)
         if weight > ANSWER_CHUNK_ROWS:
             self.unread.check(session.id, weight)
-        taken.take(topic, Snapshot.take(topic.records, answer.slots), answer.matches)
+        records = self._engine.queries.shown(topic.name)[0] if reads_before else topic.records
+        taken.take(topic, Snapshot.take(records, answer.slots), answer.matches)
 
     def query(self, command: Command) -> Query:
         """The query of a command; raises ClientError."""
@@ -303,9 +329,15 @@ class QueryPlanner:
         )
 
     def say_answer(
-        self, session: Session, taken: ResultSnapshot, name: str, command: Command
+        self,
+        session: Session,
+        taken: ResultSnapshot,
+        name: str,
+        command: Command,
+        seq: int | None = None,
     ) -> None:
-        """Send snapshots as one answer: few rows at once, many as the socket takes them."""
+        """Send snapshots as one answer, as of `seq` or the newest change: few rows at once, many as
+        the socket takes them."""
         engine, shape = self._engine, partial(shape_for, command)
         session.send(replies.group_begin(name))
         if taken.is_short:
@@ -315,7 +347,7 @@ class QueryPlanner:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames, session.memory.hold_rows)
             session.stream(held, engine.output.group, engine.now_us)
-        session.send(replies.group_end(name, engine.seq))
+        session.send(replies.group_end(name, engine.seq if seq is None else seq))
 
 
 def check_still_permitted(session: Session, command: Command) -> None:

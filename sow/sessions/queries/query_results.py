@@ -8,6 +8,7 @@ are added, and rows are encoded for many topics at a time.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
@@ -42,13 +43,16 @@ def execute_query(
     `with_keys`: with SowKeys, bookmarks and times. `admit` is called with the number of rows before
     they are pinned, and may raise.
     """
-    answer = yield from engine.queries.answering(name, query)
+    answer = yield from engine.queries.answering(name, query, reads_before=True)
     admit(len(answer.slots))
-    rows = Snapshot.take(engine.topic(name).records, answer.slots, with_keys)
-    requested = QueryResult(answer, rows, engine.seq)
+    records, seq = engine.queries.shown(name)
+    rows = Snapshot.take(records, answer.slots, with_keys)
+    requested = QueryResult(answer, rows, seq)
+    topic = engine.topic(name)
     yield
     yield from rows.settle()
-    return requested
+    # A frozen copy is not held for it.
+    return requested._replace(rows=replace(rows, topic=topic.records))
 
 
 TOPIC_ROWS = 20
