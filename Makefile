@@ -125,7 +125,7 @@ $(PYTHON_HERE):
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(SERVER_HERE): $(PYTHON_HERE) pyproject.toml setup.py constraints.txt sow/core/_inner_loops.c
+$(SERVER_HERE): $(PYTHON_HERE) pyproject.toml setup.py constraints.txt sow/core/_inner_loops.c sow/core/_key_index.c
 	@echo "Installing the server into $(VENV); only the first time, a minute or so"
 	@$(INSTALL) --editable '.[server]'
 	@$(BIN)/python -c "from sow.core.inner_loops import in_c; in_c() or print('warning: without a C compiler the inner loops run in Python, which is slower')"

@@ -22,7 +22,7 @@ setup(
     ext_modules=[
         Extension(
             "sow.core._inner_loops",
-            ["sow/core/_inner_loops.c"],
+            ["sow/core/_inner_loops.c", "sow/core/_key_index.c"],
             extra_compile_args=["-g0"],  # a build says nothing of where it was made
             optional=True,
         ),

@@ -17,7 +17,7 @@ is compared with the length of its column before it is used: a wrong one is an I
 
 #define NONE (-1)
 #define AHEAD 8 /* Records that are fetched before their turn: a wait for memory is a few turns. */
-#define INTERFACE 2 /* As in inner_loops.py: what was built of an older source is not used. */
+#define INTERFACE 3 /* As in inner_loops.py: what was built of an older source is not used. */
 
 typedef struct {
     Py_buffer view;
@@ -379,11 +379,14 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_inner_loops", .m_size = -1, .m_methods = methods};
 
+extern PyTypeObject key_index_type; /* _key_index.c */
+
 PyMODINIT_FUNC
 PyInit__inner_loops(void)
 {
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) < 0) {
+    if (made != NULL && (PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) < 0 ||
+                         PyModule_AddType(made, &key_index_type) < 0)) {
         Py_DECREF(made);
         return NULL;
     }

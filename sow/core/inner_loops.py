@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 NO_PLACE = -1
 """No code, no slot."""
-INTERFACE = 2
+INTERFACE = 3
 """As in the C source: what was built of an older one is not used."""
 
 
@@ -90,13 +90,15 @@ def _relink(
 
 
 class InnerLoops(NamedTuple):
-    """The loops, and the language in which they run."""
+    """The loops, and the language in which they run; in C there is an index of keys too, which
+    `sow.store.sharded_dict` does without in Python."""
 
     language: str
     swap: Callable[..., list[Any]]
     stamp: Callable[..., None]
     stand: Callable[..., None]
     relink: Callable[..., None]
+    key_index: Callable[..., Any] | None = None
 
 
 IN_PYTHON = InnerLoops("Python", _swap, _stamp, _stand, _relink)
@@ -110,7 +112,7 @@ def in_c() -> InnerLoops | None:
         return None
     if built.INTERFACE != INTERFACE:
         return None
-    return InnerLoops("C", built.swap, built.stamp, built.stand, built.relink)
+    return InnerLoops("C", built.swap, built.stamp, built.stand, built.relink, built.KeyIndex)
 
 
 def wanted_in(environment: "os._Environ[str] | dict[str, str]") -> InnerLoops:

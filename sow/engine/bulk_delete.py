@@ -105,7 +105,7 @@ class BulkDelete:
 
     def make_way(self, topic: SourceTopic, identities: Sequence[str], now_us: int) -> None:
         """Remove at once those of these records that wait for removal: they are about to change."""
-        for going in self._running.get(topic, ()):
+        for going in self._running.get(topic, ()) if self._running else ():
             waiting = going.among(identities)
             if waiting:
                 going.removed += self._remove(topic, waiting, now_us)

@@ -185,6 +185,9 @@ class Catalog:
 
         `deed` is the action, for the error of a topic that clients cannot change.
         """
+        topic = self.topics.get(name)
+        if type(topic) is SourceTopic and not topic.is_closed and topic.definition.view is None:
+            return topic  # nearly always: what else it may be is not looked at
         return changeable(self.expected(name), deed)
 
     def deletable(self, name: str) -> SourceTopic:

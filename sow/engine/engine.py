@@ -152,8 +152,7 @@ class Engine:
         """The topic of the exact name `name`; raises UnknownTopic, which names the nearest one, and
         Stopped for a view or a conflated topic that has stopped, or is made of one that has."""
         topic = self.catalog.topic(name)
-        reason = self.catalog.why_stopped(topic)
-        if reason:
+        if reason := self.catalog.why_stopped(topic):
             raise Stopped(reason)
         return topic
 
@@ -310,13 +309,14 @@ class Engine:
         never. Existing records keep theirs if it `keeps`.
         """
         now_us = self.sequencer.moment(now_us)
-        self.enter(topic)
+        if topic.name not in self.catalog.topics:
+            self.enter(topic)
         self.removals.make_way(topic, messages.identities, now_us)
         self.pass_on(topic, topic.put(messages, now_us, expires_us, keeps))
         return self.sequencer.seq
 
     def enter(self, topic: SourceTopic) -> None:
-        """Add a topic of `publishable`, unless it exists, and schedule the new topics."""
+        """Add a new topic of `publishable`, and schedule all that come into being with it."""
         for new in self.catalog.enter(topic):
             self.attach_topic(new)
 

@@ -18,7 +18,7 @@ import os
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from itertools import islice, takewhile
 from operator import gt
@@ -31,6 +31,7 @@ from sow.store.environment import (
     Environment,
     Statvfs,
     Transaction,
+    ahead,
     repair_command,
     stored_in,
     structural_damage,
@@ -167,14 +168,25 @@ class LmdbCheckpoint:
         return self._env.size_bytes
 
     def load(self) -> Iterator[Slice]:
-        """The last complete checkpoint, in the slices it was written in; raises Damaged."""
+        """The last complete checkpoint, in the slices it was written in; raises Damaged.
+
+        A thread reads and verifies some of the next slices while one is used.
+        """
+        blocks = self._with_values()
+        for block, values in ahead(blocks) if self._slices > 1 else blocks:
+            part = decode_slice(block)
+            part.values = values
+            yield part
+
+    def _with_values(self) -> Generator[tuple[bytes, bytes | None], None, None]:
+        """The block of each slice, with its values until the first ones that are damaged."""
         blocks = self.blocks()
         generation, is_whole = read_header(next(blocks)).count, True
         for number, block in enumerate(blocks):
-            part = decode_slice(block)
+            values = None
             if is_whole:
                 try:
-                    part.values = self._values(generation, number, block)
+                    values = self._values(generation, number, block)
                 except ValueError as error:
                     is_whole = False
                     log.warning(
@@ -185,7 +197,7 @@ class LmdbCheckpoint:
                         number + 1,
                         error,
                     )
-            yield part
+            yield block, values
 
     def all_blocks(self) -> Iterator[bytes]:
         """The same as `blocks`, with the values of each slice; where these are damaged it raises

@@ -2,9 +2,9 @@
 
 Each record has a *slot*, its position in a set of columns: body, identity, SowKey, sequence number
 and time of the last change, and `born`, the sequence number of its first publication. A dictionary
-maps identity to slot, sharded where it is large, and another one, made on first use, SowKey to
-slot. Tables that need it have two more columns: an explicit place in the order, and the number of
-the newest record that a record is made of.
+maps identity to slot, or an index where they are many, and another one, made on first use, SowKey
+to slot. Tables that need it have two more columns: an explicit place in the order, and the number
+of the newest record that a record is made of.
 
 The table assigns records to slots (`sow.store.memory`).
 
@@ -312,7 +312,9 @@ class Columns:
 
     def among(self, identities: Set[str]) -> set[str]:
         """Those of these records that are there."""
-        return self.slots.keys() & identities
+        names = list(identities)
+        slots = get_all(self.slots, names)
+        return {name for name, slot in zip(names, slots, strict=True) if slot is not None}
 
     def expiries(self, identities: Sequence[str], other_us: int) -> list[int]:
         """When these records expire, 0 for never; those that are not there at another time."""

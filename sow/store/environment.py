@@ -16,10 +16,11 @@ import shlex
 import struct
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from queue import Queue
+from typing import Any, TypeVar
 
 import lmdb
 import lmdb.verify
@@ -41,6 +42,9 @@ REUSED_PART = 2
 """Of the pages that are free one in so many is counted on."""
 WRITE_BYTES = 256 * 1024
 """What a transaction writes in addition: copies of the pages above, and the free list."""
+PIECES_AHEAD = 8
+"""Pieces that are read before they are wanted, of about a MiB each: enough that their reader waits
+for none, and little beside what becomes of them."""
 _PAGE_HEADER_BYTES = 16
 """Of LMDB's, before a large value."""
 _MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
@@ -325,6 +329,47 @@ def repair_command(data_directory: Path, path: Path, after_seq: int = 0) -> str:
     if after_seq:
         words += ["--after", str(after_seq)]
     return shlex.join(words)
+
+
+Piece = TypeVar("Piece")
+
+
+def ahead(pieces: Generator[Piece, None, None]) -> Iterator[Piece]:
+    """The same pieces, read in a thread while their reader is busy with the ones before.
+
+    Reading and checksums take no turns of the interpreter. When this iterator ends or is closed the
+    thread has closed `pieces` and is over. What `pieces` raises comes in its place.
+    """
+    read: Queue[list[Piece]] = Queue(PIECES_AHEAD)
+    failed: list[Exception] = []
+    over = threading.Event()
+
+    def go_ahead() -> None:
+        try:
+            with closing(pieces):
+                for one in pieces:
+                    read.put([one])
+                    if over.is_set():
+                        break
+        except Exception as error:
+            failed.append(error)
+        finally:
+            read.put([])  # nothing follows
+
+    thread = threading.Thread(target=go_ahead, name="sow-ahead", daemon=True)
+    thread.start()
+    piece = read.get()
+    try:
+        while piece:
+            yield from piece
+            piece = read.get()
+        for error in failed:
+            raise error
+    finally:
+        over.set()
+        while piece:
+            piece = read.get()
+        thread.join()
 
 
 def sync_directory(directory: Path) -> None:

@@ -14,7 +14,7 @@ Only the writer thread appends and trims; any thread reads. `sow.store.repair` r
 
 import os
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -266,7 +266,9 @@ class LmdbJournal:
         for piece in self.pieces(after_seq):
             yield from piece.entries
 
-    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+    def pieces(
+        self, after_seq: int, topics: Container[str] | None = None
+    ) -> Generator[LogPiece, None, None]:
         """The log from the entry holding record `after_seq + 1`, a group or a span without one of
         `topics` in each piece; entries of other topics are not decoded. Raises Damaged.
 
@@ -466,8 +468,7 @@ class LmdbJournal:
                 for block in cursor.iternext(keys=False):
                     header = read_header(block)
                     unwanted = beyond or excess_bytes > 0 or self._too_old(header, now_us)
-                    last = header.last_seq
-                    if groups == TRIM_GROUPS or not unwanted or last >= keep_from_seq:
+                    if groups == TRIM_GROUPS or not unwanted or header.last_seq >= keep_from_seq:
                         break
                     cut_seq, groups = header.last_seq, groups + 1
                     excess_bytes -= footprint_bytes(len(block))

@@ -29,7 +29,7 @@ from sow.store.columns import (
     SowKeys,
 )
 from sow.store.protocols import Numbers, Slice, numbers
-from sow.store.sharded_dict import get_all, sharded_if_long
+from sow.store.sharded_dict import add_all, get_all, indexed_if_many, sharded_if_long
 
 NONE_FREE: "array[int]" = array("q")
 """Shared by all tables without removed records, and never added to."""
@@ -183,7 +183,7 @@ class Table(Columns):
         """Count new records in these slots."""
         new = list(fresh.values())
         self.slots.update(fresh)
-        self.slots = sharded_if_long(self.slots)
+        self.slots = sharded_if_long(indexed_if_many(self.slots, self.identities))
         self._name(new, list(fresh))
         self._count_names(fresh, 1)
         if self._bears:
@@ -403,14 +403,14 @@ class Table(Columns):
         stamps = seqs, ts_us, expires_us
         if self._free or self._arrivals is not None:
             self.put(identities, bodies, *stamps)  # which reuses slots, and counts new records
-        elif len(set(identities)) == len(identities) and self.slots.keys().isdisjoint(identities):
+            return
+        found = [*get_all(self.slots, identities)]
+        if len(set(identities)) == found.count(None) == len(found):
             self._introduce(list(identities), list(bodies), *stamps)
         else:
             new: dict[str, int] = {}
             again: list[int] = []
-            for at, (identity, slot) in enumerate(
-                zip(identities, map(self.slots.get, identities), strict=True)
-            ):
+            for at, (identity, slot) in enumerate(zip(identities, found, strict=True)):
                 if slot is not None or new.setdefault(identity, at) != at:
                     again.append(at)
             for places, take in ((list(new.values()), self._introduce), (again, self.put)):
@@ -427,9 +427,10 @@ class Table(Columns):
     ) -> None:
         """Append records that are new, each once, born now."""
         start = len(self.bodies)
-        self.slots.update(zip(identities, range(start, start + len(identities)), strict=True))
         columns = numbers(seqs), numbers(ts_us), numbers(seqs), numbers(expires_us)
         self._append(Slice(identities, bodies, *columns))
+        self.slots.update(zip(identities, range(start, len(self.bodies)), strict=True))
+        self.slots = indexed_if_many(self.slots, self.identities)
         self._in_order = False
 
     def expect(self, count: int) -> None:
@@ -442,10 +443,10 @@ class Table(Columns):
 
         Call `settle` once everything is back.
         """
-        start, count = len(self.bodies), len(part.identities)
-        end, before = start + count, len(self.slots)
-        places = list(map(self.slots.setdefault, part.identities, range(start, end)))
+        start, count, before = len(self.bodies), len(part.identities), len(self.slots)
         self._append(part)
+        places = add_all(self.slots, part.identities, range(start, start + count))
+        self.slots = indexed_if_many(self.slots, self.identities)
         if len(self.slots) < before + count:
             for at, slot in enumerate(places):
                 if slot != start + at:
@@ -511,11 +512,13 @@ class Table(Columns):
     def check(self) -> None:
         """Assert what is always true of a table."""
         assert len(self.bodies) == len(self.identities) <= len(self._sow_keys) == len(self.born)
-        assert len(self.slots) + len(self._free) == len(self.bodies)
-        assert not set(self._free) & set(self.slots.values())
+        held = dict(self.slots.items())
+        assert len(held) == len(self.slots) == len(self.bodies) - len(self._free)
+        assert not set(self._free) & set(held.values())
         assert all(self.bodies[slot] is None for slot in self._free)
-        assert all(self.identities[slot] == identity for identity, slot in self.slots.items())
-        assert self.bytes == sum(len(self.bodies[slot] or b"") for slot in self.slots.values())
+        assert all(self.identities[slot] == identity for identity, slot in held.items())
+        assert [*get_all(self.slots, [*held])] == [*held.values()]
+        assert self.bytes == sum(len(self.bodies[slot] or b"") for slot in held.values())
         step_min = 0 if self._places is not None else 1
         assert not self.slots or np.diff(self.order[self.live()]).min(initial=1) >= step_min
 

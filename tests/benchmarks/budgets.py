@@ -327,8 +327,8 @@ STALLS_BUDGETS = (
 )
 
 OBJECT_BY_OBJECT = (
-    "each body, key and slot is a Python object that has to be created and entered into a "
-    "dictionary larger than the processor's caches; importing libraries takes another 0.5 s"
+    "each body and key is a Python object that has to be created, and its slot entered into an "
+    "index larger than the processor's caches; importing libraries takes another 0.5 s"
 )
 FROM_BODIES = (
     "without a checkpoint, the key, SowKey and indexed fields are extracted from every body, two "
@@ -474,8 +474,8 @@ REASONS: Mapping[str, str] = {
         "what is due at one moment is written to 10,000 sockets, and the last waits for all others"
     ),
     "memory": (
-        "besides its bytes a record has a bytes header, a key text, a dictionary entry, a slot "
-        "number, and 32 bytes of sequence number, time, birth and SowKey"
+        "besides its bytes a record has a bytes header, a key text, 11 bytes in the index of keys, "
+        "and 32 bytes of sequence number, time, birth and SowKey"
     ),
 }
 

@@ -390,14 +390,14 @@ def tables(driver: EngineDriver, raw_bytes: int) -> dict[str, float]:
     table = records.table
     bodies = [body for body in table.bodies if body]
     identities = [identity for identity in table.identities if identity]
-    count = len(table)
+    count, index = len(table), getattr(table.slots, "_index", None)
     (symbol,) = records.indexes.hashes
     return {
         "bodies, byte for byte": raw_bytes,
         "a body as an object of Python": sum(map(_taken, bodies)) - raw_bytes,
         "the text of the key, an object": sum(map(_taken, identities)),
-        "dictionary from key to slot": sys.getsizeof(table.slots),
-        "its slots, an object each": count * _taken(count),
+        "from key to slot": sys.getsizeof(table.slots if index is None else index),
+        "slots in a dictionary, an object each": count * _taken(count) * (index is None),
         "lists of bodies and of keys": 8 * 2 * count,
         "sequence, time, birth and SowKey": 8 * 4 * count,
         "the hash index": _deep(symbol),

@@ -4,12 +4,14 @@ import subprocess
 import sys
 import tracemalloc
 from array import array
+from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 
 from sow.core.inner_loops import IN_PYTHON, INNER_LOOPS, NO_PLACE, in_c, wanted_in
+from tests.core.keys_in_python import INDEXES, KEY_INDEX, PARTS, KeysInPython
 
 LANGUAGES = [loops for loops in (IN_PYTHON, in_c()) if loops is not None]
 """Without a compiler Python's are compared with themselves: the start line says so."""
@@ -196,6 +198,172 @@ def test_no_reference_is_kept_or_lost(loops):
     assert list(map(sys.getrefcount, watched)) == before
     assert taken < CALLS  # less than a byte a call
     standing.append(0)  # no view of it is left
+
+
+# The index of keys.
+
+
+class Name(str):
+    """A text that claims to be equal to nothing."""
+
+    __slots__ = ()
+    __hash__ = None
+
+    def __eq__(self, _other):
+        raise AssertionError("no Python is called")
+
+
+def keys_drawn(draw):
+    """Keys of all kinds: empty, long, of one, two and four bytes a character, half a pair."""
+    makers = ["{}", "\xe9{}", "\u20ac{}", "\U0001f600{}", "\ud800{}", "{}\0", "x" * 5_000 + "{}"]
+    return ["", *(draw.choice(makers).format(at) for at in range(draw.choice([5, 60, 400])))]
+
+
+MASKS = [2**32 - 1, 0, 1, 7, 0xFE000000, 0xFE000003]
+"""Which bits of a hash count: all, none, so that all keys collide, and few."""
+
+
+def indexed(make, draw, mask):
+    """A history of keys in a list of names, as a table has one."""
+    names, free, held, told = [], [], {}, []
+    pool, index = keys_drawn(draw), make(names, mask)
+    for _ in range(40):
+        some = [draw.choice(pool) for _ in range(draw.randrange(100))]
+        match draw.choice(["add", "add", "pop", "find"]):
+            case "add":
+                for key in some:
+                    if key not in held and free and draw.random() < 0.7:
+                        held[key] = free.pop()
+                        names[held[key]] = key
+                    elif key not in held:
+                        held[key] = len(names)
+                        names.append(key)
+                told.append(index.add_all(some, [held[key] for key in some]))
+            case "pop":
+                for key in some:
+                    told.append(index.pop(key))
+                    if key in held:
+                        names[held[key]] = None
+                        free.append(held.pop(key))
+            case "find":
+                told.append([index.find(key) for key in some])
+                told.append(index.find_all(tuple(some)))
+                assert told[-1] == [held.get(key) for key in some]
+        told.append(len(index))
+    found = [slot for part in range(PARTS) for slot in index.slots_of(part)]
+    return told, sorted(found), [index.pop(key) for key in pool], len(index)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("seed", range(20))
+def test_an_index_of_keys_is_a_dictionary(mask, seed):
+    first, *others = (indexed(make, Random(seed), mask) for make in INDEXES)
+    assert all(other == first for other in others)
+
+
+@pytest.fixture(params=INDEXES, ids=lambda make: make.__name__)
+def make_index(request):
+    return request.param
+
+
+def test_a_key_is_what_its_text_is(make_index):
+    names = ["a", "b"]
+    index = make_index(names)
+    assert index.add_all(["a", "b", "a"], [0, 1, 0]) == [0, 1, 0]
+    assert (index.find("a"), index.find("c"), index.pop("b"), index.find("b")) == (0, -1, 1, -1)
+    assert index.slots_of(PARTS) is None
+    assert (index.find_all([]), index.add_all([], []), len(index)) == ([], [], 1)
+    if make_index is not KeysInPython:
+        name = Name("a")
+        assert (index.find(name), index.find_all([name]), index.pop(name)) == (0, [0], 0)
+        assert (index.find(5), index.pop(None), index.slots_of(-1)) == (-1, -1, None)
+
+
+def test_what_is_no_key_or_slot_is_refused_and_what_is_there_stays(make_index):
+    names = ["a", "b", None, "d"]
+    index = make_index(names)
+    index.add_all(["a"], [0])
+    refused = [
+        (["a", 5], [0, 1], TypeError), (["b"], ["1"], TypeError), (["b"], [True], TypeError),
+        (["b"], [4], IndexError), (["b"], [0], ValueError), (["c"], [2], ValueError),
+        (["b"], [-2], (IndexError, TypeError)), (["b", "d"], [1], ValueError), (7, [1], TypeError),
+    ]  # fmt: skip
+    for keys, slots, error in refused:
+        with pytest.raises(error):
+            index.add_all(keys, slots)
+    with pytest.raises(TypeError):
+        index.find_all(["a", b"a"])
+    assert index.find_all(["a", "c", "d"]) == [0, None, None]
+    if make_index is not KeysInPython:
+        for wrong in ((), (("a",),), ([], "x"), ([], 1, 2)):
+            with pytest.raises((TypeError, OverflowError)):
+                make_index(*wrong)
+        with pytest.raises(TypeError):
+            make_index(names=[])
+        with pytest.raises(OverflowError):
+            index.add_all(["d"], [2**70])
+
+
+def test_a_name_that_is_gone_or_beyond_the_list_is_not_found(make_index):
+    names = [str(at) for at in range(100)]
+    index = make_index(names)
+    index.add_all(names, range(100))
+    if make_index is not KeysInPython:
+        names[7] = None
+        names[8] = 8
+        del names[50:]
+        found = index.find_all([str(at) for at in range(100)])
+        assert found == [None if at in (7, 8) or at >= 50 else at for at in range(100)]
+
+
+def test_a_part_grows_and_shrinks_by_itself():
+    names, sizes = [f"order-{at}" for at in range(60_000)], []
+    index = KEY_INDEX(names)
+    for at, name in enumerate(names):
+        index.add_all([name], [at])
+        sizes.append(sys.getsizeof(index))
+    if KEY_INDEX is not KeysInPython:
+        # A part has some 470 keys then; a fourth more of one part is what any step adds.
+        assert max(after - before for before, after in pairwise(sizes)) < 8 * 300
+        assert 8 * len(names) < sizes[-1] < 16 * len(names)
+    for at, name in enumerate(names[1:], 1):
+        assert index.pop(name) == at
+        names[at] = None
+    assert (len(index), index.find(names[0])) == (1, 0)
+    assert sys.getsizeof(index) < 16 * 8 * 3 * PARTS
+
+
+def test_an_index_keeps_its_names_and_nothing_else():
+    names = [f"key {at}" for at in range(1_000)]
+    strange, slots = ["none", "x" * 500, names[5]], list(range(1_000))
+    watched = names, slots, names[5], strange[0], strange
+
+    def many():
+        index = KEY_INDEX(names)
+        index.add_all(names, slots)
+        for _ in range(100):
+            index.add_all(names, slots)
+            index.find_all(names)
+            index.find_all(strange)
+            assert index.pop(names[5]) == 5
+            index.add_all([names[5]], [5])
+            assert [index.find(key) for key in strange] == [-1, -1, 5]
+            index.slots_of(3)
+            for wrong in (["a", 5], [1, 2]), (names[:2], [0]), (strange, slots[:3]), (5, 5):
+                with pytest.raises((TypeError, ValueError)):
+                    index.add_all(*wrong)
+
+    many()
+    before = list(map(sys.getrefcount, watched))
+    tracemalloc.start()
+    try:
+        many()
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert list(map(sys.getrefcount, watched)) == before
+    assert taken < 10_000  # of 300,000 keys
 
 
 # Which of them is used.

@@ -144,6 +144,18 @@ def test_what_is_copied_stays_until_it_is_and_goes_then(tmp_path):
     checkpoint.close()
 
 
+def test_a_load_that_is_abandoned_keeps_nothing(tmp_path):
+    checkpoint = on_disk(tmp_path)
+    checkpoint.write(7, [part(n, 1) for n in range(50)])
+    loading = checkpoint.load()
+    assert next(loading) == part(0, 1)
+    del loading
+    checkpoint.write(8, [])
+    with checkpoint._env.read() as txn:
+        assert txn.stat()["entries"] == 1
+    checkpoint.close()
+
+
 def known(first, count, values=b"known"):
     return replace(part(first, count), values=values)
 

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import threading
+from itertools import count
 
 import lmdb
 import pytest
 
-from sow.errors import StoreError
-from sow.store.environment import Environment
+from sow.errors import Damaged, StoreError
+from sow.store.environment import PIECES_AHEAD, Environment, ahead
 
 
 def test_the_lock_has_room_on_the_disk_before_it_is_mapped(tmp_path):
@@ -58,3 +60,59 @@ def test_a_file_that_was_moved_takes_nothing_and_reports_why(tmp_path):
     assert env.lost() is None
     assert env.has_room()
     env.close()
+
+
+def readers():
+    return [thread for thread in threading.enumerate() if thread.name == "sow-ahead"]
+
+
+def test_pieces_read_ahead_are_the_same_in_order_and_few_of_them_at_a_time():
+    taken, seen = [], []
+
+    def pieces():
+        for number in range(1000):
+            seen.append((threading.current_thread().name, number - len(taken)))
+            yield number
+
+    for piece in ahead(pieces()):
+        taken.append(piece)
+    assert taken == list(range(1000))
+    assert {name for name, _ in seen} == {"sow-ahead"}
+    # Those that wait, and the one that is just being taken.
+    assert max(before for _, before in seen) <= PIECES_AHEAD + 1
+    assert not readers()
+
+
+def test_pieces_that_may_be_empty_or_false_are_all_handed_on():
+    assert list(ahead(piece for piece in (b"", None, 0, []))) == [b"", None, 0, []]
+    assert list(ahead(piece for piece in ())) == []
+
+
+def test_what_fails_ahead_fails_in_its_place():
+    def pieces():
+        yield from range(3)
+        raise Damaged("the fourth")
+
+    reading = ahead(pieces())
+    assert [next(reading), next(reading), next(reading)] == [0, 1, 2]
+    with pytest.raises(Damaged, match="the fourth"):
+        next(reading)
+    assert not readers()
+
+
+def test_who_stops_early_closes_what_is_read_ahead():
+    closed = []
+
+    def pieces():
+        try:
+            yield from count()
+        finally:
+            closed.append(threading.current_thread().name)
+
+    reading = ahead(pieces())
+    assert [next(reading), next(reading)] == [0, 1]
+    reading.close()
+    assert closed == ["sow-ahead"]
+    assert not readers()
+    ahead(pieces())  # never begun
+    assert not readers()

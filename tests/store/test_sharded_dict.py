@@ -10,10 +10,14 @@ from sow.store import sharded_dict as module
 from sow.store.sharded_dict import (
     DICTIONARIES,
     MOVED_AT_ONCE,
+    KeyTable,
     ShardedDict,
+    add_all,
     get_all,
+    indexed_if_many,
     sharded_if_long,
 )
+from tests.core.keys_in_python import INDEXES, KEY_INDEX
 
 keys = st.integers(0, 30).map(str)
 steps = st.lists(st.tuples(st.sampled_from(["set", "pop", "del", "update"]), keys), max_size=60)
@@ -100,3 +104,70 @@ def test_it_is_emptied_a_part_at_a_time():
     counts = [len(held), *[len(held) for _ in held.emptying()]]
     assert max(before - after for before, after in pairwise(counts)) < 200
     assert (len(counts), counts[-1], bool(held)) == (DICTIONARIES + 1, 0, False)
+
+
+@pytest.fixture(params=INDEXES, ids=lambda make: make.__name__)
+def indexing(request, monkeypatch):
+    """With an index of keys, in C or as it would be in Python."""
+    loops = module.INNER_LOOPS._replace(key_index=request.param)
+    monkeypatch.setattr(module, "INNER_LOOPS", loops)
+    monkeypatch.setattr(module, "INDEXED_KEYS", 2)
+
+
+def test_many_keys_of_a_table_are_indexed_and_few_are_not(indexing):
+    few = {"a": 0, "b": 1}
+    assert indexed_if_many(few, ["a", "b"]) is few
+    names = ["a", "b", "c", None, "\ud800"]
+    held = indexed_if_many({"a": 0, "b": 1, "c": 2}, names)
+    assert isinstance(held, KeyTable)
+    assert indexed_if_many(held, names) is held
+    assert sharded_if_long(held) is held
+    assert add_all(held, ["\ud800", "a"], [4, 4]) == [4, 0]
+    assert dict(held) == dict(held.items()) == {"a": 0, "b": 1, "c": 2, "\ud800": 4}
+    assert (len(held), sorted(held.values()), held == dict(held)) == (4, [0, 1, 2, 4], True)
+    assert [*get_all(held, ["c", "d", "a"])] == [2, None, 0]
+    assert (held.get("b"), held.get("d"), held.get("d", 7), held["c"]) == (1, None, 7, 2)
+    assert ("b" in held, "d" in held, 5 in held) == (True, False, False)
+    assert held.keys() & {"a", "d"} == {"a"}
+
+
+def test_a_key_leaves_an_index_and_comes_back_in_another_slot(indexing):
+    names = ["a", "b", "c"]
+    held = KeyTable(names, {"a": 0, "b": 1, "c": 2})
+    assert (held.pop("b"), held.pop("b"), held.pop("b", 7)) == (1, None, 7)
+    for wanted in (lambda: held["b"], lambda: held.__delitem__("b")):
+        with pytest.raises(KeyError):
+            wanted()
+    names[1] = None
+    names.append("b")
+    held.update([("b", 3)])
+    assert held["b"] == 3
+    names[1] = "b"
+    held["b"] = 1
+    assert held["b"] == 1
+    del held["c"]
+    assert (sorted(held), len(held), bool(held)) == (["a", "b"], 2, True)
+    with pytest.raises(ValueError, match="before its name"):
+        held.update({"z": 0})
+
+
+def test_a_key_that_goes_while_others_are_read_is_no_error(indexing):
+    names = [f"order-{at}" for at in range(1_000)]
+    held = KeyTable(names, {name: at for at, name in enumerate(names)})
+    reading, seen = iter(held), []
+    for name in reading:
+        seen.append(name)
+        for gone in (name, f"order-{len(seen)}"):
+            if (slot := held.pop(gone)) is not None:
+                names[slot] = None
+    assert len(seen) == len(set(seen)) > 300
+    assert not len(held) - sum(name is not None for name in names)
+
+
+def test_without_c_keys_are_in_dictionaries(monkeypatch):
+    monkeypatch.setattr(module, "INNER_LOOPS", module.INNER_LOOPS._replace(key_index=None))
+    monkeypatch.setattr(module, "INDEXED_KEYS", 2)
+    many = {"a": 0, "b": 1, "c": 2}
+    assert indexed_if_many(many, [*many]) is many
+    assert add_all(many, ["c", "d"], [9, 3]) == [2, 3]
+    assert KEY_INDEX is not None

@@ -108,10 +108,10 @@ class ChangeCursor(SnapshotLease):
         self.bookmark = until
 
     def _chunks(self) -> Iterator[tuple[list[int], list[bytes]]]:
-        slots = self.topic.records.table.slots
+        table = self.topic.records.table
         for pairs in self.bodies.pieces():
             for start in range(0, len(pairs), COUNTED_AT_ONCE):
-                some = pairs[start : start + COUNTED_AT_ONCE]
+                some, slots = pairs[start : start + COUNTED_AT_ONCE], table.slots
                 yield (
                     [slots.get(identity, NOWHERE) for identity, _ in some],
                     [body for _, body in some],

@@ -20,6 +20,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from sow.core.cooperative import Task, run_to_completion
@@ -31,7 +32,7 @@ from sow.errors import Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
 from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
-from sow.store.environment import repair_command
+from sow.store.environment import ahead, repair_command
 from sow.store.journal import DATA_FILE, LmdbJournal, is_journal
 from sow.store.manifest import (
     Era,
@@ -203,7 +204,8 @@ class ServerBootstrap:
         self.engine = self._make_engine()
         last_seq, checkpointed = self.journal.last_seq, self.checkpoints.values()
         self.progress.begin(sum(one.records for one in checkpointed) + last_seq - after)
-        log_entries = self.journal.read(after)
+        pieces = ahead(self.journal.pieces(after))
+        log_entries = chain.from_iterable(piece.entries for piece in pieces)
         return (
             yield from self.engine.restore(
                 checkpoints, counted(log_entries), last_seq, past, self.progress

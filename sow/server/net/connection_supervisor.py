@@ -268,9 +268,10 @@ class SupervisedProtocol(asyncio.Protocol):
 
 def supervised(request: web.Request) -> SupervisedProtocol:
     """The connection of a request; raises ConnectionResetError if it is closed."""
-    if request.transport is None:
+    # An encrypted connection that is lost has no protocol, and aiohttp hears of it a turn later.
+    protocol = request.transport and request.transport.get_protocol()
+    if protocol is None:
         raise ConnectionResetError("the client has disconnected")
-    protocol = request.transport.get_protocol()
     assert isinstance(protocol, SupervisedProtocol)
     return protocol
 

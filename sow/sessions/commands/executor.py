@@ -187,13 +187,15 @@ class Executor:
     def _publish_all(self, session: Session, publishes: PublishBatch, now_us: int) -> bool:
         """Publish them as one batch; False, and nothing is done, if any of them is refused, or if
         they are to be carried out in steps."""
-        engine = self.engine
+        engine, rights = self.engine, session.rights
         if (
-            not session.rights.may("write", publishes.topic)
-            or permit_for(session.rights, "write", publishes.topic) is not None
+            not (rights.is_open or _writes_all(rights, publishes.topic))
             or len(publishes.bodies) > TOGETHER_MAX
             or not engine.is_free(publishes.topic)
-            or self.rates.charge(session.rights, len(publishes.bodies), now_us) is not None
+            or (
+                engine.configuration.limits.publishes_per_second_max is not None
+                and self.rates.charge(rights, len(publishes.bodies), now_us) is not None
+            )
         ):
             return False
         try:
@@ -202,7 +204,7 @@ class Executor:
             last = engine.publish_slice(topic, bodies, now_us)
         except SowError:
             # Each of them is carried out and counted by itself, and some of them are refused.
-            self.rates.give_back(session.rights, len(publishes.bodies))
+            self.rates.give_back(rights, len(publishes.bodies))
             return False
         session.send_lines(publish_acks(publishes.requested(last - len(bodies))))
         self.engine.output.touch(session)
@@ -455,6 +457,11 @@ class Executor:
 
     def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
         return self.subscriptions.unsubscribe(session, command)
+
+
+def _writes_all(rights: Permissions, topic: str) -> bool:
+    """Whether every record of a topic may be written."""
+    return rights.may("write", topic) and permit_for(rights, "write", topic) is None
 
 
 def _parts(read: Read) -> Iterable[Read]:

@@ -209,6 +209,9 @@ async def test_a_request_knows_its_connection_until_it_has_gone():
     assert supervised(request_of(transport=side.socket)) is side.watched
     with pytest.raises(ConnectionResetError):
         supervised(SimpleNamespace(transport=None))
+    # Of an encrypted one that is lost, aiohttp has the transport for a turn more.
+    with pytest.raises(ConnectionResetError):
+        supervised(SimpleNamespace(transport=SimpleNamespace(get_protocol=lambda: None)))
     side.go()
 
 
