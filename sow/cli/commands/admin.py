@@ -249,12 +249,16 @@ async def _why(
 
 async def _story(client: Client, topic: str, key: str) -> Mapping[str, Any]:
     """What the server says of a record: of that SowKey if there is one, else of these values."""
-    path = f"{records_of(topic)}/{{}}/why"
+
+    async def of(named: str) -> dict[str, Any]:
+        path = f"{records_of(topic)}/{quote(named, safe='')}/why"
+        found: dict[str, Any] = await client.http.json("GET", path, kind=dict)
+        return found
+
     try:
-        return await client.http.json("GET", path.format(quote(key, safe="")), kind=dict)
+        return await of(key)
     except UnknownRecord:
-        by_values = quote(f"key={key}", safe="")
-        return await client.http.json("GET", path.format(by_values), kind=dict)
+        return await of(f"key={key}")
 
 
 def _show_record(record: Mapping[str, Any]) -> None:
