@@ -250,6 +250,15 @@ class SourceTopic(LiveTopicBase):
             self._log("publish", seqs, now_us, None, [b""] * len(bodies), 0)
         return seqs
 
+    def log_account(
+        self, identities: Sequence[str], bodies: Sequence[bytes], now_us: int, expires_us: int
+    ) -> None:
+        """Log records of a system topic that its table gets later."""
+        sequencer, name = self._sequencer, self.name
+        sequencer.write(
+            LogEntry("publish", name, sequencer.seq, now_us, identities, bodies, expires_us, True)
+        )
+
     def store(
         self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries
     ) -> Batch:

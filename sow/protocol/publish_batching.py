@@ -199,16 +199,20 @@ def _publishes(frames: Sequence[bytes]) -> list[PublishBatch] | None:
 
 def _numbered_line(text: bytes) -> NumberedLine | None:
     """The numbered line that a text is, if it is one."""
-    lines = _numbered_lines(text)
-    return None if lines is None else lines[0]
+    try:
+        line = _NUMBERED.decode(text)
+    except NOT_PLAIN:
+        return None
+    return line if line.seq else None
 
 
 def _numbered_lines(text: bytes) -> list[NumberedLine] | None:
     """The numbered lines of a text; None if one of them is anything else."""
-    with suppress(*NOT_PLAIN):
-        lines: list[NumberedLine] = _NUMBERED.decode_lines(text)
-        return lines if all(line.seq for line in lines) else None
-    return None
+    try:
+        lines = _NUMBERED.decode_lines(text)
+    except NOT_PLAIN:
+        return None
+    return lines if all(line.seq for line in lines) else None
 
 
 def _cut(parts: Sequence[list[bytes]]) -> dict[int, bytes]:

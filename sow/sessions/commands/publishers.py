@@ -28,6 +28,7 @@ import orjson
 from sow.core.cooperative import Task
 from sow.core.definitions import PUBLISHERS
 from sow.engine.engine import Engine
+from sow.engine.running_topics import SourceTopic
 from sow.engine.timers import Deadline
 from sow.errors import ClientError, SowError, TooLarge, shown
 from sow.protocol.publish_batching import HIGHEST_SEQ, PublishBatch
@@ -388,30 +389,39 @@ class Publishers:
         return None if lasts_us is None else self._engine.now_us + lasts_us // RENEWED_PART
 
     def _write(self) -> None:
-        """Put what has changed into the open group: those that are alike in one entry."""
-        engine, unwritten = self._engine, self._unwritten
-        self._unwritten = {}
-        lasts_us, now_us = engine.configuration.journal.sequence_expiration_us, engine.now_us
-        topic = engine.catalog.account(PUBLISHERS)
-        gone: list[NamedPublisher] = []
-        whole: list[NamedPublisher] = []
-        logged: list[NamedPublisher] = []
-        for publisher, is_whole in unwritten.items():
-            kind = (whole if is_whole else logged) if publisher.is_live else gone
-            kind.append(publisher)
-        for some in filter(None, (gone, whole, logged)):
-            expires_us = 0 if lasts_us is None else now_us + lasts_us
-            if some is not gone and lasts_us is not None:
-                expires_us += lasts_us // RENEWED_PART
-            bodies, names = [one.body() for one in some], [one.identity for one in some]
-            messages = CheckedMessages(bodies, names, {})
-            if some is logged:
-                topic.number(messages, now_us, expires_us)
-            else:
-                engine.put(topic, messages, now_us, expires_us)
+        """Write what has changed into the open group."""
+        unwritten, self._unwritten = self._unwritten, {}
+        logged = [one for one, is_whole in unwritten.items() if not is_whole and one.is_live]
+        if logged:
+            names, bodies = [one.identity for one in logged], [one.body() for one in logged]
+            now_us = self._engine.sequencer.now_us
+            topic = self._engine.catalog.topics[PUBLISHERS.name]
+            assert isinstance(topic, SourceTopic)
+            topic.log_account(names, bodies, now_us, self._expiry_us(now_us, True))
+            for publisher in logged:
+                publisher.is_ahead = True
+        if len(logged) < len(unwritten):
+            self._put([one for one in unwritten if one not in logged])
+
+    def _put(self, publishers: Sequence[NamedPublisher]) -> None:
+        """The same in the table as well; those that expire together in one entry."""
+        engine = self._engine
+        topic, now_us = engine.catalog.account(PUBLISHERS), engine.now_us
+        for is_live in (False, True):
+            some = [publisher for publisher in publishers if publisher.is_live is is_live]
+            if some:
+                bodies, names = [one.body() for one in some], [one.identity for one in some]
+                expires_us = self._expiry_us(now_us, is_live)
+                engine.put(topic, CheckedMessages(bodies, names, {}), now_us, expires_us)
             for publisher in some:
-                publisher.is_ahead = some is logged
+                publisher.is_ahead = False
                 self._let_go(publisher)
+
+    def _expiry_us(self, now_us: int, is_live: bool) -> int:
+        lasts_us = self._engine.configuration.journal.sequence_expiration_us
+        if lasts_us is None:
+            return 0
+        return now_us + lasts_us + (lasts_us // RENEWED_PART if is_live else 0)
 
     def _let_go(self, publisher: NamedPublisher) -> None:
         """What is stored is enough to know a name again that does nothing."""

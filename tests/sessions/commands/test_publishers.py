@@ -231,7 +231,8 @@ def test_a_name_that_is_not_used_expires_also_while_the_server_is_down():
     client, _ = log_on(world)
     publish(client, 1, 1)
     world.advance(3 * LASTS_US)
-    assert log_on(world)[1] == 1, "a live connection keeps it"
+    assert log_on(world.restart())[1] == 1, "a live connection keeps it, also if that is killed"
+    assert log_on(world)[1] == 1
     for session in list(world.executor.sessions):
         world.executor.sessions.drop(session, world.now)
     world.settle()
