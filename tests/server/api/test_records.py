@@ -127,6 +127,9 @@ async def test_a_request_beyond_the_next_number_or_refused_uses_none():
         assert (await numbered(place, "feed/1", b'{"id":1}'))[0] == 200
         status, problem, _ = await numbered(place, "feed/1", b'[{"id":1},{"no":2}]')
         assert (status, problem["index"]) == (400, 1), "the index is that in the request"
+        assert (await numbered(place, "feed/2", b"", "DELETE", "?key=9"))[0] == 404
+        again = {"deleted": 1}
+        assert await numbered(place, "feed/2", b"", "DELETE", "?key=1") == (200, again, None)
 
 
 @pytest.mark.parametrize(
