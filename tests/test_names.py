@@ -10,7 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MODULES = [path for folder in ("sow", "conflated_topics") for path in (ROOT / folder).rglob("*.py")]
-BLOCKING = {"Client", "Http", "Live", "LiveView", "LiveWindow", "Publisher", "Rows", "Subscription"}
+BLOCKING = {
+    "Client",
+    "Http",
+    "IdempotentPublisher",
+    "Live",
+    "LiveView",
+    "LiveWindow",
+    "Publisher",
+    "Rows",
+    "Subscription",
+}
 """The blocking client has the interface of the asyncio client, name for name, so that a program
 changes from one to the other by an import."""
 ANSWERED = {"Subscription"}

@@ -6,8 +6,9 @@ for programs without asyncio.
 """
 
 from sow.client.client import Client
-from sow.client.errors import ClosedByServer, Disconnected, Unreachable
+from sow.client.errors import ClosedByServer, Disconnected, SequenceLost, Unreachable
 from sow.client.http import Answer, Rows
+from sow.client.idempotent import IdempotentPublisher
 from sow.client.live_view import Change, Live, LiveWindow
 from sow.client.messages import Message
 from sow.client.publisher import Publisher
@@ -20,12 +21,14 @@ __all__ = [
     "Client",
     "ClosedByServer",
     "Disconnected",
+    "IdempotentPublisher",
     "Live",
     "LiveWindow",
     "Message",
     "Publisher",
     "Retry",
     "Rows",
+    "SequenceLost",
     "Subscription",
     "Unreachable",
 ]

@@ -5,6 +5,7 @@ client publishes to, and one per subscription.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, cast
@@ -23,7 +24,9 @@ from sow.client.http import (
     records_of,
     topic_path,
 )
+from sow.client.idempotent import IdempotentPublisher
 from sow.client.live_view import Live, LiveCall, LiveWindow
+from sow.client.publish_store import PublishStore
 from sow.client.publisher import WINDOW_FRAMES, Publisher, RepeatableBatch
 from sow.client.requests import Interval, Paths, QueryRequest, given, parameters, subscription
 from sow.client.socket import Retry, Socket
@@ -81,6 +84,7 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._publishers: dict[str, Publisher] = {}
+        self._numbered: list[IdempotentPublisher] = []
         self._subscriptions: dict[Subscription, None] = {}
         """Those that are not closed."""
 
@@ -99,6 +103,8 @@ class Client:
         for publisher in self._publishers.values():
             await publisher.close()
         self._publishers.clear()
+        while self._numbered:
+            await self._numbered.pop().close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -139,6 +145,11 @@ class Client:
             self._http(), self.url, self.name, session, seen, self._access.headers()
         )
 
+    async def _connect_as(self, name: str) -> Socket:
+        """Log on as a named publisher, whose messages are numbered."""
+        headers = self._access.headers()
+        return await Socket.connect(self._http(), self.url, name, headers=headers, sequence=True)
+
     @property
     def http(self) -> Http:
         """Requests that have no method here (docs/http.md); use it on the event loop."""
@@ -146,13 +157,39 @@ class Client:
 
     # Publishing.
 
-    async def publisher(self, topic: str, *, window: int = WINDOW_FRAMES) -> Publisher:
+    async def publisher(
+        self,
+        topic: str,
+        *,
+        window: int = WINDOW_FRAMES,
+        client: str | None = None,
+        seq: int | None = None,
+    ) -> Publisher:
         """A connection for many messages to one topic: the fastest way to publish.
 
         `window` is how many frames may be unacknowledged before `send` waits. Close the publisher
         after use, or enter it with `async with`. The server checks the topic with the first frame.
+        With the durable name `client` messages are numbered, from `seq` on, or from behind what the
+        server has of that name: what it has is not stored again.
         """
-        return Publisher(await self._connect(), topic, window)
+        if client is None:
+            return Publisher(await self._connect(), topic, window)
+        socket = await self._connect_as(client)
+        return Publisher(socket, topic, window, socket.sequence + 1 if seq is None else seq)
+
+    def idempotent_publisher(
+        self, name: str, store: str | os.PathLike[str] | None = None, *, adopt: bool = False
+    ) -> IdempotentPublisher:
+        """A publisher whose messages are stored exactly once, whatever dies (`async with`).
+
+        `name` is durable: the server knows it again. `store` is the file in which messages wait
+        until the server has them, also when this program is killed; None: memory. A file for
+        another log is refused, unless the publisher may `adopt` it. Raises ClientError for a file
+        in use, and Damaged for one that is not as it was written.
+        """
+        made = IdempotentPublisher(self._connect_as, self.retry, PublishStore(name, store), adopt)
+        self._numbered.append(made)
+        return made
 
     async def publish(
         self,

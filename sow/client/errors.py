@@ -29,6 +29,7 @@ from sow.errors import (
     Unauthenticated,
     UnknownRecord,
     UnknownTopic,
+    shown,
 )
 
 
@@ -76,6 +77,24 @@ class ClosedByServer(Disconnected):
     """The server has closed the session with a reason: it cannot be resumed."""
 
     reason = "closed"
+
+
+class SequenceLost(ClientError):
+    """The server knows of other numbers of a publisher than its store: its name has expired, its
+    log has gone back, or another program has published under the name. `held` is the highest number
+    in the store, `highest` that of the server. Nothing is dropped."""
+
+    reason = "sequence lost"
+    status = 409
+
+    def __init__(self, name: str, held: int, highest: int) -> None:
+        super().__init__(
+            f"the store of {shown(name)} holds numbers up to {held}, and the server has {highest}: "
+            "the name has expired or gone back, or another program uses it. What waits may be on "
+            "the server already: look there, then restart() numbers it again"
+        )
+        self.held = held
+        self.highest = highest
 
 
 BY_REASON: Mapping[str, type[SowError]] = {

@@ -46,18 +46,24 @@ class Sent(NamedTuple):
 class Publisher:
     """Publishes to one topic over its own connection, until `close` or the end of `async with`.
 
-    `window` is how many frames may be unacknowledged. The end of `async with` waits for all acks,
+    `window` is how many frames may be unacknowledged. `seq` is the number of the first message, if
+    they are numbered. The end of `async with` waits for all acks,
     unless its block raised an error.
     """
 
-    def __init__(self, socket: Socket, topic: str, window: int = WINDOW_FRAMES) -> None:
+    def __init__(
+        self, socket: Socket, topic: str, window: int = WINDOW_FRAMES, seq: int | None = None
+    ) -> None:
         self.topic = topic
         self.sent = 0
         """Messages written to the socket."""
         self.published = 0
         """Messages that the server has made durable."""
+        self.duplicates = 0
+        """Those of them that the server had before, by their numbers."""
         self.bookmark = ""
         """The bookmark of the newest acknowledged message."""
+        self._seq = seq
         self._socket = socket
         self._window = window
         self._waiting: deque[Sent] = deque()
@@ -101,6 +107,9 @@ class Publisher:
             return
         cid = self._socket.next_cid()
         head = {"c": command, "t": self.topic, "n": len(bodies), "cid": cid, "a": "persisted"}
+        if self._seq is not None:
+            # In front, where the server looks for it.
+            head = {"c": command, "seq": self._seq, **head}
         frame = framed({**head, **more}, bodies)
         if frame.count(b"\n") != len(bodies):
             index = next(at for at, body in enumerate(bodies) if b"\n" in body)
@@ -109,6 +118,8 @@ class Publisher:
                 index=self.sent + index,
             )
         await self._until_below(self._window)
+        if self._seq is not None:
+            self._seq += 1 if command == "sow_delete" else len(bodies)
         self._waiting.append(Sent(cid, self.sent, len(bodies)))
         self.sent += len(bodies)
         await self._socket.send(frame)
@@ -157,6 +168,8 @@ class Publisher:
             self._failure = self._failure or error
         else:
             self.published += frame.messages
+            if line.duplicate or line.applied is not None:
+                self.duplicates += frame.messages - (line.applied or 0)
             self.bookmark = line.bm or self.bookmark
 
     @property

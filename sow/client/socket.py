@@ -29,7 +29,8 @@ class Socket:
     """A session on the server, open from `connect` to `close`.
 
     `session` is its name, and `log_id` that of the server's log. `resumed` says whether it is the
-    requested session; if not, `reason` says why not.
+    requested session; if not, `reason` says why not. `sequence` is the highest number of its name,
+    if it has logged on for one.
     """
 
     def __init__(self, url: str, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -38,6 +39,7 @@ class Socket:
         self.log_id = ""
         self.resumed = False
         self.reason = ""
+        self.sequence = 0
         self._socket = socket
         self._numbers = itertools.count(1)
 
@@ -50,10 +52,12 @@ class Socket:
         session: str | None = None,
         seen: int | None = None,
         headers: Mapping[str, str] | None = None,
+        sequence: bool | None = None,
     ) -> "Socket":
         """Log on to the server at `url` as the client `name`, with the credentials in `headers`.
 
-        With `session`, resume it after the `seen` lines that were read of it. Raises Unreachable,
+        With `session`, resume it after the `seen` lines that were read of it; with `sequence`, own
+        the name, to number messages. Raises Unreachable,
         Disconnected, and the error of a refused logon.
         """
         with reported(url):
@@ -62,7 +66,8 @@ class Socket:
             )
         socket = cls(url, raw)
         try:
-            await socket._log_on({"client": name, "session": session, "seen": seen})
+            fields = {"client": name, "session": session, "seen": seen, "sequence": sequence}
+            await socket._log_on(fields)
         except BaseException:
             # Refused or cancelled: the caller has no socket to close.
             with contextlib.suppress(TimeoutError):
@@ -79,6 +84,7 @@ class Socket:
             raise ack.error()
         self.session, self.log_id = ack.session, ack.log
         self.resumed, self.reason = bool(ack.resumed), ack.reason or ""
+        self.sequence = ack.sequence or 0
 
     def next_cid(self) -> str:
         """An id for a command, unique on this socket."""

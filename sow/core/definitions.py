@@ -249,7 +249,7 @@ class JournalSettings:
 
     Retention keeps at least what no checkpoint covers, whatever the limits say. By default 4 GiB
     are kept, some ten million changes of a few hundred bytes, and retention waits for a consumer
-    through a week in which it is unattended.
+    through a week in which it is unattended. The number of a publisher is kept as long.
     """
 
     directory: str = "journal"
@@ -258,6 +258,7 @@ class JournalSettings:
     flush_interval_us: int = 0
     topics: tuple[LoggedTopic, ...] = ()
     consumer_expiration_us: int | None = 7 * 86_400 * 1_000_000
+    sequence_expiration_us: int | None = 7 * 86_400 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +383,16 @@ CONSUMERS = Topic(
 )
 """How far each named reader of the log has come; what it has not read is kept for it."""
 
+PUBLISHERS = Topic(
+    name="/sow/publishers",
+    message_type="json",
+    keys=("/client",),
+    file_name="sow-publishers.sow",
+    expires=True,
+)
+"""The highest number of each publisher that numbers its messages: one record, in the transaction of
+the messages that it counts (`sow.sessions.commands.publishers`)."""
+
 KNOWN_COLUMNS = Topic(
     name="/sow/columns",
     message_type="json",
@@ -399,7 +410,7 @@ AUDIT = Topic(
 )
 """Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
 
-SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS, AUDIT)
+SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, AUDIT)
 
 
 def stored(definition: Definition) -> Definition:

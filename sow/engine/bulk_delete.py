@@ -82,9 +82,16 @@ class BulkDelete:
         self._is_there = is_there
         self._running: dict[SourceTopic, list[PendingDelete]] = {}
 
-    def begin(self, topic: SourceTopic, slots: Slots, seq: int, now_us: int) -> Task[int]:
+    def begin(
+        self,
+        topic: SourceTopic,
+        slots: Slots,
+        seq: int,
+        now_us: int,
+        counted: Callable[[int], object] | None = None,
+    ) -> Task[int]:
         """Remove the records that are in `slots` now, after the change `seq`; returns how many it
-        removed.
+        removed, and calls `counted` in the step that removes the last.
 
         Records that others removed first do not count. Raises DiskFull where the disk has no room
         to log it, also later on, and InvalidTopic when the topic is gone: both state how many
@@ -94,11 +101,17 @@ class BulkDelete:
         self._running.setdefault(topic, []).append(going)
         try:
             yield from self._check_room(going)
+            left = len(going)
             for identities in going.pieces():
                 self._check_goes_on(topic, going, identities)
                 going.removed += self._remove(topic, identities, now_us)
+                left -= RECORDS_AT_ONCE
+                if left <= 0 and counted is not None:
+                    counted(going.removed)
                 yield
                 yield from self._make_ready(topic.name)
+            if not len(going) and counted is not None:
+                counted(0)
             return going.removed
         finally:
             self._end(topic, going)

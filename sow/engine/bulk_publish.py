@@ -29,6 +29,8 @@ MEASURED_AT_ONCE = 100
 """Slices that one step measures: a millisecond."""
 SLICE_BYTES = 256 * 1024
 """Bytes of one step, where messages are long; a longer message is a step of its own."""
+Counted = Callable[[int, int], object]
+"""Called with the number of messages that were stored, and the bookmark of the last."""
 
 
 def is_one_slice(bodies: Sequence[bytes]) -> bool:
@@ -156,9 +158,11 @@ class BulkPublish:
         expires_s: float | None = None,
         delta: bool = False,
         permit: WritePolicy | None = None,
+        counted: Counted | None = None,
     ) -> Task[int]:
         """Store messages that were read (`reading`), in order, as `Engine.publish` documents.
-        Returns the bookmark of the last one.
+        Returns the bookmark of the last one. `counted` is called for each slice in the step
+        that stores it.
 
         Closed before the first slice is stored, it stores none; later, the rest is left. `read` is
         emptied, so that stored messages are not kept in memory. `permit` decides which records may
@@ -171,9 +175,12 @@ class BulkPublish:
         topic = self._publishable(name)
         expires_us, keeps = topic.expiry_us(expires_s, now_us), delta and expires_s is None
         if len(read) > 1:
-            steps = self._carry_out(topic, read, now_us, expires_us, delta, permit, keeps)
+            steps = self._carry_out(topic, read, now_us, expires_us, delta, permit, keeps, counted)
             return (yield from self._together(steps))
-        return self.put_slice(topic, read[0], now_us, expires_us, delta, permit, keeps)
+        bookmark = self.put_slice(topic, read[0], now_us, expires_us, delta, permit, keeps)
+        if counted is not None:
+            counted(len(read[0].bodies), bookmark)
+        return bookmark
 
     def put_slice(
         self,
@@ -205,6 +212,7 @@ class BulkPublish:
         delta: bool,
         permit: WritePolicy | None,
         keeps: bool,
+        counted: Counted | None,
     ) -> Task[int]:
         deeds = yield from self._deeds(topic, read, delta, now_us, permit)
         room = self._capacity.reserve(topic, deeds)
@@ -222,7 +230,10 @@ class BulkPublish:
             if delta or topic.makes_records:
                 # Changes of these records since the start are no reason to refuse the rest.
                 messages = self._finished(topic, messages, now_us, delta, True)
-            return self._put(topic, messages, now_us, expires_us, keeps)
+            bookmark = self._put(topic, messages, now_us, expires_us, keeps)
+            if counted is not None:
+                counted(len(messages.bodies), bookmark)
+            return bookmark
 
         publication = Publication(topic.name, read, put, room)
         read.clear()

@@ -326,16 +326,18 @@ class Engine:
             self.timers.note(topic)
         self.route(topic, batch)
 
-    def removal(self, name: str, slots: Slots, now_us: int) -> Task[int]:
+    def removal(
+        self, name: str, slots: Slots, now_us: int, counted: Callable[[int], object] | None = None
+    ) -> Task[int]:
         """Remove the records in `slots` of the topic `name`, some in each step; returns how many it
-        removed.
+        removed, and calls `counted` in the step that removes the last.
 
         Slots are those of a query, valid until the next change; empty ones are skipped.
         `sow.engine.bulk_delete` describes concurrent changes. Raises UnknownTopic, InvalidTopic for
         a copy, DiskFull, and the error of the disk while it fails.
         """
         topic = self.catalog.deletable(name)
-        steps = self.removals.begin(topic, slots, self.seq, now_us)
+        steps = self.removals.begin(topic, slots, self.seq, now_us, counted)
         return (yield from self.requests.together(self.atomic.exclusive(name, steps)))
 
     def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:

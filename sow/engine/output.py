@@ -141,6 +141,8 @@ class PendingOutput:
         self.requests = RequestBoundaries(lambda: sequencer.now_us, self._release_held)
         self.waiting: dict[Channel, None] = {}
         """Channels to flush with the open group; routing adds to them."""
+        self.at_close: list[Callable[[], None]] = []
+        """What is written once for all of the open group: called when it is closed."""
         self.late: dict[Latecomer, None] = {}
         """Channels, and views of a topic, that have some to process before; routing adds to
         them."""
@@ -155,7 +157,7 @@ class PendingOutput:
     def has_work(self) -> bool:
         """A flush would hand something over."""
         group = self._sequencer.open
-        return bool(self.waiting or self.late or group.entries or group.sessions)
+        return bool(self.waiting or self.late or group.entries or group.sessions or self.at_close)
 
     @property
     def is_empty(self) -> bool:
@@ -253,6 +255,10 @@ class PendingOutput:
     def flush(self) -> Group:
         """Flush all channels, of what is late a part, seal the sessions, close the open group and
         return it."""
+        if self.at_close:
+            acts, self.at_close = self.at_close, []
+            for act in acts:
+                act()
         if self.late:
             self.catch_up()
         for channel in self.waiting:

@@ -258,6 +258,15 @@ class SourceTopic(LiveTopicBase):
         )
         self._sequencer.write(entry)
 
+    def log_account(
+        self, identities: Sequence[str], bodies: Sequence[bytes], now_us: int, expires_us: int
+    ) -> None:
+        """Log records of a system topic that its table gets later."""
+        sequencer, name = self._sequencer, self.name
+        sequencer.write(
+            LogEntry("publish", name, sequencer.seq, now_us, identities, bodies, expires_us, True)
+        )
+
     def store(
         self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries
     ) -> Batch:

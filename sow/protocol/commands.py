@@ -116,6 +116,7 @@ class Options:
         "fail",
         choices=("fail", "epoch", "now"),
     )
+    gaps: bool = _option("flag", "numbers before seq may be left out")
     ignored: tuple[str, ...] = ()
 
 
@@ -165,7 +166,7 @@ class CommandKind(NamedTuple):
 
 
 _BODIES = ("d", "n", "enc")
-_PUBLISH = ("t", *_BODIES, "k", "x")
+_PUBLISH = ("t", *_BODIES, "k", "x", "seq", "opts")
 _QUERY = (
     "t", "filter", "keys", "k", "order_by", "top_n", "skip_n", "select", "projection", "grouping",
     "opts",
@@ -178,7 +179,7 @@ _KINDS = (
         "logon",
         "nothing",
         "names the client, or takes up a session",
-        ("client", "session", "seen", "user", "password", "token", "as"),
+        ("client", "sequence", "session", "seen", "user", "password", "token", "as"),
     ),
     CommandKind("publish", "publish", "write", "stores messages", _PUBLISH),
     CommandKind(
@@ -215,7 +216,7 @@ _KINDS = (
         "sow_delete",
         "delete",
         "removes records",
-        ("t", "filter", "keys", "k", *_BODIES),
+        ("t", "filter", "keys", "k", *_BODIES, "seq", "opts"),
     ),
     CommandKind("flush", "flush", "logon", "is acknowledged after everything before it"),
     CommandKind("heartbeat", "heartbeat", "logon", "is answered with a heartbeat"),
@@ -239,8 +240,10 @@ class Command:
 
     `framed` says which: bodies that followed the header line byte for byte (True), or `d` (False).
     `enc` is ``base64`` for bodies in that encoding; framed bodies have it only if the client says
-    so. `acks` are the requested acknowledgements, `expires_s` a lifetime in seconds. `rights` are
-    the permissions of its user (`sow.security.authorization`), set by the executor.
+    so. `acks` are the requested acknowledgements, `expires_s` a lifetime in seconds. `seq` is the
+    number of its first message, and `sequence` requests that the client's messages are numbered
+    (`sow.sessions.commands.publishers`). `rights` are the permissions of its user
+    (`sow.security.authorization`), set by the executor.
     """
 
     name: str
@@ -258,7 +261,9 @@ class Command:
     expires_s: float | None = None
     subscription: str | None = None
     keys: tuple[str, ...] | None = None
+    seq: int | None = None
     client: str | None = None
+    sequence: bool = False
     session: str | None = None
     seen: int | None = None
     user: str | None = None

@@ -144,10 +144,11 @@ def test_commands_are_those_of_the_table():
     assert agrees(said(commands), COMMANDS, ()) == set()
     fields = {name for here in said(headers).values() for name in names_in(here)}
     assert fields <= wire.HEADER_FIELDS
-    # A session's name, tokens, whom one acts for, and bodies of bytes are of this protocol alone.
+    # Names of sessions, who numbers, tokens, acting for others, bytes: of this protocol alone.
     assert wire.HEADER_FIELDS - fields == {
         "n",
         "enc",
+        "sequence",
         "session",
         "seen",
         "select",
@@ -161,7 +162,7 @@ def test_commands_are_those_of_the_table():
 
 def test_options_are_those_of_the_table():
     (options,) = of_each_table("Options", 1)
-    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions"}
+    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions", "gaps"}
     ignored = [name for name, verdict in said(options).items() if verdict == "no effect"]
     assert sorted(ignored) == sorted(OPTIONS_IGNORED)
 

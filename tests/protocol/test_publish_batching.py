@@ -43,6 +43,8 @@ odd = st.sampled_from(
         *(line(d={}, cid="x" * 101), line(d={}, z=1)),
         *(line(d={}) + line(d={}), line(d={}) + b"\n" + line(d={}), framed(b"{}", b"")),
         *(b'{"c":"publish","t":"orders","d":{"a":{}', b'{"c":"publish","t":1,"d":{}}', b"\xff"),
+        *(line(d={}, seq=seq) for seq in (1, 2, 0, "1", 2**63)),
+        *(framed(b"{}", seq=3), line(d={"seq": 1})),
         *(framed(b"{}", enc="base64"), line(d={}, enc="base64"), line(d={}, a=["persisted"])),
     ]
 )
@@ -191,3 +193,38 @@ def test_parts_are_bounded_by_messages_and_never_split_a_publish():
     assert requested == [("1", 1), ("2", 3), ("1", 1), ("5", 5), ("1", 1)]
     assert [len(command.bodies) for part in parts for command in part.singly()] == [1, 2, 1, 5, 1]
     assert list(together.parts(99)) == [together]
+
+
+def test_numbered_publishes_are_read_together_and_know_whether_they_follow():
+    frames = [line(seq=7, d={"id": 1}), framed(b"{}", b"{}", seq=8), framed(b"{}", seq=10)]
+    single, *_ = read_frames(frames[:1])
+    assert (single.seqs, single.follows(6), single.follows(7)) == ([7], True, False)
+    one, two = read_frames(frames)
+    assert (one.seqs, two.seqs) == ([7], [8, 10])
+    assert two.follows(7)
+    assert not two.follows(6)
+    first, second = two.parts(1)
+    assert (first.seqs, second.seqs) == ([8], [10])
+    (together,) = coalesce([*read_frame(frames[1]), *read_frame(frames[2])])
+    assert together.seqs == [8, 10]
+
+
+def test_numbered_and_other_publishes_are_not_put_together():
+    frames = [line(seq=7, d={}), line(d={})]
+    assert all(getattr(read, "seqs", None) is None for read in read_frames(frames))
+    assert len(list(coalesce([*read_frame(frames[0]), *read_frame(frames[1])]))) == 2
+    (other,) = read_frames([line(d={"seq": 1})])
+    assert other.seqs is None
+
+
+@pytest.mark.parametrize("seq", [0, -1, 2**63, "1", None, 1.5])
+def test_what_is_no_number_is_not_read_as_one(seq):
+    for read in read_frames([line(d={}, seq=seq)]):
+        assert not isinstance(read, PublishBatch)
+
+
+def test_the_body_of_a_long_numbered_line_is_cut_too():
+    long = line(seq=1, d={"id": "x" * LONG_BYTES_MIN})
+    (batch,) = read_frames([long, line(seq=2, d={})])
+    assert batch.seqs == [1, 2]
+    assert singly([batch]) == singly([*read_frame(long), *read_frame(line(seq=2, d={}))])

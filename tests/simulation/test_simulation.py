@@ -6,6 +6,7 @@ from sow.engine import output
 from sow.streaming import router
 from tests.effort import seeds
 from tests.simulation.machine import Machine
+from tests.simulation.publishers import run as run_publishers
 from tests.simulation.simulation import run
 
 GROUP = 6
@@ -30,3 +31,9 @@ def test_the_same_whatever_is_on_its_way_to_the_disk(monkeypatch):
     monkeypatch.setattr(Machine, "wait", Machine.pass_on)
     for seed in seeds(6):
         run(seed)
+
+
+@pytest.mark.parametrize("first", seeds(60)[::20])
+def test_each_number_of_a_publisher_is_applied_once(first):
+    for seed in range(first, first + 20):
+        run_publishers(seed)

@@ -5,7 +5,8 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, BinaryIO, TypedDict
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, TypedDict
 
 import click
 
@@ -44,6 +45,14 @@ class How(TypedDict):
     delta: bool
 
 
+class Numbering(NamedTuple):
+    """The durable name whose messages are numbered, if any, and the first number, if it is not the
+    next one."""
+
+    client: str | None = None
+    seq: int | None = None
+
+
 @server_command(
     "sow publish orders orders.ndjson", "tail -f feed.ndjson | sow publish orders --delta"
 )
@@ -63,6 +72,17 @@ class How(TypedDict):
     type=click.Choice(["csv"]),
     help="The format of FILE, if not messages of the topic's type: a table with a header line.",
 )
+@click.option(
+    "--client",
+    "name",
+    metavar="NAME",
+    help="Number the messages of this durable name: none is stored twice.",
+)
+@click.option(
+    "--from-start",
+    is_flag=True,
+    help="The first message of FILE has the number 1: run again, it is published once.",
+)
 async def publish(
     client: Client,
     topic: str,
@@ -71,6 +91,8 @@ async def publish(
     key: str | None,
     expiration: float | None,
     form: str | None,
+    name: str | None,
+    from_start: bool,
 ) -> None:
     """Publish the messages of FILE, or of standard input (-), to TOPIC.
 
@@ -78,16 +100,21 @@ async def publish(
     that end with U+0001; a binary type or a composite takes the whole file as one message. With
     --format csv each row of a table becomes a message. Ends when all are on the server's disk.
     """
+    if from_start and name is None:
+        raise click.UsageError("--from-start numbers the messages of a name; give --client")
+    if name is not None and form is not None:
+        raise click.UsageError("--client numbers messages, not rows; leave --format out")
     how: How = {"key": key, "expires_s": expiration, "delta": delta}
-    size_bytes = file_size(file)
+    size_bytes, numbering = file_size(file), Numbering(name, 1 if from_start else None)
     with progress("publishing", size_bytes, is_shown=size_bytes >= BIG_BYTES) as advance:
-        work = _publish if form is None else _publish_csv
-        count, bookmark = await work(client, topic, file, how, advance)
-    at = f" (bookmark {bookmark})" if bookmark else ""
-    show(
-        {"published": count, "bookmark": bookmark},
-        f"published {counted(count, 'message')} to {topic}{at}",
-    )
+        work = partial(_publish, numbering) if form is None else _publish_csv
+        done = await work(client, topic, file, how, advance)
+    at = f" (bookmark {done.bookmark})" if done.bookmark else ""
+    before = f", {done.duplicates:,} of them before" if done.duplicates else ""
+    report: dict[str, object] = {"published": done.published, "bookmark": done.bookmark}
+    if name is not None:
+        report["duplicates"] = done.duplicates
+    show(report, f"published {counted(done.published, 'message')} to {topic}{before}{at}")
 
 
 def file_size(file: BinaryIO) -> int:
@@ -102,17 +129,27 @@ def _name(file: BinaryIO) -> str:
     return "standard input" if file is sys.stdin.buffer else file.name
 
 
+class Done(NamedTuple):
+    """What was published, and how many of that the server had before."""
+
+    published: int
+    bookmark: str
+    duplicates: int = 0
+
+
 async def _publish(
-    client: Client, topic: str, file: BinaryIO, how: How, advance: Advance
-) -> tuple[int, str]:
+    numbering: Numbering, client: Client, topic: str, file: BinaryIO, how: How, advance: Advance
+) -> Done:
     kind = await module_of(client, topic)
     if kind in BYTES_TYPES:
+        if numbering.client is not None:
+            raise click.UsageError(f"--client numbers lines, and messages of {topic} are bytes")
         body = b"".join([piece async for piece in chunks(file)])
         publish = client.delta_publish if how["delta"] else client.publish
-        return 1, await publish(topic, body, key=how["key"], expires_s=how["expires_s"])
+        return Done(1, await publish(topic, body, key=how["key"], expires_s=how["expires_s"]))
     places = MessagePlaces()
     cut = CUTS.get(kind, lines)
-    publisher = await client.publisher(topic)
+    publisher = await client.publisher(topic, **numbering._asdict())
     try:
         async for found in cut(chunks(file), places):
             for frame in frames(found):
@@ -127,12 +164,12 @@ async def _publish(
         raise
     finally:
         await publisher.close()
-    return publisher.published, publisher.bookmark
+    return Done(publisher.published, publisher.bookmark, publisher.duplicates)
 
 
 async def _publish_csv(
     client: Client, topic: str, file: BinaryIO, how: How, advance: Advance
-) -> tuple[int, str]:
+) -> Done:
     tables = csv_tables(chunks(file))
     upload = Upload(client, topic, _name(file), _others)
     if how["delta"]:
@@ -141,7 +178,7 @@ async def _publish_csv(
     await upload.send(tables, CSV, row, advance)
     if not upload.published:
         await _publish_nothing(client, topic)
-    return upload.published, upload.bookmark
+    return Done(upload.published, upload.bookmark)
 
 
 def _others(published: int) -> str:

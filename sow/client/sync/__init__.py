@@ -6,7 +6,24 @@ documents its arguments and errors, and a test checks that none is missing. Clas
 names.
 """
 
-from sow.client.sync.client import Client, Live, LiveWindow, Publisher, Subscription
+from sow.client.sync.client import (
+    Client,
+    IdempotentPublisher,
+    Live,
+    LiveWindow,
+    Publisher,
+    Subscription,
+)
 from sow.client.sync.http import Http, Response, Rows
 
-__all__ = ["Client", "Http", "Live", "LiveWindow", "Publisher", "Response", "Rows", "Subscription"]
+__all__ = [
+    "Client",
+    "Http",
+    "IdempotentPublisher",
+    "Live",
+    "LiveWindow",
+    "Publisher",
+    "Response",
+    "Rows",
+    "Subscription",
+]

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar, cast, overload
 from sow.client.client import Client as AsyncClient
 from sow.client.connector import Token
 from sow.client.http import Http as AsyncHttp
+from sow.client.idempotent import IdempotentPublisher as AsyncIdempotentPublisher
 from sow.client.live_view import Live as AsyncLive
 from sow.client.live_view import LiveCall
 from sow.client.live_view import LiveView as AsyncLiveView
@@ -101,6 +102,11 @@ class Publisher(SyncContext[AsyncPublisher]):
         return self.awaited.published
 
     @property
+    def duplicates(self) -> int:
+        """Those of them that the server had before, by their numbers."""
+        return self.awaited.duplicates
+
+    @property
     def bookmark(self) -> str:
         """The bookmark of the newest acknowledged message."""
         return self.awaited.bookmark
@@ -115,6 +121,35 @@ class Publisher(SyncContext[AsyncPublisher]):
     drain = waited(AsyncPublisher.drain)
     settle = waited(AsyncPublisher.settle)
     close = waited(AsyncPublisher.close)
+
+
+class IdempotentPublisher(SyncContext[AsyncIdempotentPublisher]):
+    """Publishes as one name, each message exactly once; the end of `with` waits for all acks,
+    unless its block raised an error."""
+
+    @property
+    def name(self) -> str:
+        """The durable name."""
+        return self.awaited.name
+
+    @property
+    def waiting(self) -> int:
+        """How many messages the server has not acknowledged."""
+        return self.awaited.waiting
+
+    publish = waited(AsyncIdempotentPublisher.publish)
+    delta_publish = waited(AsyncIdempotentPublisher.delta_publish)
+    delete = waited(AsyncIdempotentPublisher.delete)
+    drain = waited(AsyncIdempotentPublisher.drain)
+    close = waited(AsyncIdempotentPublisher.close)
+
+    def restart(self) -> None:
+        """Go on after an error of the name: what waits is numbered again."""
+
+        async def restarted() -> None:
+            self.awaited.restart()
+
+        self._bridge.wait(restarted())
 
 
 View = TypeVar("View", bound=AsyncLiveView)
@@ -292,6 +327,7 @@ class Client(SyncContext[AsyncClient]):
     # Publishing.
 
     publisher = mirrored_coroutine(AsyncClient.publisher, Publisher)
+    idempotent_publisher = mirrored(AsyncClient.idempotent_publisher, IdempotentPublisher)
     publish = waited(AsyncClient.publish)
     delta_publish = waited(AsyncClient.delta_publish)
     publish_once = waited(AsyncClient.publish_once)

@@ -68,6 +68,13 @@ TRANSACTION_LOG = Element(
             default="7d",
             fields=("consumer_expiration_us",),
         ),
+        leaf(
+            "SequenceExpiration",
+            value_types.AGE,
+            "How long the number of a publisher is kept that does not come forward.",
+            default="7d",
+            fields=("sequence_expiration_us",),
+        ),
         Element(
             name="Topic",
             repeated=True,

@@ -327,7 +327,7 @@ DEFAULT_JOURNAL = "journal"
 LOCK = "lock"
 # What the server keeps beside the topics.
 OWN = (
-    *("sow-writes.sow", "sow-consumers.sow", "staging", "pipelines"),
+    *("sow-writes.sow", "sow-consumers.sow", "sow-publishers.sow", "staging", "pipelines"),
     *("manifest.json", "manifest.json.writing"),
     *("manifest.json.copy", "manifest.json.copy.writing", "removed"),
 )

@@ -18,6 +18,7 @@ from sow.expressions import described_functions
 from sow.protocol.commands import COMMANDS, OPTIONS, Option
 from sow.server.api.response_schemas import FunctionDescribed, Problem
 from sow.server.http.negotiation import FORMAT_NAMES
+from sow.server.http.request_bodies import IDEMPOTENCY_KEY
 from sow.server.http.responses import json_response, json_text
 from sow.server.http.route import READ_METHODS, WEBSOCKET, Route, operation, route
 
@@ -49,7 +50,7 @@ PROBLEMS = {
     404: "it does not exist, or the user may not see it",
     406: "no requested format or encoding is available",
     408: "the body did not arrive in time",
-    409: "it conflicts with the current state: of a batch, a reader, or a schema",
+    409: "it conflicts with the current state: of a batch, a reader, a publisher or a schema",
     410: "the remaining pages are not available any more",
     412: "the record or answer is not in the state that the condition requires",
     413: "it is too large",
@@ -75,6 +76,7 @@ CONDITIONS = (
     ("If-Match", "apply this only in one of these states of the record; *: if it exists"),
     ("If-None-Match", "apply this only in none of these states; *: if it does not exist"),
 )
+NUMBERS = ((IDEMPOTENCY_KEY, "CLIENT/SEQ: do this once, as messages of a publisher from SEQ on"),)
 
 
 class DescriptionHandler:
@@ -133,7 +135,8 @@ def _operation(route: Route, named: Mapping[str, Described]) -> Described:
         "parameters": [
             *(_parameter(name, "path", route) for name in names),
             *(_parameter(name, "query", route) for name in route.parameters),
-            *(_headers() if "key" in names and not route.path.endswith("/why") else ()),
+            *(_headers(CONDITIONS) if "key" in names and not route.path.endswith("/why") else ()),
+            *(_headers(NUMBERS) if route.operation.numbered else ()),
         ],
         "responses": _responses(route, named),
     }
@@ -211,7 +214,7 @@ def _problems(route: Route) -> list[int]:
     found |= {406} if route.method in READ_METHODS else set()
     found |= {413} if parameters & {"filter", "keys"} else set()
     found |= {408, 413, 415, 507} if route.operation.takes else set()
-    found |= {409} if parameters & POSITIONS else set()
+    found |= {409} if parameters & POSITIONS or route.operation.numbered else set()
     found |= {410} if "cursor" in parameters else set()
     has_conditions = route.path.endswith("/{key}") or (route.operation.tagged and _checks(route))
     found |= {412} if has_conditions else set()
@@ -231,11 +234,11 @@ def _parameter(name: str, where: str, route: Route) -> Described:
     return described | {"description": option.does, "schema": _schema(option)}
 
 
-def _headers() -> list[Described]:
+def _headers(named: Iterable[tuple[str, str]]) -> list[Described]:
     text = {"type": "string"}
     return [
         {"name": name, "in": "header", "required": False, "description": does, "schema": text}
-        for name, does in CONDITIONS
+        for name, does in named
     ]
 
 

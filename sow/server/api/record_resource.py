@@ -28,6 +28,7 @@ from sow.server.http.request_bodies import (
     OWN_TYPES,
     Reading,
     read_messages,
+    refuse_idempotency_key,
     take_messages,
 )
 from sow.server.http.responses import json_response
@@ -91,6 +92,7 @@ class RecordHandler:
     async def put(self, request: web.Request) -> web.Response:
         """`PUT …/{key}`: publish the one message of the body; `PATCH`: merge it into the record.
         201 if the record is new."""
+        refuse_idempotency_key(request)
         topic = self._engine.catalog.publishable(request.match_info["topic"])
         looking = self._looking(request)
         expires_s = read_seconds(parameters_of(request), "expiration")
@@ -126,6 +128,7 @@ class RecordHandler:
     @operation("delete_record", Deleted, refusals=(507,))
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/{key}`: delete the record."""
+        refuse_idempotency_key(request)
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         deleted = await self._runtime.turns.run(
             "delete over HTTP",

@@ -6,7 +6,7 @@ answers are written in pieces from a snapshot of one moment.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import hdrs, web
 
@@ -35,10 +35,13 @@ from sow.server.http.body_reading import client_key
 from sow.server.http.chunked_response import answer_in_pieces, answer_whole
 from sow.server.http.negotiation import form_of, wants_columns
 from sow.server.http.request_bodies import (
+    DUPLICATE,
     MESSAGE_FORMATS,
+    IdempotencyKey,
     Reading,
     documents_of,
     frames_of,
+    idempotency_key,
     read_messages,
     take_messages,
 )
@@ -58,6 +61,7 @@ from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.publishers import Answer, NumberedTurn
 from sow.sessions.queries.access_control import (
     permit_for,
     restrict_query,
@@ -82,6 +86,18 @@ to some 50 bytes, and in Arrow as much as its body."""
 
 ANSWER = "an answer over HTTP"
 """The name of this work in metrics."""
+
+
+class NumberedChange(NamedTuple):
+    """A change of a topic by one request, of so many `numbers` if it is numbered: its `steps`, the
+    `answer` that follows from its bookmark or count, and that to an `older` repeat."""
+
+    name: str
+    topic: str
+    numbers: int
+    steps: Callable[[NumberedTurn | None], Task[Answer]]
+    answer: Callable[[int], Answer]
+    older: Callable[[], Answer]
 
 
 class RecordsHandler:
@@ -330,9 +346,9 @@ class RecordsHandler:
         )
 
     @route("POST", RECORDS_PATH, "write", "Publish", PUBLISH_PARAMETERS)
-    @operation("publish", Published, takes=MESSAGE_FORMATS)
+    @operation("publish", Published, takes=MESSAGE_FORMATS, numbered=True)
     @route("PATCH", RECORDS_PATH, "write", "Delta publish", PUBLISH_PARAMETERS)
-    @operation("delta_publish", Published, takes=MESSAGE_FORMATS)
+    @operation("delta_publish", Published, takes=MESSAGE_FORMATS, numbered=True)
     async def publish(self, request: web.Request) -> web.Response:
         """`POST …/records`: publish; `PATCH`: merge each message into its record. Answered when
         durable, or with ack=processed when visible."""
@@ -343,52 +359,95 @@ class RecordsHandler:
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
         expires_s = read_seconds(requested, "expiration")
         reading = Reading(self._engine, topic, requested.get("k"), self._runtime.now_us)
+        key, bodies = idempotency_key(request), list[bytes]()
         body = await read_messages(topic.records, request)
-        turns = self._runtime.turns
-        count = await turns.run(
+        count = await self._runtime.turns.run(
             "reading messages",
             take_messages(
                 topic.records,
                 request,
                 body,
-                reading.take,
+                reading.take if key is None else bodies.extend,
                 self._engine.configuration.limits.frame_bytes_max,
             ),
         )
-        self._executor.rates.take(permissions_of(request), count, self._runtime.now_us())
 
-        def publishing() -> Task[int]:
+        def published(bookmark: int) -> Answer:
+            return {"published": count, "bookmark": str(bookmark)}
+
+        def publishing(turn: NumberedTurn | None) -> Task[Answer]:
+            if turn is not None:
+                yield from reading.take_from(bodies, turn.skipped)
+            new = sum(len(messages.bodies) for messages in reading.messages)
+            self._executor.rates.take(permissions_of(request), new, self._runtime.now_us())
             yield from self._engine.atomic.finish_before(topic.name)
-            return (
-                yield from self._engine.publications.carry_out(
-                    topic.name,
-                    reading.messages,
-                    self._runtime.now_us(),
-                    expires_s=expires_s,
-                    delta=request.method == hdrs.METH_PATCH,
-                    permit=permit_for(permissions_of(request), "write", topic.name),
-                )
+            bookmark = yield from self._engine.publications.carry_out(
+                topic.name,
+                reading.messages,
+                self._runtime.now_us(),
+                expires_s=expires_s,
+                delta=request.method == hdrs.METH_PATCH,
+                permit=permit_for(permissions_of(request), "write", topic.name),
+                counted=None if turn is None else turn.stored,
             )
+            return published(bookmark)
 
-        bookmark = await turns.run("a publish", publishing())
+        def older() -> Answer:
+            return published(self._engine.seq)
+
+        work = NumberedChange("a publish", topic.name, count, publishing, published, older)
+        answer, headers = await self._once(request, key, work)
         if ack == "persisted":
             await self._runtime.durable()
         else:
             self._runtime.wake()
-        return json_response({"published": count, "bookmark": str(bookmark)})
+        return json_response(answer, headers=headers)
+
+    async def _once(
+        self, request: web.Request, key: IdempotencyKey | None, work: NumberedChange
+    ) -> tuple[Answer, Mapping[str, str]]:
+        """The answer to a change, with its headers. With a key it is done once, and what was done
+        before is answered again."""
+        publishers = self._executor.publishers
+
+        def steps() -> Task[tuple[Answer, Mapping[str, str]]]:
+            if key is None:
+                return (yield from work.steps(None)), {}
+            self._engine.sequencer.moment(self._runtime.now_us())
+            turn = yield from publishers.turn(
+                lambda: publishers.named(key.client, permissions_of(request)),
+                work.topic,
+                key.seq,
+                work.numbers,
+                answer=work.answer,
+            )
+            with turn:
+                if turn.is_duplicate:
+                    return publishers.answered(turn) or work.older(), {DUPLICATE: "true"}
+                return {**(yield from work.steps(turn)), **turn.fields()}, {}
+
+        return await self._runtime.turns.run(work.name, steps())
 
     @route("DELETE", RECORDS_PATH, "delete", "Delete records", DELETE_PARAMETERS)
-    @operation("delete_records", Deleted, takes=MESSAGE_FORMATS, needs_body=False)
+    @operation("delete_records", Deleted, takes=MESSAGE_FORMATS, needs_body=False, numbered=True)
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/records`: delete by filter, keys or bodies; answered when durable."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         requested = parameters_of(request)
         body = await read_messages(topic.records, request)
         identities = await self._named(topic, request, body) if body else None
-        rights = permissions_of(request)
-        deleted = await self._runtime.turns.run(
-            "delete over HTTP",
-            record_ops.delete_selected(
+
+        def deleted(count: int) -> Answer:
+            return {"deleted": count}
+
+        def deleting(turn: NumberedTurn | None) -> Task[Answer]:
+            def counted(count: int) -> None:
+                # Before its number is used: what is refused uses none.
+                check_named(topic.name, requested, count)
+                if turn is not None:
+                    turn.removed(count)
+
+            count = yield from record_ops.delete_selected(
                 self._engine,
                 self._executor.audit,
                 topic,
@@ -396,13 +455,18 @@ class RecordsHandler:
                 filter_text=requested.get("filter"),
                 sow_keys=read_sow_keys(requested, topic.records),
                 identities=identities,
-                rights=rights,
+                rights=permissions_of(request),
                 check_still=lambda: permissions_of(request),
-            ),
+                counted=counted,
+            )
+            return deleted(count)
+
+        work = NumberedChange(
+            "delete over HTTP", topic.name, 1, deleting, deleted, lambda: deleted(0)
         )
+        answer, headers = await self._once(request, idempotency_key(request), work)
         await self._runtime.durable()
-        check_named(topic.name, requested, deleted)
-        return json_response({"deleted": deleted})
+        return json_response(answer, headers=headers)
 
     async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:
         """The identities of the records that bodies name by their key fields; raises BadMessage."""

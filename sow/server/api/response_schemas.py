@@ -35,6 +35,7 @@ class Published(ResponseModel):
 
     published: int
     bookmark: str
+    applied: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Deleted(ResponseModel):

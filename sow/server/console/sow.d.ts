@@ -153,6 +153,25 @@ export interface Live<R = Body> extends ReadonlyMap<string, R> {
   close(): void;
 }
 
+/** Publishes as one name; each message is stored exactly once. What waits is in memory. */
+export interface IdempotentPublisher {
+  readonly name: string;
+  /** How many messages the server has not acknowledged. */
+  readonly waiting: number;
+  /** Resolves once the messages wait; rejects with what speaks against an earlier one. */
+  publish(
+    topic: string,
+    records: unknown,
+    options?: { delta?: boolean; key?: string; expires_s?: number },
+  ): Promise<void>;
+  delete(topic: string, options: { filter?: string; keys?: List }): Promise<void>;
+  /** Resolves when the server has everything. */
+  drain(): Promise<void>;
+  /** Goes on after an error of the name; after "sequence lost" what waits is numbered again. */
+  restart(): void;
+  close(): void;
+}
+
 export interface Sow {
   onstate: ((now: { state: State; reason: string }) => void) | null;
   readonly state: State;
@@ -167,6 +186,7 @@ export interface Sow {
     options?: { delta?: boolean; key?: string; expires_s?: number },
   ): Promise<string>;
   delete(topic: string, options: { filter?: string; keys?: List }): Promise<number>;
+  idempotentPublisher(name: string): IdempotentPublisher;
   pause(): void;
   resume(): void;
   close(): void;

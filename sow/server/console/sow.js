@@ -22,12 +22,13 @@ const FINAL = new WeakSet(); // errors after which the client does not reconnect
 
 /** An error that the server reports, or of the connection to it. */
 export class SowError extends Error {
-  /** `more` may have `position` and `expected` (in an expression), `index` and `field` (of a message). */
+  /** `more` may have `position` and `expected` (in an expression), `index` and `field` (of a message),
+   * `held` and `highest` (numbers of a publisher). */
   constructor(reason, detail, more = {}) {
     super(detail);
     this.name = "SowError";
     this.reason = reason;
-    for (const name of ["position", "expected", "index", "field"]) {
+    for (const name of ["position", "expected", "index", "field", "held", "highest"]) {
       if (more[name] !== undefined && more[name] !== null) this[name] = more[name];
     }
   }
@@ -313,6 +314,7 @@ function afterSeconds(seconds, work) {
 class Connection {
   state = "connecting";
   onstate = null;
+  onlogon = null; // called with the ack of each logon
   conflated = 0;
   dropped = 0;
   log = ""; // the name of the server's log
@@ -348,6 +350,11 @@ class Connection {
     this.#patience_s = this.#retry.first_s;
     this.#after = options.after ?? afterSeconds;
     this.#random = options.random ?? Math.random;
+  }
+
+  /** A connection of its own to the same server, which owns the name of a publisher. */
+  beside(name) {
+    return new Connection({ ...this.#options, name, sequence: true });
   }
 
   // States.
@@ -443,7 +450,8 @@ class Connection {
       socket.onopen = () => {
         if (attempt !== this.#attempt) return fail(new SowError("disconnected", "given up"));
         const session = this.#session === null ? {} : { session: this.#session, seen: this.#seen };
-        return socket.send(line({ c: "logon", cid: "logon", client: this.#name, ...credentials, ...session }));
+        const { sequence } = this.#options;
+        return socket.send(line({ c: "logon", cid: "logon", client: this.#name, sequence, ...credentials, ...session }));
       };
       // Handlers are set within this event: the next frame may follow immediately.
       socket.onmessage = ({ data }) => {
@@ -481,6 +489,7 @@ class Connection {
       this.#setState("connected", ack.reason ?? "");
       this.#startAgain(ack.reason ?? "");
     }
+    this.onlogon?.(ack);
   }
 
   #refused(ack) {
@@ -1313,12 +1322,249 @@ function liveOptions(options) {
   return { delta: true, ...options, snapshot: true, oof: true, ...window };
 }
 
+// Publishing exactly once.
+
+const WINDOW_FRAMES = 64; // unacknowledged frames of a publisher
+const LATER = ["busy", "replaying", "disk full", "store error", "store failing", "memory full", "internal error"];
+
+/** A publisher of a durable name, on a connection of its own. What is published waits here, in order, until
+ * the server has it; the first has the number `#base`. After each logon what the server does not have is
+ * sent, so that each message is stored once. */
+class IdempotentPublisher {
+  #name;
+  #origin;
+  #connection = null;
+  #waiting = []; // frames: a head, bodies, and how many numbers they use
+  #base = null;
+  #renumbers = false; // the next logon numbers what waits
+  #run = 0; // counts logons and rounds of sending; answers to earlier ones do not count
+  #sent = 0; // frames of this round
+  #errors = [];
+  #fatal = null;
+  #log = "";
+  #drains = [];
+  #isClosed = false;
+
+  constructor(origin, name) {
+    this.#origin = origin;
+    this.#name = name;
+  }
+
+  get name() {
+    return this.#name;
+  }
+
+  /** How many messages the server has not acknowledged. */
+  get waiting() {
+    return this.#waiting.reduce((sum, { count }) => sum + count, 0);
+  }
+
+  get #held() {
+    return (this.#base ?? 1) + this.waiting - 1;
+  }
+
+  /** Publish one message or many; resolves once they wait here. Rejects with what speaks against an
+   * earlier message, and then does nothing. */
+  async publish(topic, records, options = {}) {
+    const { delta, key, expires_s } = checked(options, ["delta", "key", "expires_s"], "publish");
+    const { enc, bodies } = bodiesOf(records);
+    const index = bodies.findIndex((body) => /[\r\n]/.test(body));
+    if (index >= 0) throw unwritable("", index, "has a line break, which ends a body");
+    this.#check();
+    const c = delta ? "delta_publish" : "publish";
+    for (let at = 0; at < bodies.length; at += FRAME_MESSAGES) {
+      const some = bodies.slice(at, at + FRAME_MESSAGES);
+      this.#add({ head: { c, t: topic, enc, k: key, x: expires_s }, bodies: some, count: some.length });
+    }
+  }
+
+  /** Delete the records that match `filter`, or of these `keys`, in order with what is published. */
+  async delete(topic, options = {}) {
+    const { filter, keys } = checked(options, ["filter", "keys"], "delete");
+    this.#check();
+    this.#add({ head: { c: "sow_delete", t: topic, filter, keys: listed(keys) }, bodies: [], count: 1 });
+  }
+
+  /** Resolves when the server has everything; rejects with what speaks against a message. */
+  async drain() {
+    this.#check();
+    while (this.#waiting.length > 0) {
+      this.#start();
+      await new Promise((done) => this.#drains.push(done));
+      this.#check();
+    }
+    this.#check();
+  }
+
+  /** Go on after an error of the name; after "sequence lost" what waits is numbered again. */
+  restart() {
+    this.#renumbers = this.#fatal?.reason === "sequence lost";
+    this.#fatal = null;
+    this.#errors = [];
+    this.#leave();
+    if (this.#waiting.length > 0) this.#start();
+  }
+
+  /** Close the connection without waiting for acks. */
+  close() {
+    this.#isClosed = true;
+    this.#leave();
+    this.#wake();
+  }
+
+  #check() {
+    if (this.#isClosed) throw new SowError("disconnected", "the publisher is closed; make another one");
+    if (this.#errors.length > 0) throw this.#errors.shift();
+    if (this.#fatal !== null) throw this.#fatal;
+  }
+
+  #add(entry) {
+    this.#waiting.push(entry);
+    this.#start();
+    this.#send();
+  }
+
+  #wake() {
+    for (const done of this.#drains.splice(0)) done();
+  }
+
+  #fail(error) {
+    this.#fatal = error;
+    this.#leave();
+    this.#wake();
+  }
+
+  // The connection.
+
+  #start() {
+    if (this.#connection !== null || this.#isClosed) return;
+    const connection = (this.#connection = this.#origin.beside(this.#name));
+    let hasBegun = false;
+    connection.onlogon = (ack) => {
+      hasBegun = true;
+      this.#takeUp(ack);
+    };
+    connection.onstate = ({ state, reason }) => {
+      if (!hasBegun || state !== "closed" || connection !== this.#connection) return;
+      this.#fail(new SowError("closed", `${reason || "the connection was closed"}; restart() connects again`));
+    };
+    connection.begin().catch((error) => {
+      if (connection !== this.#connection) return;
+      if (!["unreachable", "disconnected"].includes(error.reason)) {
+        this.#fail(error);
+        return;
+      }
+      this.#connection = null; // what waits is sent when somebody asks for it again
+      this.#errors.push(error);
+      this.#wake();
+    });
+  }
+
+  #leave() {
+    const connection = this.#connection;
+    this.#connection = null;
+    this.#run += 1;
+    connection?.close();
+  }
+
+  #takeUp({ sequence = 0, log = "" }) {
+    if (this.#base !== null && this.#log !== log) {
+      this.#fail(new SowError("another log", `the server has another log (${log}) than before (${this.#log})`));
+      return;
+    }
+    this.#log = log;
+    if (this.#base === null || this.#renumbers) {
+      this.#base = sequence + 1;
+      this.#renumbers = false;
+    } else if (sequence < this.#base - 1 || sequence > this.#held) {
+      this.#lose(sequence);
+      return;
+    } else this.#applied(sequence + 1 - this.#base);
+    this.#again();
+  }
+
+  #lose(highest) {
+    const numbers = `up to ${this.#held}, and the server has ${highest}`;
+    const detail = `what waits for ${this.#name} has numbers ${numbers}: the name has expired or gone back, or another program uses it; restart() numbers it again`;
+    this.#fail(new SowError("sequence lost", detail, { held: this.#held, highest }));
+  }
+
+  // Frames.
+
+  #again() {
+    this.#run += 1;
+    this.#sent = 0;
+    this.#send();
+  }
+
+  #send() {
+    while (this.#connection?.state === "connected" && this.#base !== null && this.#sent < Math.min(WINDOW_FRAMES, this.#waiting.length)) {
+      const { head, bodies, count } = this.#waiting[this.#sent];
+      const seq = this.#base + this.#waiting.slice(0, this.#sent).reduce((sum, one) => sum + one.count, 0);
+      const run = this.#run;
+      this.#sent += 1;
+      const n = bodies.length > 0 ? bodies.length : undefined;
+      const frame = (cid) => line({ c: head.c, seq, ...head, n, cid, a: "persisted" }, bodies);
+      this.#connection.request({ frame, last: "persisted" }).then(
+        () => run === this.#run && this.#onAck(count),
+        (error) => run === this.#run && this.#onRefusal(error),
+      );
+    }
+  }
+
+  #onAck(count) {
+    this.#sent -= 1;
+    this.#applied(count);
+    this.#send();
+  }
+
+  /** So many messages, from the first on, are on the server. */
+  #applied(count) {
+    this.#base += count;
+    while (count > 0) {
+      const first = this.#waiting[0];
+      if (first.count <= count) {
+        count -= first.count;
+        this.#waiting.shift();
+      } else {
+        this.#waiting[0] = { ...first, bodies: first.bodies.slice(count), count: first.count - count };
+        count = 0;
+      }
+    }
+    this.#wake();
+  }
+
+  /** The first frame is refused, and so is all behind it: its numbers do not follow. */
+  #onRefusal(error) {
+    if (error.reason === "disconnected") return; // it is sent again after the next logon
+    if (error.reason === "sequence gap") {
+      this.#lose(error.expected - 1);
+      return;
+    }
+    if (!this.#errors.some(({ reason }) => reason === error.reason && LATER.includes(reason))) this.#errors.push(error);
+    if (LATER.includes(error.reason)) {
+      this.#leave(); // and connects again with the next call
+      this.#wake();
+      return;
+    }
+    const [first] = this.#waiting;
+    if (error.index === undefined || first.count === 1) this.#waiting.shift();
+    else {
+      const bodies = first.bodies.filter((_, index) => index !== error.index);
+      this.#waiting[0] = { ...first, bodies, count: bodies.length };
+    }
+    this.#wake();
+    this.#again();
+  }
+}
+
 // The client.
 
 /** The client of one server, created by `connect`. */
 class Sow {
   onstate = null;
   #connection;
+  #publishers = [];
 
   constructor(connection) {
     this.#connection = connection;
@@ -1411,6 +1657,13 @@ class Sow {
     }
   }
 
+  /** A publisher of a durable name, whose messages are stored exactly once. */
+  idempotentPublisher(name) {
+    const made = new IdempotentPublisher(this.#connection, name);
+    this.#publishers.push(made);
+    return made;
+  }
+
   /** Delete the records that match `filter`, or of these `keys`; resolves to their number. */
   async delete(topic, options = {}) {
     const { filter, keys } = checked(options, ["filter", "keys"], "delete");
@@ -1430,6 +1683,7 @@ class Sow {
   }
 
   close() {
+    for (const publisher of this.#publishers.splice(0)) publisher.close();
     this.#connection.close();
   }
 }

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.message import Message
 from functools import partial
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 import numpy as np
@@ -21,7 +23,7 @@ from sow.core.media_types import BSON, BYTES, CSV, FRAMES, JSON, MSGPACK, NDJSON
 from sow.engine.bulk_publish import slices
 from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
-from sow.errors import BadMessage, TooLarge, clipped
+from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
 from sow.messages import line_bodies
 from sow.messages.csv_rows import CsvReader
 from sow.messages.record import records_of
@@ -107,6 +109,55 @@ class Reading:
         if bodies:
             now_us = self._now_us()
             self.messages.append(self._engine.read(self._topic, bodies, self._keys, now_us=now_us))
+
+    def take_from(self, bodies: Sequence[bytes], first: int) -> Task[None]:
+        """Read the messages of a request from number `first` on, some in each step; raises
+        BadMessage."""
+        count = first
+        for part in slices(bodies[first:]):
+            try:
+                self.take(part)
+            except BadMessage as error:
+                raise error.moved(count) from None
+            count += len(part)
+            yield
+
+
+class IdempotencyKey(NamedTuple):
+    """The name of a publisher, and the number of the first message of its request."""
+
+    client: str
+    seq: int
+
+
+IDEMPOTENCY_KEY, DUPLICATE = "Idempotency-Key", "SOW-Duplicate"
+NUMBERED = re.compile(r"((?:[!-$&-~]|%[0-9A-Fa-f]{2})+)/([1-9][0-9]{0,18})")
+
+
+def idempotency_key(request: web.Request) -> IdempotencyKey | None:
+    """What a request has as its Idempotency-Key; raises ClientError for what is none."""
+    texts = request.headers.getall(IDEMPOTENCY_KEY, ())
+    if not texts:
+        return None
+    found = NUMBERED.fullmatch(texts[0]) if len(texts) == 1 else None
+    try:
+        if found is not None:
+            return IdempotencyKey(unquote_to_bytes(found[1]).decode(), int(found[2]))
+    except UnicodeDecodeError:
+        pass
+    raise ClientError(
+        f"{IDEMPOTENCY_KEY} {shown(', '.join(texts))} is not CLIENT/SEQ: the name of a publisher, "
+        "percent-encoded as UTF-8, and the number of the first message, such as feed-1/42"
+    )
+
+
+def refuse_idempotency_key(request: web.Request) -> None:
+    """Raise ClientError for a key where it would have no effect."""
+    if IDEMPOTENCY_KEY in request.headers:
+        raise ClientError(
+            f"{IDEMPOTENCY_KEY} numbers the messages of a topic's records; send this to "
+            "/v1/topics/{topic}/records, or leave the header out"
+        )
 
 
 def _pieces(

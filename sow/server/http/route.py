@@ -40,8 +40,8 @@ class Operation(NamedTuple):
     """The body and answer of a route, for `/openapi.json`: `answer` and `body` are the types of
     JSON, `answers` and `takes` the media types, the usual one first (none: no body). `also` are
     further statuses of the answer beside 200, `requires` are the required parameters, `tagged`
-    answers have an ETag, and `refusals` are statuses of problems that do not follow from the rest
-    (`sow.server.api.openapi`).
+    answers have an ETag, `numbered` requests may have an Idempotency-Key, and `refusals` are
+    statuses of problems that do not follow from the rest (`sow.server.api.openapi`).
     """
 
     id: str
@@ -53,6 +53,7 @@ class Operation(NamedTuple):
     needs_body: bool = True
     requires: tuple[str, ...] = ()
     tagged: bool = False
+    numbered: bool = False
     refusals: tuple[int, ...] = ()
 
 

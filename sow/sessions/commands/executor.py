@@ -18,6 +18,7 @@ from sow.engine.engine import Engine
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
 from sow.engine.running_topics import LiveTopic
 from sow.errors import (
+    BadMessage,
     Busy,
     ClientError,
     NotEntitled,
@@ -34,6 +35,7 @@ from sow.protocol.wire import Refused
 from sow.security.authorization import Permissions, RoleSet
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.audit import Audit
+from sow.sessions.commands.publishers import NumberedTurn, Publishers
 from sow.sessions.commands.rate_limiter import RateLimiter
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, SessionManager
 from sow.sessions.queries.access_control import permit_for, redact_error
@@ -73,6 +75,8 @@ class Executor:
         self._failures: list[Callable[[str], None]] = []
         self.subscriptions = Subscriptions(engine, journal, self._fail)
         self.sessions = SessionManager(engine, self.subscriptions, new_name, boot, self._fail)
+        self.publishers = Publishers(engine, self.sessions.end)
+        self.sessions.follow(self.publishers.disconnect, self.publishers.leave)
 
     def on_internal_error(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a sentence for each internal error that has failed one client."""
@@ -187,7 +191,11 @@ class Executor:
     def _publish_all(self, session: Session, publishes: PublishBatch, now_us: int) -> bool:
         """Publish them as one batch; False, and nothing is done, if any of them is refused, or if
         they are to be carried out in steps."""
-        engine, rights = self.engine, session.rights
+        engine, rights, publisher = self.engine, session.rights, None
+        if publishes.seqs is not None:
+            publisher = self.publishers.of_batch(session, publishes)
+            if publisher is None:
+                return False
         if (
             not (rights.is_open or _writes_all(rights, publishes.topic))
             or len(publishes.bodies) > TOGETHER_MAX
@@ -206,6 +214,8 @@ class Executor:
             # Each of them is carried out and counted by itself, and some of them are refused.
             self.rates.give_back(rights, len(publishes.bodies))
             return False
+        if publisher is not None:
+            self.publishers.note(publisher, len(bodies))
         session.send_lines(publish_acks(publishes.requested(last - len(bodies))))
         self.engine.output.touch(session)
         return True
@@ -309,6 +319,9 @@ class Executor:
         if session.rights is not had:
             # Another token may hold other claims of the same user.
             yield from self.subscriptions.reguard(session)
+        if command.sequence:
+            taken_up = self.sessions.named(command.session or "") or session
+            yield from self.publishers.make_way(taken_up, command.client, session.rights)
         if command.session is None:
             self._name(session, command, {})
         elif (steps := self._resume(session, command)) is not None:
@@ -319,8 +332,9 @@ class Executor:
     def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
         """Acknowledge a logon; lines are counted after the last of its acks."""
         acks = acks_of(command.acks, has_cid=True)
+        more = {**self._identity(session, command), **more}
         for kind in acks:
-            reply = replies.ack(command.cid, kind, **self._identity(session, command), **more)
+            reply = replies.ack(command.cid, kind, **more)
             if kind == acks[-1]:
                 session.send_name(reply, self.engine.output.group, self.engine.now_us)
             else:
@@ -328,10 +342,16 @@ class Executor:
 
     def _identity(self, session: Session, command: Command) -> dict[str, object]:
         """The fields of a logon's ack: the session's secret name, its public id, and the log of its
-        bookmarks; and which options of the logon were ignored."""
-        names = {"session": session.name, "id": session.id}
+        bookmarks; the highest number of its client, which is the session's from now on; and which
+        options of the logon were ignored."""
+        names = {"session": session.name, "id": session.id, "log": self._log_id}
+        highest = None
+        if command.sequence and command.client is not None:
+            highest = self.publishers.claim(session, command.client, session.rights)
+        else:
+            self.publishers.go_on(session)
         ignored = command.options.ignored or None
-        return {**names, "log": self._log_id, "version": __version__, "ignored": ignored}
+        return {**names, "version": __version__, "sequence": highest, "ignored": ignored}
 
     def _resume(self, session: Session, command: Command) -> Task[None] | None:
         """Resume a disconnected session, in place of the one that logs on."""
@@ -388,19 +408,56 @@ class Executor:
         acknowledge(session, command, *ACKS)
 
     def _publish(self, session: Session, command: Command, now_us: int) -> Task[None]:
+        if command.seq is None or not command.bodies:
+            return self._store(session, command, command.bodies, now_us)
+        return self._publish_numbered(session, command, command.seq, now_us)
+
+    def _publish_numbered(
+        self, session: Session, command: Command, seq: int, now_us: int
+    ) -> Task[None]:
+        with (yield from self._turn(session, command, seq, len(command.bodies))) as turn:
+            if turn.is_duplicate:
+                bookmark = str(self.engine.seq)
+                acknowledge(session, command, *ACKS, duplicate=True, bm=bookmark)
+                return
+            try:
+                bodies = turn.rest(command.bodies)
+                yield from self._store(session, command, bodies, now_us, turn)
+            except BadMessage as error:
+                raise error.moved(turn.skipped) from None
+
+    def _turn(self, session: Session, command: Command, seq: int, count: int) -> Task[NumberedTurn]:
+        """The turn of the name of a session; its messages are numbered from `seq` on."""
+        return self.publishers.turn(
+            lambda: self.publishers.owned_by(session),
+            command.topic,
+            seq,
+            count,
+            gaps=command.options.gaps,
+        )
+
+    def _store(
+        self,
+        session: Session,
+        command: Command,
+        bodies: Sequence[bytes],
+        now_us: int,
+        turn: NumberedTurn | None = None,
+    ) -> Task[None]:
+        """Publish some of a command's bodies; those that are numbered are counted in `turn`."""
         engine = self.engine
         topic = engine.publishable(command.topic)
-        if not command.bodies:
+        if not bodies:
             raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
-        self.rates.take(session.rights, len(command.bodies), now_us)
+        self.rates.take(session.rights, len(bodies), now_us)
         if command.key is None:
 
             def read_part(part: Sequence[bytes]) -> CheckedMessages:
                 return engine.read(topic, self._bodies(topic, command, part), now_us=now_us)
 
-            read = yield from reading(command.bodies, read_part)
+            read = yield from reading(bodies, read_part)
         else:
-            bodies = self._bodies(topic, command, command.bodies)
+            bodies = self._bodies(topic, command, bodies)
             read = [engine.read(topic, bodies, (command.key,), now_us=now_us)]
         yield from engine.atomic.finish_before(command.topic)
         self._check_still(session, command)
@@ -411,10 +468,28 @@ class Executor:
             expires_s=command.expires_s,
             delta=command.kind.is_delta,
             permit=permit_for(command.rights, "write", command.topic),
+            counted=None if turn is None else turn.stored,
         )
-        acknowledge(session, command, *ACKS, bm=str(bookmark))
+        more = {} if turn is None else turn.fields()
+        acknowledge(session, command, *ACKS, **more, bm=str(bookmark))
 
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None]:
+        if command.seq is None:
+            return self._remove(session, command, now_us)
+        return self._delete_numbered(session, command, command.seq, now_us)
+
+    def _delete_numbered(
+        self, session: Session, command: Command, seq: int, now_us: int
+    ) -> Task[None]:
+        with (yield from self._turn(session, command, seq, 1)) as turn:
+            if turn.is_duplicate:
+                acknowledge(session, command, *ACKS, deleted=0, duplicate=True)
+            else:
+                yield from self._remove(session, command, now_us, turn)
+
+    def _remove(
+        self, session: Session, command: Command, now_us: int, turn: NumberedTurn | None = None
+    ) -> Task[None]:
         topic = self.engine.catalog.deletable(command.topic)
         bodies = self._bodies(topic, command, command.bodies) if command.bodies else ()
         deleted = yield from record_ops.delete_selected(
@@ -427,6 +502,7 @@ class Executor:
             identities=(yield from record_ops.identities(topic, bodies)) if bodies else None,
             rights=command.rights,
             check_still=lambda: self._check_still(session, command),
+            counted=None if turn is None else turn.removed,
         )
         acknowledge(session, command, *ACKS, deleted=deleted)
 

@@ -157,9 +157,10 @@ def delete_selected(
     identities: Collection[str] | None,
     rights: Permissions,
     check_still: Callable[[], object],
+    counted: Callable[[int], object] | None = None,
 ) -> Task[int]:
     """Remove the records that exactly one of the three selectors names, as of the moment at
-    which they are found; returns how many.
+    which they are found; returns how many, and calls `counted` in the step that removes the last.
 
     Records that these `rights` do not permit to delete stay, and are not mentioned: to the user
     they do not exist. The number of records that a filter finds reveals their content, so
@@ -213,4 +214,4 @@ def delete_selected(
             filter=filter_text,
             deleted=len(slots),
         )
-    return (yield from engine.removal(topic.name, slots, now_us))
+    return (yield from engine.removal(topic.name, slots, now_us, counted))

@@ -95,6 +95,8 @@ class SessionManager:
         engine.conflation_budget.relieved_by(self.relief)
         self._notices: list[Callable[[str], None]] = []
         self._coming_listeners: list[Callable[[str], None]] = []
+        self._on_disconnected: Callable[[Session, int], None] = lambda _session, _now_us: None
+        self._on_gone: Callable[[Session], None] = lambda _session: None
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
         """Sessions that are gone, by why."""
         self.gone: deque[GoneSession] = deque(maxlen=GONE_MAX)
@@ -272,6 +274,13 @@ class SessionManager:
         ends, except those dropped as slow (`on_slow_client`)."""
         self._coming_listeners.append(listener)
 
+    def follow(
+        self, disconnected: Callable[[Session, int], None], gone: Callable[[Session], None]
+    ) -> None:
+        """Call one of these with each session that loses its socket, and when, and the other with
+        each that is gone for good."""
+        self._on_disconnected, self._on_gone = disconnected, gone
+
     def note_logon(self, session: Session, address: str | None) -> None:
         """Note that the client of a session has logged on."""
         user = session.rights.user
@@ -291,6 +300,7 @@ class SessionManager:
 
         One without subscriptions has nothing to collect and ends: its client starts again.
         """
+        self._on_disconnected(session, now_us)
         timeout_us = session.settings.reconnect_timeout_us
         kept = session.named and self._subscriptions.of(session) and timeout_us
         if session.ended is not None or not kept:
@@ -311,6 +321,7 @@ class SessionManager:
         """A session is gone for good; its subscriptions end with it."""
         self._stop(self._entitled, session)
         self._subscriptions.end_all(session)
+        self._on_gone(session)
         if self.forget(session):
             self.closed[_because(session, why)] += 1
             if session.ended is None:

@@ -35,6 +35,30 @@ def test_a_bad_line_as_json_carries_its_index(sow):
     assert json.loads(result.stderr)["index"] == 1
 
 
+def test_a_file_that_is_published_again_from_its_start_is_published_once(sow, server):
+    again = ("publish", "orders", "--client", "nightly", "--from-start")
+    assert sow.ok(*again, input='{"id":1}\n{"id":2}').startswith("published 2 messages to orders (")
+    assert "3 messages to orders, 2 of them before (" in sow.ok(
+        *again, input='{"id":9}\n{"id":9}\n{"id":3}'
+    )
+    more = sow.ok(*again[:-1], "--json", input='{"id":4}')
+    assert json.loads(more)["duplicates"] == 0
+    assert [record["id"] for record in server.records("orders")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("orders", "--from-start"), "give --client"),
+        (("orders", "--client", "n", "--format", "csv"), "leave --format out"),
+    ],
+)
+def test_what_cannot_be_numbered_is_refused(sow, options, says):
+    result = sow("publish", *options, input='{"id":1}')
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
 def test_a_table_is_published_row_by_row(sow, server, tmp_path, monkeypatch):
     monkeypatch.setattr("sow.cli.reading.TABLE_ROWS_MAX", 2)
     file = tmp_path / "orders.csv"

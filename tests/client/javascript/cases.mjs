@@ -893,3 +893,92 @@ export async function a_client_reads_integers_as_requested(client) {
     equal(typeof (await sub.next()).value.record.id, kind);
   }
 }
+
+// Publishing exactly once.
+
+/** A publisher whose first connection has been told the highest number of its name. */
+async function publishing(client, sequence, messages = [{ id: 1 }]) {
+  const world = await connected(client);
+  const publisher = world.sow.idempotentPublisher("feed");
+  for (const some of messages) await publisher.publish("orders", some);
+  await settled();
+  world.newest().welcome({ sequence, log: "aa" });
+  await settled();
+  return { ...world, publisher };
+}
+
+const numbers = (socket) => socket.sent.filter(({ seq }) => seq).map(({ c, seq, n = 1 }) => [c, seq, n]);
+
+function agreeAll(socket) {
+  const acks = socket.sent.filter(({ seq }) => seq).map(({ cid }) => ({ c: "ack", cid, a: "persisted", status: "success", bm: "9" }));
+  socket.say(...acks);
+}
+
+export async function a_publisher_numbers_messages_and_sends_again_what_is_not_there(client) {
+  const { publisher, newest, clock } = await publishing(client, 4, [[{ id: 1 }, { id: 2 }]]);
+  const { client: name, sequence } = newest().last("logon");
+  equal([name, sequence], ["feed", true]);
+  await publisher.publish("orders", { id: 3 }, { delta: true });
+  await publisher.delete("orders", { filter: "1=1" });
+  equal(numbers(newest()), [["publish", 5, 2], ["delta_publish", 7, 1], ["sow_delete", 8, 1]]);
+  newest().end();
+  await clock.advance(1);
+  newest().welcome({ sequence: 5, log: "aa" });
+  await settled();
+  equal(numbers(newest()), [["publish", 6, 1], ["delta_publish", 7, 1], ["sow_delete", 8, 1]]);
+  equal(publisher.waiting, 3);
+  const drained = publisher.drain();
+  agreeAll(newest());
+  equal(await became(drained), {});
+  equal(publisher.waiting, 0);
+}
+
+export async function a_refused_message_leaves_a_publisher_and_those_behind_it_move_up(client) {
+  const { publisher, newest } = await publishing(client, 0, [[{ id: 1 }, { id: 2 }, { id: 3 }], { id: 4 }]);
+  const [one, two] = newest().sent.filter(({ seq }) => seq);
+  newest().say(
+    { c: "ack", cid: one.cid, a: "processed", status: "failure", reason: "bad message", index: 1 },
+    { c: "ack", cid: two.cid, a: "processed", status: "failure", reason: "sequence gap", expected: 1 },
+  );
+  await settled();
+  equal(numbers(newest()).slice(2), [["publish", 1, 2], ["publish", 3, 1]]);
+  equal(newest().last("publish").bodies, ['{"id":4}']);
+  await refused(() => publisher.drain(), { reason: "bad message", index: 1 });
+  agreeAll(newest());
+  await settled();
+  await publisher.drain();
+}
+
+export async function a_publisher_whose_numbers_are_forgotten_stops_until_it_starts_again(client) {
+  const { publisher, newest, clock } = await publishing(client, 3);
+  agreeAll(newest());
+  await settled();
+  await publisher.publish("orders", { id: 2 });
+  newest().end();
+  await clock.advance(1);
+  newest().welcome({ sequence: 0, log: "aa" });
+  await refused(() => publisher.drain(), { reason: "sequence lost", held: 5, highest: 0 });
+  await refused(() => publisher.publish("orders", { id: 3 }), { reason: "sequence lost" });
+  publisher.restart();
+  await settled();
+  newest().welcome({ sequence: 0, log: "aa" });
+  await settled();
+  equal(numbers(newest()), [["publish", 1, 1]]);
+  publisher.close();
+  await refused(() => publisher.drain(), { reason: "disconnected" });
+}
+
+export async function a_publisher_that_is_replaced_or_finds_no_server_says_so(client) {
+  const { publisher, newest, sow } = await publishing(client, 0);
+  newest().say({ c: "close", reason: "replaced" });
+  newest().end(1008, "replaced");
+  await refused(() => publisher.drain(), { reason: "closed", message: /replaced/ });
+  const other = sow.idempotentPublisher("other");
+  await other.publish("orders", { id: 1 });
+  await settled();
+  newest().end();
+  await settled();
+  await refused(() => other.drain(), { reason: "unreachable" });
+  equal(other.waiting, 1);
+  await refused(() => other.publish("orders", "a\nb"), { reason: "bad message" });
+}

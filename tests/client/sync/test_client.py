@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from sow.client import client as asynchronous
-from sow.client import http, live_view, publisher, subscription, sync
+from sow.client import http, idempotent, live_view, publisher, subscription, sync
 from sow.client.sync import Client
 from sow.errors import ClientError, UnknownTopic
 
@@ -18,6 +18,7 @@ PAIRS = [
     (http.Http, sync.Http),
     (http.Rows, sync.Rows),
     (publisher.Publisher, sync.Publisher),
+    (idempotent.IdempotentPublisher, sync.IdempotentPublisher),
     (subscription.Subscription, sync.Subscription),
     (live_view.Live, sync.Live),
     (live_view.LiveWindow, sync.LiveWindow),
@@ -132,6 +133,27 @@ def publishing_fast(way):
     return counts
 
 
+def publishing_exactly_once(way):
+    name, counts = f"once {type(way).__name__}", []
+    for _ in range(2):
+        numbered = way.wait(way.client.publisher("orders", client=name, seq=1))
+        way.wait(numbered.send([{"id": 1}, {"id": 2}]))
+        way.wait(numbered.drain())
+        counts.append((numbered.published, numbered.duplicates))
+        way.wait(numbered.close())
+    made = way.client.idempotent_publisher(name)
+    way.enter(made)
+    way.wait(made.publish("orders", {"id": 3}))
+    way.wait(made.delta_publish("orders", {"id": 3, "q": 1}))
+    way.wait(made.delete("orders", filter="/id=1"))
+    way.wait(made.drain())
+    made.restart()
+    counts.append((made.name == name, made.waiting))
+    way.leave(made)
+    way.wait(made.close())
+    return counts, way.wait(way.client.query("orders", order_by="/id")).records
+
+
 def asking(way):
     client = way.client
     way.wait(client.publish("orders", [{"id": 1}, {"id": 2}]))
@@ -219,7 +241,16 @@ def living(way):
     return found
 
 
-SCENARIOS = [publishing, publishing_fast, asking, reading_rows, requesting, following, living]
+SCENARIOS = [
+    publishing,
+    publishing_fast,
+    publishing_exactly_once,
+    asking,
+    reading_rows,
+    requesting,
+    following,
+    living,
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

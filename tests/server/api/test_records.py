@@ -86,6 +86,91 @@ async def test_a_large_publish_lets_others_in_and_is_finished_when_its_client_go
         assert place.world.journal.last_seq == 10_001
 
 
+async def numbered(place, key, body, method="POST", query=""):
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    answer = await place.ask(method, f"/v1/topics/orders/records{query}", body, headers)
+    return answer.status, answer.json, answer.headers.get("SOW-Duplicate")
+
+
+@stepped
+async def test_a_request_with_a_number_is_done_once_and_answered_as_it_was():
+    async with Place() as place:
+        told = {"published": 2, "bookmark": "2"}
+        assert await numbered(place, "feed/1", b'[{"id":1},{"id":2}]') == (200, told, None)
+        assert await numbered(place, "feed/1", b'[{"id":8},{"no":9}]') == (200, told, "true")
+        straddles = {"published": 3, "bookmark": "3", "applied": 1}
+        body = b'[{"no":1},{"id":2},{"id":3}]'
+        assert await numbered(place, "feed/1", body) == (200, straddles, None)
+        assert await numbered(place, "feed/1", body) == (200, straddles, "true")
+        await place.publish(b'{"id":4}')
+        older = {"published": 2, "bookmark": "4"}
+        assert await numbered(place, "feed/1", b'[{"id":1},{"id":2}]') == (200, older, "true")
+        by_id = "?filter=/id%3D1"
+        assert await numbered(place, "feed/4", b"", "DELETE", by_id) == (200, {"deleted": 1}, None)
+        await place.publish(b'{"id":1}')
+        again = (200, {"deleted": 1}, "true")
+        assert await numbered(place, "feed/4", b"", "DELETE", by_id) == again
+        assert (await numbered(place, "feed/5", b'{"id":1,"n":1}', "PATCH"))[0] == 200
+        older = (200, {"deleted": 0}, "true")
+        assert await numbered(place, "feed/4", b"", "DELETE", by_id) == older
+        held = (await place.get("/v1/topics/orders/records")).json
+        assert sorted(record["id"] for record in held) == [1, 2, 3, 4]
+
+
+@stepped
+async def test_a_request_beyond_the_next_number_or_refused_uses_none():
+    async with Place() as place:
+        status, problem, _ = await numbered(place, "feed/2", b'{"id":1}')
+        assert (status, problem["reason"], problem["expected"]) == (409, "sequence gap", 1)
+        status, problem, _ = await numbered(place, "feed/1", b'[{"id":1},{"no":2}]')
+        assert (status, problem["index"]) == (400, 1)
+        assert (await numbered(place, "feed/1", b'{"id":1}'))[0] == 200
+        status, problem, _ = await numbered(place, "feed/1", b'[{"id":1},{"no":2}]')
+        assert (status, problem["index"]) == (400, 1), "the index is that in the request"
+        assert (await numbered(place, "feed/2", b"", "DELETE", "?key=9"))[0] == 404
+        again = {"deleted": 1}
+        assert await numbered(place, "feed/2", b"", "DELETE", "?key=1") == (200, again, None)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "feed", "/1", "feed/0", "feed/x", "feed/01", "%zz/1", "%ff/1", "a b/1", f"f/{2**63}"],
+)
+@stepped
+async def test_what_is_no_name_with_a_number_is_refused(key):
+    async with Place() as place:
+        assert (await numbered(place, key, b'{"id":1}'))[0] == 400
+        assert (await place.get("/v1/topics/orders/records")).json == []
+
+
+@stepped
+async def test_the_last_slash_ends_a_name_which_may_be_any_text():
+    async with Place() as place:
+        assert (await numbered(place, "a/%C3%BC%2F/1", b'{"id":1}'))[0] == 200
+        (held,) = (await place.get("/v1/topics/%2Fsow%2Fpublishers/records")).json
+        assert (held["client"], held["seq"]) == ("a/\u00fc/", 1)
+        headers = {"Idempotency-Key": "feed/1"}
+        for method in ("PUT", "PATCH", "DELETE"):
+            answer = await place.ask(method, "/v1/topics/orders/records/1", b"{}", headers)
+            assert answer.status == 400, "one record has If-Match"
+
+
+@stepped
+async def test_a_numbered_request_whose_client_goes_is_finished_before_it_comes_again(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    async with Place() as place:
+        table = place.world.engine.topic("orders").records.table
+        body = b"[" + b",".join(b'{"id":%d}' % at for at in range(5_000)) + b"]"
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "feed/1"}
+        socket = await place.begin("POST", "/v1/topics/orders/records", body, headers)
+        while not len(table):
+            await asyncio.sleep(0)
+        socket.protocol.connection_lost(None)
+        answer = await numbered(place, "feed/1", body)
+        assert answer == (200, {"published": 5_000, "bookmark": "5000"}, "true")
+        assert place.world.journal.last_seq == 5_000
+
+
 @stepped
 async def test_the_first_bad_message_refuses_all_and_is_named():
     async with Place() as place:

@@ -108,6 +108,69 @@ REQUESTS = (
         "        rights.check('logon', command.topic)",
     ),
     Mutation(
+        "a long publish is not counted",
+        "sow/engine/bulk_publish.py",
+        "            bookmark = self._put(topic, messages, now_us, expires_us, keeps)\n"
+        "            if counted is not None:",
+        "            bookmark = self._put(topic, messages, now_us, expires_us, keeps)\n"
+        "            if False:",
+    ),
+    Mutation(
+        "a delete is counted with its first records",
+        "sow/engine/bulk_delete.py",
+        "if left <= 0 and counted is not None:",
+        "if counted is not None:",
+    ),
+    Mutation(
+        "a frame that straddles is applied as a whole",
+        "sow/sessions/commands/publishers.py",
+        "bodies[self.skipped :] if self.skipped else bodies",
+        "bodies",
+    ),
+    Mutation(
+        "publishes that come together are counted in memory alone",
+        "sow/sessions/commands/publishers.py",
+        "        publisher.highest += count\n        publisher.last = None\n"
+        "        self._mark(publisher)",
+        "        publisher.highest += count",
+    ),
+    Mutation(
+        "numbers of publishes that come together may be any",
+        "sow/protocol/publish_batching.py",
+        "return self.seqs == [highest + 1, *firsts] and",
+        "return len(firsts) < 10**9 and",
+    ),
+    Mutation(
+        "an older connection keeps its name",
+        "sow/sessions/commands/publishers.py",
+        "            self._owned.pop(older, None)\n            if older.connected",
+        "            if older.connected",
+    ),
+    Mutation(
+        "a new connection does not wait for what an older one has begun",
+        "sow/sessions/commands/publishers.py",
+        "        yield from self._turn_over(lambda: self.named(client, rights))",
+        "        yield",
+    ),
+    Mutation(
+        "a name expires while it is connected",
+        "sow/sessions/commands/publishers.py",
+        "            self._engine.timers.add(publisher.deadline)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a name is anybody's",
+        "sow/sessions/commands/publishers.py",
+        'if publisher.owner not in ("", rights.owner_text) and not rights.is_open:',
+        "if False:",
+    ),
+    Mutation(
+        "numbers may have gaps",
+        "sow/sessions/commands/publishers.py",
+        "if first > publisher.highest + 1 and not gaps:",
+        "if False:",
+    ),
+    Mutation(
         "an address asks for no topic",
         "sow/server/http/route.py",
         "                self._check(request, rights)",
