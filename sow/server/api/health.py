@@ -20,7 +20,7 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.tls import Certificate
-from sow.server.loop.log_lines import LastError
+from sow.server.boot.server_log import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
 from sow.sessions.commands.executor import Executor

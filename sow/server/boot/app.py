@@ -26,7 +26,7 @@ from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
-from sow.server.boot.server_log import AccessLog
+from sow.server.boot.server_log import AccessLog, LastError
 from sow.server.http.authn_middleware import (
     AUTHN,
     Identifies,
@@ -51,7 +51,6 @@ from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
 from sow.server.loop.gc_pacing import GcPacing
 from sow.server.loop.group_commit import stored_bytes
 from sow.server.loop.latency import GcLatency, LoopLatency, MeasuredRequests
-from sow.server.loop.log_lines import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
 from sow.server.loop.startup_progress import StartupProgress
