@@ -16,10 +16,10 @@ from sow.engine.running_topics import SourceTopic
 from sow.errors import Replaying
 from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
 from sow.server.api.response_schemas import ServerStatus
-from sow.server.boot.server_log import LastError
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
+from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress

@@ -24,9 +24,9 @@ from sow.server.boot.routes import (
     open_handlers,
     routes,
 )
-from sow.server.boot.server_log import LastError
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.route import WEBSOCKET, Route, with_heads
+from sow.server.http.server_log import LastError
 from sow.server.loop.startup_progress import StartupProgress
 from sow.store.staging import Staging
 from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped, turns
