@@ -20,6 +20,7 @@ ERRORS = {"error", "failure"}
 FOREIGN = {
     "column.justify": "a table of rich",
     "queue.count": "a queue, by its outbox: without a call for each frame and session",
+    "queue.bytes": "the same",
     "word.start_pos": "a token of Lark, whose constructor takes as long as the rest",
     "word.type": "a token of Lark",
     "options.log_errors": "options of RE2",

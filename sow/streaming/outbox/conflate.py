@@ -148,7 +148,7 @@ class Queue:
                     self._enter(entry)
 
     def drop(self, memberships: Collection[Membership]) -> None:
-        """Drop what waits within memberships, and begin these anew."""
+        """Drop what waits within memberships, which begin again."""
         gone: deque[Queued] = deque()
         self.entries = _without(self.entries, memberships, gone)
         self.unfolded = _without(self.unfolded, memberships, gone) or NONE_UNFOLDED
