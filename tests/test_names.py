@@ -29,7 +29,8 @@ ERRORS = {"error", "failure"}
 """An error gathers what is known about it on its way up: its place, index and status."""
 FOREIGN = {
     "column.justify": "a table of rich",
-    "queue.share": "a queue, by its outbox: without a call for each frame and session",
+    "queue.count": "a queue, by its outbox: without a call for each frame and session",
+    "queue.bytes": "the same",
     "word.start_pos": "a token of Lark, whose constructor takes as long as the rest",
     "word.type": "a token of Lark",
     "options.log_errors": "options of RE2",

@@ -12,9 +12,9 @@ whole document has to travel instead.
 Documents are what `MessageType.parse` returns for types with fields. Nothing is changed in place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import compress, repeat
-from operator import and_, eq, is_, not_
+from operator import and_, eq, is_, is_not, ne, not_, or_, truth
 
 from conflated_topics.documents import (
     MANY_FIELDS,
@@ -30,7 +30,10 @@ __all__ = ["Document", "Nulls", "composed", "difference", "merged", "same"]
 
 PLAIN = frozenset({str, int, bool, type(None)})
 """Values of one of these types are the same if they are equal."""
+SIMPLE = PLAIN | {float}
+"""Values of these types take the place of each other."""
 NOTHING = object()
+"""Stands for a value that there is not."""
 
 
 def difference(old: Document, new: Document) -> Document | None:
@@ -38,8 +41,11 @@ def difference(old: Document, new: Document) -> Document | None:
     `old`, or an object that is its own text loses that text or its fields."""
     if not old.keys() <= new.keys():
         return None
-    delta = type(new)()
-    for name in new if len(new) < MANY_FIELDS else _suspects(old, new):
+    delta: Document = type(new)()
+    names: Iterable[str] = new
+    if len(new) >= MANY_FIELDS:
+        delta, names = _sorted_out(old, new, _suspects(old, new))
+    for name in names:
         value = new[name]
         if name not in old:
             delta[name] = value
@@ -55,16 +61,43 @@ def difference(old: Document, new: Document) -> Document | None:
             if _is_kept_beside(before, value):
                 return None
             delta[name] = value
-    return delta
+    return _without_nothing(delta) if len(delta) >= MANY_FIELDS else delta
 
 
-def _suspects(old: Document, new: Document) -> Iterator[str]:
+def _suspects(old: Document, new: Document) -> list[str]:
     """The fields of `new` that may differ, found without a step of Python for each of very many."""
     before, after = list(map(old.get, new, repeat(NOTHING))), list(new.values())
     types = list(map(type, after))
     plain = map(PLAIN.__contains__, types)
+    if float in {*types}:
+        floats = map(and_, map(is_, types, repeat(float)), map(truth, after))
+        plain = map(or_, plain, floats)  # 0.0 and -0.0 are equal, and not the same
     alike = map(and_, map(is_, map(type, before), types), map(eq, before, after))
-    return compress(new, map(not_, map(and_, plain, alike)))
+    return [*compress(new, map(not_, map(and_, plain, alike)))]
+
+
+def _sorted_out(old: Document, new: Document, names: list[str]) -> tuple[Document, list[str]]:
+    """Of very many fields that may differ a delta, in which those are `NOTHING` that have to be
+    looked at one by one, and these; found in the same way."""
+    if len(names) < MANY_FIELDS:
+        return type(new)(), names
+    before, after = list(map(old.get, names, repeat(NOTHING))), list(map(new.get, names))
+    kinds, types = list(map(type, before)), list(map(type, after))
+    simple = map(and_, map(SIMPLE.__contains__, kinds), map(SIMPLE.__contains__, types))
+    differ = map(and_, simple, map(ne, before, after))
+    if float in {*kinds} & {*types}:
+        # NaN is not equal to itself, and the same.
+        differ = map(and_, differ, map(or_, map(eq, before, before), map(eq, after, after)))
+    surely = list(differ)
+    delta = type(new)(zip(names, repeat(NOTHING)))
+    delta.update(compress(zip(names, after, strict=True), surely))
+    return delta, [*compress(names, map(not_, surely))]
+
+
+def _without_nothing(delta: Document) -> Document:
+    if NOTHING not in delta.values():
+        return delta
+    return type(delta)(compress(delta.items(), map(is_not, delta.values(), repeat(NOTHING))))
 
 
 def _is_kept_beside(before: object, value: object) -> bool:

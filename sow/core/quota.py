@@ -1,18 +1,33 @@
-"""A budget: how much of something all may hold together, and how much of it each one.
+"""Quotas: how much of something all may hold together, how much of it each one, and how much each
+may do a second.
 
 An endpoint reserves what a request or a frame holds while it is read, and releases it when that is
 done. Holders are counted per client: one client may hold a quarter, so that no single one takes all
 of it. A quota only counts; the endpoint decides what follows when nothing is left (an error, a
 wait).
+
+What a user may publish a second (`Limits/PublishesPerSecond`) is a token bucket: it holds as many
+messages as that and refills at that rate. A user with any tokens left may publish a whole batch,
+and then waits until the debt is paid: so a batch larger than a second's worth can be published at
+all. Without authentication all clients are one user. Time is a parameter.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable
+from typing import Protocol
 
+from sow.core.definitions import Limits
 from sow.core.origin_parsing import is_loopback
+from sow.errors import Busy
 
 SHARE = 4
 """One client may hold one part in so many."""
+NEARLY_FULL = 0.9
+"""The part of a bound from which it is reported."""
+USERS_KEPT = 10_000
+"""Maximum number of token buckets; beyond it, users that published longest ago start with a full
+one again."""
 
 
 class QuotaHolder:
@@ -118,6 +133,10 @@ class Quota:
         """Whether a client has used up its share."""
         return self._by_client.get(client, 0) >= self._limit() // SHARE
 
+    def warning(self, what: str) -> str | None:
+        """How full it is, where that is nearly full."""
+        return fill_warning(what, self.used, self._limit())
+
     def holder(self, client: Hashable) -> QuotaHolder:
         """A holder with nothing reserved yet."""
         return QuotaHolder(self, client)
@@ -145,7 +164,63 @@ class Quota:
             self._by_client.pop(client, None)
 
 
+def fill_warning(what: str, used: int, limit: int) -> str | None:
+    """How full something is, where that is nearly full."""
+    return f"{what} {used / limit:.0%} full" if used >= NEARLY_FULL * limit else None
+
+
 def client_of(owner: tuple[str, ...], address: str, connection: Hashable) -> Hashable:
     """The client that something counts for: its user, if it has one; else its address or, for a
     program on this machine, its connection."""
     return owner or (connection if not address or is_loopback(address) else address)
+
+
+class Owned(Protocol):
+    """What belongs to a user, `()` where there are none."""
+
+    @property
+    def owner(self) -> tuple[str, ...]:
+        """The user."""
+
+
+class RateLimited(Busy):
+    """The user publishes faster than permitted; the client may retry after `retry_after_s`."""
+
+
+class RateLimiter:
+    """The buckets of all users: how many messages each has left, as of when."""
+
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
+        self._buckets: dict[tuple[str, ...], tuple[float, int]] = {}
+
+    def take(self, rights: Owned, count: int, now_us: int) -> None:
+        """Take tokens for `count` messages of a user; raises RateLimited, and takes nothing."""
+        error = self.charge(rights, count, now_us)
+        if error is not None:
+            raise error
+
+    def charge(self, rights: Owned, count: int, now_us: int) -> RateLimited | None:
+        """The same, but the error is returned."""
+        most = self._limits().publishes_per_second_max
+        if most is None:
+            return None
+        left, since_us = self._buckets.pop(rights.owner, (float(most), now_us))
+        left = min(most, left + max(0, now_us - since_us) * most / 1_000_000)
+        self._buckets[rights.owner] = left if left <= 0 else left - count, now_us
+        if len(self._buckets) > USERS_KEPT:
+            del self._buckets[next(iter(self._buckets))]
+        if left > 0:
+            return None
+        error = RateLimited(
+            f"more than {most} messages a second are published (Limits/PublishesPerSecond); "
+            f"go on in {-left / most:.1f} s"
+        )
+        error.retry_after_s = max(1, math.ceil(-left / most))
+        return error
+
+    def give_back(self, rights: Owned, count: int) -> None:
+        """Return the tokens of messages that were not published after all."""
+        if rights.owner in self._buckets:
+            left, since_us = self._buckets[rights.owner]
+            self._buckets[rights.owner] = left + count, since_us

@@ -35,7 +35,7 @@ from sow.store.columns import Slots
 from sow.store.manifest import Past, past_of
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.streaming.channel import Channel
-from sow.streaming.outbox.conflate import ConflationBudget
+from sow.streaming.outbox.overflow import ConflationBudget
 from sow.streaming.sessions import Session
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate

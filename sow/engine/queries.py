@@ -13,6 +13,9 @@ client waits for it.
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sow.core.cache import ENTRY_WEIGHT, Cache
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Limits
@@ -213,3 +216,18 @@ class Queries:
             if any(batch.new_focus(condition)) or any(batch.old_focus(condition)):
                 return False
         return True
+
+
+def matching(records: Records, condition: Filter) -> Task[NDArray[np.int64]]:
+    """The slots of the records that pass a filter, in their order, as of the last step."""
+    while True:
+        indexes = records.indexes
+        steps = answering(indexes, Query(filter=condition))
+        # Start again if a reload has given the topic other indexes.
+        while records.indexes is indexes:
+            try:
+                next(steps)
+            except StopIteration as over:
+                answer: QueryAnswer = over.value
+                return np.sort(answer.slots)
+            yield

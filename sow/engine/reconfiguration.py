@@ -235,6 +235,10 @@ class Reconfiguration:
             if had != definition or is_again:
                 self._differences.append(self._difference(had, definition, is_again))
                 count += DIFFERENT_IS_WORTH
+            elif old.limits != new.limits and (wrong := self._wrong(definition)) is not None:
+                # The next start would refuse it as well.
+                self._differences.append(Difference(definition, frozenset(), wrong=wrong))
+                count += DIFFERENT_IS_WORTH
             if count >= COMPARED_AT_ONCE:
                 count = 0
                 yield
@@ -283,6 +287,7 @@ class Reconfiguration:
         try:
             check_definition(self._engine.catalog, definition, filters)
         except SowError as error:
+            error.detail = f"{_what(definition)} {definition.name}: {error.detail}"
             return error
         return None
 

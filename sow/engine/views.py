@@ -23,6 +23,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from heapq import heapify, heappop, heappush
 from weakref import WeakSet
 
@@ -31,6 +32,7 @@ from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topi
 from sow.core.join_tree import join_levels
 from sow.engine.atomic_change import AtomicBatch
 from sow.engine.output import RequestBoundaries
+from sow.engine.queries import matching
 from sow.engine.running_topics import LiveTopic, ViewTopic, is_hidden
 from sow.engine.timers import Timers
 from sow.expressions import Filter, Projection, compile_projection
@@ -175,8 +177,9 @@ class ViewMaker:
             )
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         (name,) = definition.underlyings
-        paths = [source.path for source in projection.inputs]
-        return SingleSource(self._topics[name].records, paths, condition)
+        records, paths = self._topics[name].records, [source.path for source in projection.inputs]
+        find = None if condition is None else partial(matching, records, condition)
+        return SingleSource(records, paths, condition, find)
 
     def _made_of(self, names: Iterable[str]) -> tuple[int, frozenset[str]]:
         """The depth of views below, and the names of all topics below, transitively."""

@@ -38,6 +38,11 @@ class Node:
         """What it consists of; kept in this node, and not in its parts."""
         return _contents_of(self)
 
+    @cached_property
+    def written(self) -> str:
+        """Its text; kept in the same way, where it is needed again and again."""
+        return str(self)
+
 
 class Contents(NamedTuple):
     """What a node and everything in it read and are, found in one walk. Distinct paths and traits

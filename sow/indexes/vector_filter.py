@@ -238,9 +238,15 @@ def tests(node: Node) -> Iterator[Node]:
             yield current
 
 
+TESTS_MAX = 256
+"""Tests of a condition that masks are made of: each takes some twenty microseconds for however few
+records, so with more of them it takes less to test each record by its body."""
+
+
 def is_columnar(node: Node) -> bool:
     """Whether masks can be made of a condition: it reads fields, and depends on nothing else."""
-    return bool(node.contents.paths) and not node.contents.traits
+    contents = node.contents
+    return bool(contents.paths) and not contents.traits and contents.tests <= TESTS_MAX
 
 
 def is_plain(test: Node) -> bool:

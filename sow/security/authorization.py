@@ -6,6 +6,7 @@ it gives the error of an unknown topic, and no list, count or suggestion include
 authentication every client may do everything.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -17,7 +18,7 @@ from sow.core.definitions import SYSTEM_PREFIX
 from sow.core.security_definitions import OF_TOPICS, Allow, Role, Security, User, Verb
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped, shown
 from sow.expressions import Node
-from sow.security.row_level_security import DENY_ALL, RowPolicy, bind, read_condition, row_policy_of
+from sow.security.row_level_security import DENY_ALL, Condition, RowPolicy, row_policy_of
 
 Demand = Verb | Literal["nothing", "logon", "see"]
 """The required permission of a request: a verb, a logon, that the topic is visible to the user, or
@@ -25,7 +26,7 @@ nothing."""
 
 USERS_KEPT = 100
 """Users whose permissions are cached, since each sends many requests: with roles of a thousand
-Allows they take tens of milliseconds to compute, and as much memory as the policies of so many
+Allows they take ten milliseconds or more to compute, and as much memory as the policies of so many
 topics."""
 EVERY_TOPIC = ".*"
 TOPICS_KEPT = 10_000
@@ -41,9 +42,10 @@ class Allowed:
         self._expression = re2.compile(allow.topic)
         # A pattern such as .* means topics of the user's own.
         self._takes_systems = allow.topic.lstrip("^(").startswith(SYSTEM_PREFIX)
-        self._rows = None if allow.filter is None else read_condition(allow.filter)
-        self._check = None if allow.check is None else read_condition(allow.check)
+        self._rows = None if allow.filter is None else Condition(allow.filter)
+        self._check = None if allow.check is None else Condition(allow.check)
         self._select = allow.select
+        self._text = f"{self.topic} {','.join(sorted(self.verbs))}"
 
     def concerns(self, topic: str) -> bool:
         """Whether it is about a topic of this name."""
@@ -54,7 +56,7 @@ class Allowed:
     def given(self, claims: Mapping[str, str]) -> "Given | None":
         """What it gives to a user with these claims; None where one is missing, so that nothing can
         be compared with it."""
-        bound = [None if one is None else bind(one, claims) for one in (self._rows, self._check)]
+        bound = [None if one is None else one.bind(claims) for one in (self._rows, self._check)]
         if any(
             read is not None and found is None
             for read, found in zip((self._rows, self._check), bound, strict=True)
@@ -63,7 +65,7 @@ class Allowed:
         return Given(self, bound[0], self._select, bound[1])
 
     def __str__(self) -> str:
-        return f"{self.topic} {','.join(sorted(self.verbs))}"
+        return self._text
 
 
 class Given(NamedTuple):
@@ -78,7 +80,8 @@ class Given(NamedTuple):
     @property
     def text(self) -> str:
         """Equal for users with equal permissions."""
-        return f"{self.allowed}\n{self.rows}\n{self.select}\n{self.check}"
+        rows, check = (one and one.written for one in (self.rows, self.check))
+        return f"{self.allowed}\n{rows}\n{self.select}\n{check}"
 
 
 class Reason(NamedTuple):
@@ -124,6 +127,10 @@ class Permissions:
         self.expires_us = None if said is None else said.expires_us
         """Until when they hold, in microseconds since 1970; None: without an end."""
         self._given = given
+        self._by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        """The Allows of each expression: many are about the same topics."""
+        for at, one in enumerate(given):
+            self._by_topic[one.allowed.topic].append(at)
         self._others = frozenset(others)
         self._shared = SharedRowPolicies() if shared is None else shared
         self._verbs: dict[str, frozenset[Verb]] = {}
@@ -172,9 +179,15 @@ class Permissions:
         if found is None:
             if len(self._verbs) >= TOPICS_KEPT:
                 self._verbs.clear()
-            verbs = [one.allowed.verbs for one in self._given if one.allowed.concerns(topic)]
+            verbs = [self._given[at].allowed.verbs for at in self._concerning(topic)]
             found = self._verbs[topic] = frozenset[Verb]().union(*verbs)
         return found
+
+    def _concerning(self, topic: str) -> list[int]:
+        """The Allows about a topic, in their order."""
+        by_topic = self._by_topic.values()
+        found = (places for places in by_topic if self._given[places[0]].allowed.concerns(topic))
+        return sorted(at for places in found for at in places)
 
     def may(self, verb: Verb, topic: str = "") -> bool:
         """Whether the verb is permitted, for this topic if it applies to topics."""
@@ -199,9 +212,7 @@ class Permissions:
                 self._guards.clear()
                 self._made.clear()
             concerning = tuple(
-                at
-                for at, one in enumerate(self._given)
-                if verb in one.allowed.verbs and one.allowed.concerns(topic)
+                at for at in self._concerning(topic) if verb in self._given[at].allowed.verbs
             )
             made = verb == "read", concerning
             if made not in self._made:

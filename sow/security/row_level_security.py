@@ -59,25 +59,35 @@ def read_condition(text: str) -> Node:
     return node
 
 
-def bind(node: Node, claims: Mapping[str, str]) -> Node | None:
-    """The condition for a user with these claims; None where one is missing."""
-    values: dict[Source, Scalar] = {}
-    for one in parameters_in(node):
-        value = claims.get(one.name.removeprefix(USER_PREFIX))
-        if not value:
-            return None
-        values[one] = value
-    return bound(node, values)
+class Condition:
+    """A Filter or Check of roles: what they have in common for all users is found once."""
+
+    def __init__(self, text: str) -> None:
+        self._node = read_condition(text)
+        self._parameters = parameters_in(self._node)
+
+    def bind(self, claims: Mapping[str, str]) -> Node | None:
+        """The condition for a user with these claims; None where one is missing."""
+        values: dict[Source, Scalar] = {}
+        for one in self._parameters:
+            value = claims.get(one.name.removeprefix(USER_PREFIX))
+            if not value:
+                return None
+            values[one] = value
+        return bound(self._node, values) if values else self._node
 
 
 class RowPolicy:
     """The rows and the fields of a topic that a user may see; None: all. Equal ones are alike in
     every place."""
 
-    def __init__(self, rows: Node | None, select: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, rows: Node | None, select: tuple[str, ...] | None = None, written: str = ""
+    ) -> None:
+        """`written` is the text of the rows, where it is known."""
         self._condition = rows
         self.select = select
-        self.text = f"{rows or ''}\n{','.join(select or ())}"
+        self.text = f"{written or rows or ''}\n{','.join(select or ())}"
         self._shown = None if select is None else parse_select(select)
         self._joined: WeakKeyDictionary[Filter, Filter] = WeakKeyDictionary()
 
@@ -187,12 +197,13 @@ def row_policy_of(
     and their fields united; None where that is everything, `DENY_ALL` where there are none."""
     if not rows:
         return DENY_ALL
-    conditions = {str(one): one for one in rows if one is not None}
-    ordered = tuple([conditions[text] for text in sorted(conditions)])
+    conditions = {one.written: one for one in rows if one is not None}
+    texts = sorted(conditions)
+    ordered = tuple([conditions[text] for text in texts])
     condition = None
     if all(one is not None for one in rows):
         condition = ordered[0] if len(ordered) == 1 else Or(ordered)
     select = united([one for one in selects if one]) if all(selects) else None
     if condition is None and select is None:
         return None
-    return RowPolicy(condition, select)
+    return RowPolicy(condition, select, " OR ".join(texts) if condition is not None else "")

@@ -31,7 +31,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sow.protocol.encodings import Encoding
-from sow.streaming.outbox.entries import Delivery, Part, updates_of
+from sow.streaming.outbox.deliveries import Delivery, Part, updates_of
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import Columns, UpdateEncoder
 from sow.topic.records import Records

@@ -38,6 +38,9 @@ FEW_OF = 8
 RECORD_US, FOCUS_US, STATE_US, DELTA_US, SELECT_US = 0.3, 1.0, 4.0, 4.0, 12.0
 """What a record takes a feed, about: a line whose end others share; a filter; an update by itself;
 a delta of all fields; a delta, or the whole, of a select list of its own."""
+TESTS_FREE, TEST_US = 64, 0.2
+"""Each test of a filter that has more than a few: a user may see what one of a thousand conditions
+lets through."""
 
 Place = int | str
 """How a feed that tracks records knows one: by its slot, or by its identity where nothing is
@@ -54,6 +57,9 @@ class Feed:
         self.topic = topic
         self.key = key
         self.condition = condition
+        tests = 0 if condition is None else condition.expression.contents.tests
+        self.tests_us = TEST_US * max(0, tests - TESTS_FREE)
+        """What the tests of a dear filter take for a record."""
         self.shape = key.shape
         self.encoder = UpdateEncoder(topic, channel.name, channel.encoding, key)
         # Where nothing is stored, no snapshot and no old state shows what a subscriber holds.
@@ -101,7 +107,7 @@ class ChangeFeed(Feed):
     @property
     def cost_us(self) -> float:
         """Microseconds that it takes for a record, about."""
-        cost_us = RECORD_US if self.condition is None else FOCUS_US
+        cost_us = RECORD_US if self.condition is None else FOCUS_US + self.tests_us
         cost_us += STATE_US if self.wants_old else 0
         cost_us += DELTA_US if self.key.delta else 0
         return cost_us + (SELECT_US if self.shape.select is not None else 0)
@@ -127,17 +133,24 @@ class ChangeFeed(Feed):
         self, batch: Batch, places: Sequence[int], now_us: int, count: int
     ) -> Iterator[None]:
         """`on_records`, so many of them in each step."""
-        if not self.wants_old or (1 < count >= len(places)):
+        if (1 < count >= len(places)) if self.wants_old else FEW_OF * count >= len(places):
             self.on_records(batch, places, now_us)
             return
-        before = batch.old_focus(self.condition) if self._needs_old else None
-        after = batch.new_focus(self.condition)
+        condition, needs_old = self.condition, self._needs_old
+        if not self.tests_us:  # of all records at once, which others share
+            before = batch.old_focus(condition) if needs_old else None
+            after = batch.new_focus(condition)
         for done, at in enumerate(places):
             if done and done % count == 0:
                 yield
             if count == 1 and self.key.delta:  # a record may be as long as a step, or longer
                 yield from batch.reading(self.shape, at)
-            self._on_record(batch, at, before is not None and before[at], after[at], now_us)
+            if self.tests_us:
+                was = needs_old and batch.was_in_focus(condition, at)
+                now = batch.is_in_focus(condition, at)
+            else:
+                was, now = before is not None and before[at], after[at]
+            self._on_record(batch, at, was, now, now_us)
 
     @abstractmethod
     def has_output(self) -> bool:

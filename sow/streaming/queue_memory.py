@@ -6,11 +6,9 @@ of a session reports to the share of the session what it holds and drops. A fram
 counts once in all and once for each client: it knows in how many places each holds it (`Holders`).
 So do the updates that are kept in case that it has to be folded (`KeptStates`); a state of a record
 in these counts once in all, in however many updates it is.
-A client that keeps up is not counted: its queue reports nothing until something is left waiting
-(`sow.streaming.outbox.conflate`).
 
-Only sums are here. What is done where they are over their bounds is up to
-`sow.sessions.commands.queue_relief`.
+Only sums are here. What a session reports is `sow.streaming.session_memory`, and what is done where
+they are over their bounds is up to `sow.sessions.commands.queue_relief`.
 """
 
 from collections import deque
@@ -18,10 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 from sow.core.cooperative import Task
-from sow.core.quota import SHARE
+from sow.core.quota import SHARE, fill_warning
 
-NEARLY_FULL = 0.9
-"""The part of the bound from which it is reported."""
 UNBOUNDED = 1 << 62
 """The bound of a session that belongs to no server."""
 ENTRY_BYTES = 150
@@ -40,18 +36,6 @@ UPDATE_BYTES = 700
 how it is found."""
 STATE_BYTES = 130
 """A state of a record, beside its text: the object, and its place among those that are counted."""
-ROW_BYTES = 50
-"""A row of an answer that is not read yet."""
-UNCOUNTED_BYTES = 4096
-"""A queue of no more than that is not counted while its client is connected: a page each, which for
-the largest number of connections is a twelfth of the default."""
-UNCOUNTED_MESSAGES = 16
-"""Nor one of no more than so many: a short line may keep a long record."""
-WAITING_BYTES = 64 * 1024
-"""Nor is one of no more bytes while its client reads: it waits for the disk, and leaves with the
-next commit."""
-AGAIN_PART = 0.1
-"""What could not be given up or folded is tried again when it has grown by so much."""
 
 
 class QueueShare:
@@ -229,8 +213,8 @@ class QueueMemory:
         """In how many updates each state of a record is kept, by its id: each keeps it."""
         self._full: dict[QueueShare, None] = {}
         """Clients that have come over their part."""
-        self._freeing: deque[Task[None]] = deque()
-        """Steps that free what nobody waits for any more."""
+        self._steps: deque[Task[None]] = deque()
+        """Steps that free what nobody waits for any more, or count it for another client."""
         self.used = 0
         self.shared = 0
         """The part of it that several sessions may hold,"""
@@ -285,19 +269,22 @@ class QueueMemory:
         one of line and states counts, whether the line is there or not."""
         self.used -= size
 
-    def free(self, steps: Task[None]) -> None:
-        """Free in steps, soon, what nobody waits for any more; it counts until then."""
-        self._freeing.append(steps)
-        self._on_over()
+    def go_on(self, steps: Task[None]) -> None:
+        """Take a step now, and the others soon, of what frees what nobody waits for any more or
+        counts it for another client; it counts as before until then."""
+        for _ in steps:
+            self._steps.append(steps)
+            self._on_over()
+            break
 
-    def freed(self) -> Task[None]:
-        """Free all of that, in steps."""
-        while self._freeing:
-            for _ in self._freeing[0]:
+    def stepping(self) -> Task[None]:
+        """Take all of these steps."""
+        while self._steps:
+            for _ in self._steps[0]:
                 yield
                 break
             else:
-                self._freeing.popleft()
+                self._steps.popleft()
 
     def share(self, client: Hashable) -> QueueShare:
         """The share of a client."""
@@ -312,12 +299,11 @@ class QueueMemory:
         if self._shares.get(share.client) is share:
             del self._shares[share.client]
 
-    @property
-    def is_over(self) -> bool:
-        """Something has to be done."""
-        if self.used <= self.limit_bytes:
-            self.settle()
-        return bool(self._freeing or self._full) or self.used > self.over_bytes
+    def settle(self) -> bool:
+        """Hold all to the bound again once they fit; whether something has to be done."""
+        if self.fits:
+            self.over_bytes = self.limit_bytes
+        return bool(self._steps or self._full) or self.used > self.over_bytes
 
     def excess(self) -> "QueueMemory | QueueShare | None":
         """What is over its bound: a client before all of them together."""
@@ -341,17 +327,11 @@ class QueueMemory:
     @property
     def warning(self) -> str | None:
         """How full it is, where that is nearly full."""
-        if self.used < NEARLY_FULL * self.limit_bytes:
-            return None
-        return f"queue memory {self.used / self.limit_bytes:.0%} full"
+        return fill_warning("queue memory", self.used, self.limit_bytes)
 
     def accept(self) -> None:
         """Nothing can be done for it until it grows."""
         self.over_bytes = max(self.limit_bytes, self.used)
-
-    def settle(self) -> None:
-        """It is within its bound again."""
-        self.over_bytes = self.limit_bytes
 
     def accept_share(self, share: QueueShare) -> None:
         """Nothing can be done for a client until it grows."""
@@ -364,121 +344,4 @@ class QueueMemory:
         assert all(share.used >= 0 and share.sessions for share in shares)
         # For a client only the longer one of a frame and of the states in it counts.
         held = sum(share.used for share in shares)
-        assert self._freeing or self.used <= 2 * held, "held for no client"
-
-
-class Counted(Protocol):
-    """What counts for a client, None for nobody."""
-
-    def count_for(self, share: QueueShare | None) -> None:
-        """From now on it counts for this one."""
-
-
-class CountedQueue(Counted, Protocol):
-    """A queue: counted for `share`, with `own` bytes and `common` ones of frames that others may
-    wait for."""
-
-    share: QueueShare | None
-    own: int
-    common: int
-
-
-class Window(Protocol):
-    """A conflated channel, in which `held_bytes` wait for the clients `holders`."""
-
-    held_bytes: int
-    holders: Holders
-
-
-class SessionMemory:
-    """What one session holds: its queue, what was sent and is kept, what waits in windows, and what
-    is beside these."""
-
-    def __init__(self, session: object, queue: CountedQueue, *parts: Counted) -> None:
-        self.share = QueueMemory().share(self)
-        self.share.join(session)
-        self._queue = queue
-        self._parts = dict.fromkeys(parts)
-        self._windows: dict[Window, None] = {}
-        self._beside_bytes = self._shrunk_to = 0
-        for part in parts:
-            part.count_for(self.share)
-
-    def move(self, session: object, share: QueueShare) -> None:
-        """From now on what its session holds counts for another client."""
-        former, self.share = self.share, share
-        share.join(session)
-        for part in self._parts:
-            part.count_for(share)
-        if self._queue.share is not None:
-            self._queue.count_for(share)
-        for window in self._windows:
-            former.drop(window.holders, window.held_bytes, 0)
-            share.hold(window.holders, window.held_bytes, 0)
-        former.add(-self._beside_bytes)
-        share.add(self._beside_bytes)
-        former.leave(session)
-
-    def count_queue(self) -> None:
-        """From now on its queue counts, until all of it has left."""
-        self._queue.count_for(self.share)
-        self._shrunk_to = 0
-
-    @property
-    def may_shrink(self) -> bool:
-        """Its queue has not been looked through for what can be freed, or has grown since."""
-        return (self._queue.own + self._queue.common) * (1 - AGAIN_PART) > self._shrunk_to
-
-    def note_shrunk(self) -> None:
-        """Nothing in its queue can be given up or folded until it grows."""
-        self._shrunk_to = self._queue.own + self._queue.common
-
-    def take(self, part: Counted) -> None:
-        """It holds one more part."""
-        self._parts[part] = None
-        part.count_for(self.share)
-
-    def give_back(self, part: Counted) -> None:
-        """It does not hold a part any more; it may have let go of all."""
-        if part in self._parts:
-            del self._parts[part]
-            part.count_for(None)
-
-    def hold_beside(self, size: int) -> None:
-        """So many bytes wait for it beside, or fewer if negative."""
-        self._beside_bytes += size
-        self.share.add(size)
-
-    def hold_rows(self, rows: int) -> None:
-        """Rows of an answer wait for it, or fewer."""
-        self.hold_beside(rows * ROW_BYTES)
-
-    def wait_in(self, window: Window) -> None:
-        """It has joined a conflated channel."""
-        if window not in self._windows:
-            self._windows[window] = None
-            self.share.hold(window.holders, window.held_bytes, 0)
-
-    def leave(self, window: Window) -> None:
-        """It has left a conflated channel."""
-        if window in self._windows:
-            del self._windows[window]
-            self.share.drop(window.holders, window.held_bytes, 0)
-
-    def waiting_bytes(self, common_part: float) -> float:
-        """What waits, without what was sent; of frames that others may wait for only a part."""
-        windows = sum(one.held_bytes / len(one.holders) for one in self._windows)
-        return self._queue.own + self._queue.common * common_part + windows + self._beside_bytes
-
-    def end(self, session: object) -> None:
-        """The session is gone for good."""
-        self.let_go()
-        self.share.leave(session)
-
-    def let_go(self) -> None:
-        """Hold nothing any more, but for what is beside and goes by itself."""
-        for part in [*self._parts, self._queue]:
-            part.count_for(None)
-        self._parts.clear()
-        for window in list(self._windows):
-            self.leave(window)
+        assert self._steps or self.used <= 2 * held, "held for no client"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol
 from weakref import ref
 
+from sow.core.cooperative import Task
 from sow.core.definitions import SessionSettings
 from sow.core.quota import client_of
 from sow.errors import described
@@ -21,23 +22,16 @@ from sow.protocol import replies
 from sow.protocol.encodings import Encoding, Frames
 from sow.protocol.replies import Reply
 from sow.security.authorization import EVERYTHING, Permissions
-from sow.streaming.outbox.conflate import ConflationBudget
-from sow.streaming.outbox.entries import Delivery
-from sow.streaming.outbox.outbox import (
-    NOT_YET,
-    HeldBack,
-    NotYet,
-    Outbox,
-    Pulled,
-)
-from sow.streaming.outbox.overflow import Overflow
-from sow.streaming.queue_memory import (
+from sow.streaming.outbox.deliveries import Delivery, HeldBack
+from sow.streaming.outbox.outbox import NOT_YET, NotYet, Outbox, Pulled
+from sow.streaming.outbox.overflow import ConflationBudget, Overflow
+from sow.streaming.recovery_buffer import RecoveryBuffer
+from sow.streaming.session_memory import (
     UNCOUNTED_BYTES,
     UNCOUNTED_MESSAGES,
     WAITING_BYTES,
     SessionMemory,
 )
-from sow.streaming.recovery_buffer import RecoveryBuffer
 
 SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
@@ -46,6 +40,10 @@ BARRED = "its user is known no longer; log on again"
 OUTDATED = "the rights of its user have changed while records waited for it; log on again"
 GONE = "the client has gone"
 FAILED = "the server failed on what waits for this session; its log says why"
+
+
+GIVEN_UP_AT_ONCE = 50
+"""Subscriptions that are given up in one step, each some hundred microseconds."""
 
 
 class Owner(Protocol):
@@ -79,11 +77,11 @@ class Session:
     """
 
     __slots__ = (
-        "_begins", "_conflating", "_give_up", "_has_record_lines", "_held_back", "_on_end",
-        "_owner", "_sent", "_times_resumed", "address", "client", "conflates", "connected",
-        "connected_us", "encoding", "ended", "fault", "folds", "id", "is_paced", "lines",
-        "memory", "name", "named", "outbox", "overflow", "recovery", "rights", "settings",
-        "shown", "successor", "write",
+        "_begins", "_conflating", "_give_up", "_has_record_lines", "_held_back",
+        "_on_end", "_owner", "_sent", "_times_resumed", "address", "client", "conflates",
+        "connected", "connected_us", "encoding", "ended", "fault", "folds", "id", "is_paced",
+        "lines", "memory", "name", "named", "outbox", "overflow", "recovery", "rights",
+        "settings", "shown", "successor", "write",
     )  # fmt: skip
 
     def __init__(
@@ -110,7 +108,7 @@ class Session:
         self.connected = True
         self.conflates = settings.conflates
         self.outbox = Outbox(settings, released, conflation_budget)
-        self.overflow = Overflow(self.outbox, settings)
+        self.overflow = Overflow(self.outbox.queue, settings)
         self.recovery = RecoveryBuffer(settings)
         self.memory = SessionMemory(self, self.outbox.queue, self.recovery)
         self.ended: str | None = None
@@ -134,8 +132,8 @@ class Session:
         self._held_back: HeldBack | None = None
         self.folds = False
         """What waits is being folded, a step at a time."""
-        self._begins = False
-        """Folding begins with the next step."""
+        self._begins: Task[None] | None = None
+        """What precedes folding."""
         self._conflating = False
         """All of it is folded, because it is over its bounds or soon will be; else only what is
         folded on queueing, and exceeded the budget of a step."""
@@ -266,11 +264,6 @@ class Session:
         """Deliveries of a channel since then, with their groups."""
         return () if self._held_back is None else self._held_back.of(name)
 
-    def _hold(self, held: HeldBack, delivery: Delivery, group: int, now_us: int) -> None:
-        held.add(delivery, group)
-        if held.exceeds(self.settings):
-            self.end(SLOW, now_us)
-
     def let_out(self, now_us: int) -> None:
         """All its subscriptions apply its permissions: send what was kept and not removed."""
         # Lines that were added since come after it.
@@ -297,7 +290,9 @@ class Session:
             return
         try:
             if self._held_back is not None:
-                self._hold(self._held_back, delivery, group, now_us)
+                self._held_back.add(delivery, group)
+                if self._held_back.exceeds(self.settings):
+                    self.end(SLOW, now_us)
             else:
                 self.outbox.push_delivery(delivery, group, now_us, self.conflates)
         except Exception as error:
@@ -363,6 +358,7 @@ class Session:
 
     def abandon(self) -> None:
         """No client reads any more: drop what waits, and send nothing."""
+        self._begins = None
         if self.ended is None:
             self.ended = GONE
             self.lines.clear()
@@ -447,7 +443,7 @@ class Session:
                 self.overflow.end()
             return False
         self.folds |= self.outbox.is_left_unfolded
-        if self.outbox.queue.share is None and self.ended is None and self._is_left_waiting:
+        if self.outbox.queue.count is None and self.ended is None and self._is_left_waiting:
             self.memory.count_queue()
         if not self.outbox.full:
             if self.overflow.is_noted:
@@ -488,15 +484,17 @@ class Session:
         A queue that is not short is not even walked through here: a publisher that fills one fills
         those of all slow subscribers of the same topic.
         """
-        self.folds = self._begins = self._conflating = True
+        self.folds = self._conflating = True
+        self._begins = self._begins or self._begin_folding(now_us)
         if self.outbox.is_folded_at_once:
             self.fold_some(now_us)
 
     def fold_some(self, now_us: int) -> bool:
         """Fold a little more of the queue; whether there is more of it."""
         try:
-            if self._begins:
-                self._begin_folding(now_us)
+            for _ in self._begins or ():
+                return True
+            self._begins = None
             self.folds = self.outbox.fold_some()
         except Exception as error:
             self.folds = False
@@ -512,19 +510,22 @@ class Session:
         """It has so much to fold that nothing should be added before that is done."""
         return self.folds and self.ended is None and self.outbox.is_backlogged
 
-    def _begin_folding(self, now_us: int) -> None:
-        self._begins = False
-        self.give_up(now_us)
+    def _begin_folding(self, now_us: int) -> Task[None]:
+        yield from self.give_up(now_us)
         if self.conflates:
             self.outbox.begin_folding()
 
-    def give_up(self, now_us: int) -> None:
-        """Give up the subscriptions that may be given up, and drop what waits of them."""
-        given_up = self.outbox.to_give_up()
-        topics = [self._give_up(self, membership.name) for membership in given_up]
-        if given_up:
-            # After they ended, which delivers pending lines: nothing is sent beyond a gap.
-            self.overflow.note_given_up(now_us, topics, self.outbox.drop(given_up))
+    def give_up(self, now_us: int) -> Task[None]:
+        """Give up, in steps, what subscriptions may be given up, and drop what waits of them."""
+        given_up, topics = self.outbox.to_give_up(), list[str]()
+        for at, membership in enumerate(given_up, 1):
+            topics.append(self._give_up(self, membership.name))
+            if at % GIVEN_UP_AT_ONCE == 0:
+                yield
+        if given_up and self.ended is None:
+            # After all have ended, which delivers pending lines: nothing is sent beyond a gap.
+            lines = self.outbox.drop(given_up)
+            self.overflow.note_given_up(now_us, [*filter(None, topics)], lines)
 
     def wants_folding(self) -> bool:
         """Whether idle time is well spent on conflating the queue before it is full."""

@@ -1,6 +1,6 @@
 """A pinger: a process of its own that asks a server every 4 ms whether it is there.
 
-    python -m tests.benchmarks.pinger HOST PORT
+    python -m tests.benchmarks.pinger HOST PORT [TOKEN]
 
 opens a WebSocket and sends a ping (RFC 6455 §5.5.2) every `EVERY_S`, whether the earlier ones were
 answered or not, so that one long wait is seen by all who would have waited. For each line on its
@@ -26,8 +26,8 @@ FRAME_BYTES = len(PONG) + SIZE
 class Pinger(Child):
     """The parent's end of such a process."""
 
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__("-m", "tests.benchmarks.pinger", host, str(port))
+    def __init__(self, host: str, port: int, token: str = "") -> None:
+        super().__init__("-m", "tests.benchmarks.pinger", host, str(port), token)
         assert self.hear() == "ready"
 
     def longest_ms(self) -> tuple[float, int]:
@@ -73,9 +73,9 @@ class Waits:
         self.longest_s, self.count = 0.0, 0
 
 
-def main(host: str, port: str) -> None:
+def main(host: str, port: str, token: str = "") -> None:
     """The child."""
-    socket = Client(host, int(port)).socket
+    socket = Client(host, int(port), token).socket
     socket.setblocking(False)
     waits, requested = Waits(), False
     next_s = time.monotonic()

@@ -1,7 +1,8 @@
 """Stalls: how long everybody waits while one client asks for something large.
 
-A server holds a million records; beside each operation another client pings every 4 ms
-(`tests.benchmarks.pinger`), and its longest wait is the figure. The floor is its longest wait in
+A server holds a million records, one of a user with a thousand Allows a tenth of that; beside each
+operation another client pings every 4 ms (`tests.benchmarks.pinger`), and its longest wait is the
+figure. The floor is its longest wait in
 two seconds in which nothing is asked. What is asked is read to its end as fast as it comes, by this
 process, which shares the machine with both.
 """
@@ -11,14 +12,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 import pyarrow as pa
 
+from sow.security.authentication.tokens import sum_of
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.pinger import Pinger
 from tests.benchmarks.processes import ServerProcess
@@ -34,6 +38,11 @@ IDLE_S = 2.0
 FEW_RECORDS = 10_000
 """The smoke test has fewer, and neither waits nor asks for much."""
 TOLD_FRAMES, TOLD_RECORDS = 3, 250
+LONG_BYTES = 64 * 1024
+"""Of a large record: 250 of them are a frame of the largest size."""
+ALLOWS = 1000
+GUARDED_RECORDS_MAX = 100_000
+TOKEN = "token"
 GROUPED = 32
 """Aggregated subscriptions of a session, at most."""
 WINDOW_S = 1.5
@@ -73,9 +82,11 @@ MANY = """<ConflatedTopic><Name>regions-{at}</Name><MessageType>json</MessageTyp
 class Bystander:
     """Who asks: requests over HTTP and commands over a WebSocket, read to their ends."""
 
-    def __init__(self, server: ServerProcess, sizes: Sizes) -> None:
+    def __init__(self, server: ServerProcess, sizes: Sizes, xml: str, token: str) -> None:
         self._server = server
+        self._token = token
         self.sizes = sizes
+        self.xml = xml
 
     # HTTP.
 
@@ -84,9 +95,11 @@ class Bystander:
     ) -> bytes:
         """Ask, read all of the answer, and check that it is good; returns its last bytes."""
         connection = HTTPConnection(self._server.host, self._server.port)
-        headers = {"Accept": kind} if method == "GET" else {"Content-Type": kind}
+        headers = {"Accept" if method == "GET" else "Content-Type": kind} if kind else {}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         query = f"?{urlencode(requested)}" if requested else ""
-        connection.request(method, path + query, body, headers if kind else {})
+        connection.request(method, path + query, body, headers)
         response = connection.getresponse()
         last = read_all(response)
         connection.close()
@@ -117,7 +130,7 @@ class Bystander:
 
     def client(self) -> Client:
         """A new connection."""
-        return Client(self._server.host, self._server.port)
+        return Client(self._server.host, self._server.port, self._token)
 
     def reconfigure(self, xml: str) -> None:
         """Write the configuration anew and have it read."""
@@ -302,18 +315,41 @@ def aggregated(by: Bystander) -> None:
 
 
 def wide(by: Bystander) -> None:
-    """Deltas of a record of 50,000 fields, which one client follows by deltas."""
+    """Deltas of one field and of all of a record of 50,000, which one client follows by deltas."""
     count = 50_000 if by.sizes.records > FEW_RECORDS else 50
-    record = {"region": "wide", **{f"f{at}": at for at in range(count)}}
+    fields = {f"f{at}": at for at in range(count)}
+    record = {"region": "wide", **fields}
     path = "/v1/topics/regions/records"
     by.request("POST", path, json.dumps(record).encode(), "application/json")
     client = by.client()
     client.socket.sendall(command(c="delta_subscribe", t="regions"))
     for at in range(TOLD_FRAMES):
-        delta = json.dumps({"region": "wide", "f7": -at}).encode()
-        by.request("PATCH", path, delta, "application/json")
+        for some in ({"f7": -at}, {name: value + at for name, value in fields.items()}):
+            delta = json.dumps({"region": "wide", **some}).encode()
+            by.request("PATCH", path, delta, "application/json")
     client.close()
     by.request("DELETE", path, filter="/region = 'wide'")
+
+
+def long_records(by: Bystander) -> None:
+    """Frames of large records to a thousand followers, each with a select list of its own."""
+    many = by.sizes.records > FEW_RECORDS
+    pad, count = "x" * (LONG_BYTES if many else 100), TOLD_RECORDS if many else 5
+    options = [f"select=[/region,/rate,/pad,/f{at}]" for at in range(1000 if many else 10)]
+    frames = [command(c="delta_subscribe", t="regions", opts=one) for one in options]
+    for at in range(TOLD_FRAMES):
+        records = ({"region": f"long-{n}", "rate": at, "pad": pad} for n in range(count))
+        bodies = [json.dumps(record).encode() for record in records]
+        head = {"c": "publish", "t": "regions", "n": count, "cid": f"long {at}"}
+        frames.append(frame(b"\n".join([json.dumps(head).encode(), *bodies])))
+    by.follow(frames, b'"long %d"' % (TOLD_FRAMES - 1))
+    by.request("DELETE", "/v1/topics/regions/records", filter="/region LIKE '^long'")
+
+
+def unclosed(by: Bystander) -> None:
+    """A filter with a list of 32,000 literals that is never closed, which is refused."""
+    text = f"/qty IN ({','.join('1' * 32_000)}"
+    by.follow([command(c="sow", t="orders", filter=text, cid="unclosed")], b'"unclosed"')
 
 
 def follow_all(by: Bystander) -> None:
@@ -395,6 +431,8 @@ OPERATIONS = (
     told("10,000 filters that no index finds", 10_000, c="subscribe", filter="/px + %d < 0"),
     Operation("250 records to 1,280 aggregated subscriptions", aggregated),
     Operation("deltas of a record of 50,000 fields", wide),
+    Operation("250 records of 64 kB to 1,000 select lists", long_records),
+    Operation("a filter with a list that is not closed", unclosed),
     Operation("all records anew, conflated", follow_all),
     Operation("reload with a view", lambda by: by.reconfigure(CONFIG.format(more=VIEW))),
     Operation("reload with a join", lambda by: by.reconfigure(CONFIG.format(more=JOINED))),
@@ -409,6 +447,33 @@ OPERATIONS = (
 """In this order: what changes the records comes after what reads them."""
 
 
+GUARDED = (
+    reading("query of all by 1,000 Allows", NDJSON),
+    reading("top 10 by 1,000 Allows, a filter beside them", filter="/qty > 10", top_n=10),
+    following("sow_and_subscribe by 1,000 Allows", c="sow_and_subscribe"),
+    told("20 followers by 1,000 Allows", 20, c="delta_subscribe", filter="/qty > %d"),
+    Operation("reload of 1,000 Allows", lambda by: by.reconfigure(by.xml)),
+)
+"""The same of one whose roles have a thousand Allows."""
+
+
+def guarded(place: Path) -> str:
+    """A configuration in which a user may see what one of a thousand conditions lets through."""
+    (place / "tokens").write_text(f"reader {sum_of(TOKEN)}\n")
+    allows = "".join(
+        f"<Allow><Topic>orders</Topic><Read/><Filter>/acct = 'acct-{at}' AND /px &gt; {at / 2}"
+        "</Filter></Allow>"
+        for at in range(ALLOWS)
+    )
+    return CONFIG.format(more="").replace(
+        "</SOWConfig>",
+        f"""<Security><Authentication><Tokens><File>{place}/tokens</File></Tokens></Authentication>
+        <Role><Name>reader</Name><Member>user:reader</Member>{allows}
+        <Allow><Topic>orders</Topic><Write/></Allow><Allow><Admin/></Allow></Role></Security>
+        </SOWConfig>""",
+    )
+
+
 def void(_answer: bytes) -> None:
     """What was answered does not matter."""
 
@@ -416,9 +481,10 @@ def void(_answer: bytes) -> None:
 def named(only: str) -> tuple[Operation, ...]:
     """The operations whose names begin like one of these, `;` between them; "": all of them."""
     wanted = tuple(begins.strip() for begins in only.split(";") if begins.strip()) or ("",)
-    found = tuple(one for one in OPERATIONS if one.name.startswith(wanted))
+    every = OPERATIONS + GUARDED
+    found = tuple(one for one in every if one.name.startswith(wanted))
     if not found:
-        sys.exit(f"no operation begins with {only!r}: {'; '.join(one.name for one in OPERATIONS)}")
+        sys.exit(f"no operation begins with {only!r}: {'; '.join(one.name for one in every)}")
     return found
 
 
@@ -426,17 +492,30 @@ def stalls(sizes: Sizes) -> Iterator[Figure]:
     """The longest wait beside each operation, or each of those that `STALLS_ONLY` names."""
     found: list[Figure] = []
     operations = named(os.environ.get(ONLY, ""))
-    with ServerProcess(CONFIG.format(more="")) as server:
-        by = Bystander(server, sizes)
+    fewer = replace(sizes, records=min(sizes.records, GUARDED_RECORDS_MAX))
+    with TemporaryDirectory(prefix="sow-bench-") as place:
+        for xml, of, token, some in (
+            (CONFIG.format(more=""), sizes, "", OPERATIONS),
+            (guarded(Path(place)), fewer, TOKEN, GUARDED),
+        ):
+            chosen = [one for one in operations if one in some]
+            for figure in served(xml, of, token, chosen) if chosen else ():
+                found.append(figure)
+                yield figure
+    worst = max(found, key=lambda figure: figure.value)
+    yield replace(worst, case=WORST, note=worst.case)
+
+
+def served(xml: str, sizes: Sizes, token: str, operations: Sequence[Operation]) -> Iterator[Figure]:
+    """The longest wait beside each of these operations of one server."""
+    with ServerProcess(xml) as server:
+        by = Bystander(server, sizes, xml, token)
         bodies = every_order(sizes.records)
         for start in range(0, len(bodies), REQUEST_RECORDS):
             by.publish(bodies[start : start + REQUEST_RECORDS])
-        with Pinger(server.host, server.port) as pinger:
+        with Pinger(server.host, server.port, token) as pinger:
             for operation in operations:
-                found.append(beside(operation, by, pinger))
-                yield found[-1]
-    worst = max(found, key=lambda figure: figure.value)
-    yield replace(worst, case=WORST, note=worst.case)
+                yield beside(operation, by, pinger)
 
 
 def beside(operation: Operation, by: Bystander, pinger: Pinger) -> Figure:

@@ -16,7 +16,7 @@ from tests.benchmarks.queries import QUESTIONS, in_engine, under_updates
 from tests.benchmarks.restart import fill, read_values, started_s
 from tests.benchmarks.sizes import TINY
 from tests.benchmarks.sockets import LineCounter
-from tests.benchmarks.stalls import OPERATIONS, WORST, named, stalls
+from tests.benchmarks.stalls import GUARDED, OPERATIONS, WORST, named, stalls
 
 DELETE = "delete of half by filter"
 # By default one benchmark with a server shows that they run; `make slow` runs all of them.
@@ -31,7 +31,7 @@ WITH_SERVER = (
 
 
 def test_waits_are_looked_at_beside_some_operations_alone():
-    assert named("") == named(" ;") == OPERATIONS
+    assert named("") == named(" ;") == OPERATIONS + GUARDED
     names = [operation.name for operation in named("delete; reload with another")]
     assert names == ["reload with another copy", "reload with another filter", DELETE]
     with pytest.raises(SystemExit, match="no operation begins with 'Delete'"):
@@ -61,7 +61,10 @@ def test_a_benchmark_with_a_server_gives_a_figure(name):
 @pytest.mark.edge
 def test_each_large_operation_is_carried_out_beside_a_pinger():
     found = list(stalls(TINY))
-    assert [figure.case for figure in found] == [*(each.name for each in OPERATIONS), WORST]
+    assert [figure.case for figure in found] == [
+        *(each.name for each in OPERATIONS + GUARDED),
+        WORST,
+    ]
     assert max(figure.value for figure in found) == found[-1].value > 0
 
 

@@ -119,6 +119,13 @@ def test_of_very_many_fields_the_same_is_found_at_once(old, new, nulls):
     assert repr(few) == repr(many)
 
 
+def test_of_very_many_fields_too_a_nought_below_nought_is_another_one_and_nan_is_the_same():
+    many = {f"f{at}": at for at in range(documents.MANY_FIELDS)}
+    old = many | {"a": 0.0, "b": float("nan"), "c": 1.0, "d": [0.0], "e": 1}
+    new = many | {"a": -0.0, "b": float("nan"), "c": 1, "d": [-0.0], "e": True}
+    assert repr(difference(old, new)) == "{'a': -0.0, 'c': 1, 'd': [-0.0], 'e': True}"
+
+
 @pytest.mark.parametrize("find", [merged, difference])
 def test_very_many_fields_take_no_step_of_python_each(find):
     old = {f"f{at}": at for at in range(10_000)}

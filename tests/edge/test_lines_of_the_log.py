@@ -10,7 +10,7 @@ import re
 import pytest
 
 from sow.core.definitions import LogSettings
-from sow.server.boot import server_log
+from sow.server.http import server_log
 from tests.edge.serving import Running, configuration
 
 ORDERS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"

@@ -1,5 +1,6 @@
 """Requests that take many steps are one turn to live windows, and nobody is held back for long."""
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +12,7 @@ from sow.core.definitions import View
 from sow.engine import bulk_publish, output
 from sow.engine.output import HELD_US_MAX
 from sow.engine.views import ROWS_AT_ONCE
+from sow.expressions import Filter
 from sow.protocol.publish_batching import read_frames
 from sow.query import Query
 from sow.streaming import router
@@ -192,6 +194,62 @@ def test_no_step_is_longer_however_many_follow(processed):
         assert sum(steps) == 2 * RECORDS * count
         longest.append(max(steps))
     assert longest[0] == longest[1] < RECORDS
+
+
+MANY_TESTS = " OR ".join(f"/px < {at}" for at in range(480))
+
+
+@pytest.mark.parametrize(
+    "followed", [{"filter": MANY_TESTS}, {"filter": f"/px = 1 AND ({MANY_TESTS})"}]
+)
+def test_a_filter_of_very_many_tests_is_evaluated_for_some_records_at_a_time(monkeypatch, followed):
+    evaluated, real = [0], Filter.holds
+
+    def holds(condition, values):
+        evaluated[0] += 1
+        return real(condition, values)
+
+    monkeypatch.setattr(Filter, "holds", holds)
+    monkeypatch.setattr(Filter, "matches", None)  # of all records of a batch
+    world = World()
+    client = world.client()
+    client.say(c="subscribe", t="orders", **followed)
+    world.engine.publish("orders", prices(1), world.now)
+    steps = [evaluated[0]]
+    for _ in steps_until_all_is_sent(world):
+        steps.append(evaluated[0] - sum(steps))
+    assert sum(steps) == RECORDS
+    assert max(steps) <= RECORDS // 5
+    assert len(client.data()) == RECORDS
+
+
+@pytest.mark.parametrize("fails_at", [0, RECORDS // 2])
+def test_who_fails_in_a_step_is_late_no_more_and_others_get_all(monkeypatch, fails_at):
+    """In the first step too, of which nothing was processed before."""
+    world = World()
+    world.failures = []
+    clients, real = listeners(world), ChangeFeed._on_record
+    broken, counts = [*world.engine.topics["orders"].router.feeds()][LISTS // 2], itertools.count()
+
+    def failing(feed, *record):
+        if feed is broken and next(counts) == fails_at:
+            raise ValueError("no such line")
+        real(feed, *record)
+
+    monkeypatch.setattr(ChangeFeed, "_on_record", failing)
+    world.engine.publish("orders", prices(1), world.now)
+    for _ in steps_until_all_is_sent(world):
+        pass
+    world.advance(0)
+    topic = world.engine.topics["orders"]
+    assert (topic.records.late, [*world.engine.output.late]) == (0, [])
+    assert broken not in [*topic.router.feeds()]
+    (line,) = world.failures
+    assert "no such line" in line
+    ends = [[one for one in client.lines() if one["c"] == "unsubscribed"] for client in clients]
+    assert sorted(map(len, ends)) == [0] * (LISTS - 1) + [1]
+    world.publish("orders", {"id": 1, "px": 7})
+    assert sum(bool(client.lines()) for client in clients) == LISTS - 1
 
 
 def test_the_lines_of_a_batch_leave_together_and_in_order(processed):

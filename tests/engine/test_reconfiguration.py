@@ -574,6 +574,10 @@ def test_a_filter_beyond_the_new_limits_is_refused_before_anything_changes(defin
         world, ORDERS, SLOW, added, definition, limits=Limits(filter_bytes_max=999)
     )
     assert len(changes) == 3
+    with pytest.raises(TooLarge) as refused:
+        reconfigure(world, ORDERS, SLOW, added, definition, limits=SHORT_FILTERS)
+    assert f"{definition.name}: the filter has" in refused.value.detail
+    assert world.engine.configuration.limits.filter_bytes_max == 999
 
 
 def test_other_limits_of_filters_hold_for_filters_that_were_compiled_before():

@@ -14,6 +14,8 @@ from sow.engine.topic_changes import TopicChanges
 from sow.engine.views import ViewGc
 from sow.errors import ConfigError, InvalidTopic
 from sow.sessions.queries import aggregations
+from sow.topic.views import single_source
+from sow.topic.views.single_source import SingleSource
 from tests.engine.making import ORDERS, catalog
 from tests.laws.harness import SECOND, World, short
 
@@ -317,6 +319,20 @@ def test_a_view_that_is_added_begins_full_and_goes_on(world, follow):
     assert sent() == [("p", {"book": "x", "n": 1})]
     world.publish("t", {"id": 2, "book": "x"})
     assert ("p", {"book": "x", "n": 2}) in sent()
+
+
+def test_a_view_that_is_added_looks_only_at_what_indexes_find_for_its_filter(world, monkeypatch):
+    """Of a thousand views of a client each would look at all records."""
+    monkeypatch.setattr(single_source, "LOOKED_AT_MAX", 100)
+    looked_at, rows_in = [], SingleSource._rows_in
+    monkeypatch.setattr(
+        SingleSource, "_rows_in", lambda one, slots: looked_at.extend(slots) or rows_in(one, slots)
+    )
+    world.publish("t", *({"id": number, "book": f"b{number % 20}"} for number in range(200)))
+    one = replace(BOOKS, filter="/book = 'b7' AND /id > 0")
+    reconfigure(world, T, DESKS, TOTAL, SLOW, one)
+    assert len(looked_at) == 10
+    assert world.client().say(c="sow", t="books")[1]["d"] == {"book": "b7", "n": 10}
 
 
 def test_a_view_that_is_removed_takes_its_rows_along(world, follow):

@@ -12,6 +12,7 @@ from sow.expressions import compile_filter
 from sow.indexes import MemoColumn
 from sow.indexes.vector_filter import (
     QUICK_TESTS_MAX,
+    TESTS_MAX,
     ReadyTests,
     VectorFilter,
     cost_of_masks,
@@ -134,6 +135,10 @@ def test_a_test_is_made_ready_once() -> None:
 
 def test_a_test_of_no_field_alone_is_not_for_columns() -> None:
     assert not is_columnar(compile_filter("1 = 1").expression)
+    many = [
+        " OR ".join([f"/a = {at}" for at in range(count)]) for count in (TESTS_MAX, TESTS_MAX + 1)
+    ]
+    assert [is_columnar(compile_filter(text).expression) for text in many] == [True, False]
 
 
 def test_a_column_keeps_to_the_path_it_is_of() -> None:

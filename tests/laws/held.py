@@ -8,13 +8,8 @@ that are kept beside it, and a state of a record in these counts once in all.
 from collections import Counter, defaultdict
 
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.queue_memory import (
-    COLUMN_BYTES,
-    ENTRY_BYTES,
-    ROW_BYTES,
-    STATE_BYTES,
-    UPDATE_BYTES,
-)
+from sow.streaming.queue_memory import COLUMN_BYTES, ENTRY_BYTES, STATE_BYTES, UPDATE_BYTES
+from sow.streaming.session_memory import ROW_BYTES
 
 
 class Held:
@@ -69,12 +64,14 @@ class Held:
             self._keep(delivery)
 
     def _waiting(self, session):
-        for entry in session.outbox.queue if session.outbox.queue.share else ():
+        count, present = session.outbox.queue.count, self.client
+        for entry in session.outbox.queue if count else ():
             if entry.lives:
-                kept = entry.kept
+                self.client, kept = count._behind.get(entry, present), entry.kept
                 self._frame(entry.frame, None if kept is None else kept.holders)
                 if kept is not None:
                     self._keep(kept)
+        self.client = present
 
     def _followed(self, session, subscription):
         channel, replay = subscription.channel, subscription.replay

@@ -19,7 +19,7 @@ def settled(world):
     """The world once all that a publish has set off is done."""
     for _ in range(1000):
         world.settle()
-        if not world.executor.sessions.relief.is_due:
+        if not world.executor.sessions.relief.look():
             break
     world.check()
     return world

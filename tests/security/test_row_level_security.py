@@ -7,13 +7,19 @@ from hypothesis import strategies as st
 from sow.core.paths import parse_path
 from sow.errors import BadFilter
 from sow.expressions import compile_filter, compile_term, parse, parse_order_by
-from sow.security.row_level_security import DENY_ALL, RowPolicy, bind, read_condition, row_policy_of
+from sow.security.row_level_security import (
+    DENY_ALL,
+    Condition,
+    RowPolicy,
+    read_condition,
+    row_policy_of,
+)
 
-DESK = read_condition("/desk = ${user.desk}")
+DESK = Condition("/desk = ${user.desk}")
 
 
 def of_desk(name):
-    return bind(DESK, {"desk": name})
+    return DESK.bind({"desk": name})
 
 
 @given(st.text(min_size=1))
@@ -25,8 +31,8 @@ def test_a_value_is_a_literal_whatever_it_says(claim):
 
 
 def test_a_missing_or_empty_value_gives_nothing():
-    assert bind(DESK, {}) is None
-    assert bind(DESK, {"desk": ""}) is None
+    assert DESK.bind({}) is None
+    assert DESK.bind({"desk": ""}) is None
 
 
 @pytest.mark.parametrize(

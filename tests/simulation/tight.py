@@ -54,8 +54,13 @@ BOUNDS = {
     ),
 }
 """One choice for all the names under which a bound is known."""
-COUNTED = "sow.streaming.sessions:UNCOUNTED_BYTES"
-"""A queue that holds more than this counts in queue memory; here each does."""
+ALWAYS = {
+    # A queue that holds more than this counts in queue memory; here each does.
+    "sow.streaming.sessions:UNCOUNTED_BYTES": 0,
+    "sow.streaming.sessions:GIVEN_UP_AT_ONCE": 1,
+    "sow.streaming.session_memory:MOVED_AT_ONCE": 1,
+}
+"""Bounds that are the same in each run."""
 
 
 @contextmanager
@@ -70,7 +75,8 @@ def tightened(random):
             setattr(found, name, value)
 
     try:
-        set_all((COUNTED,), 0)
+        for place, value in ALWAYS.items():
+            set_all((place,), value)
         for places, choices in BOUNDS.items():
             set_all(places, random.choice(choices))
         yield

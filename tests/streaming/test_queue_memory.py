@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from sow.streaming.outbox.conflate import Queue
 from sow.streaming.queue_memory import QueueMemory
+from sow.streaming.session_memory import QueueCount
 from tests.laws.narrow import (
     KB,
     PAD,
@@ -101,7 +101,8 @@ def test_what_waits_when_a_client_goes_or_returns_is_not_counted_anew(monkeypatc
     counted, used = memory(world).used, client.session.memory.share.used
     assert counted
     with monkeypatch.context() as patch:
-        patch.setattr(Queue, "_count", None)
+        patch.setattr(QueueCount, "add", None)
+        patch.setattr(QueueCount, "remove", None)
         away(world, client)
         world.check()
         assert not any(entry.frame for entry in client.session.outbox.queue)
@@ -170,14 +171,14 @@ def test_what_is_over_its_bound_is_told_once_it_can_be_helped():
         queues.share(number).add(90)
     assert queues.excess() is queues
     queues.accept()
-    assert not queues.is_over
+    assert not queues.settle()
     other.add(1)
-    assert queues.is_over
+    assert queues.settle()
     queues.accept()
     other.add(-100)
-    assert not queues.is_over, "it fits again"
+    assert not queues.settle(), "it fits again"
     queues.share("new").add(61)
-    assert queues.is_over, "and is held to the bound, not to what was accepted"
+    assert queues.settle(), "and is held to the bound, not to what was accepted"
 
 
 def test_how_full_it_is_is_said_from_nine_tenths_on():

@@ -7,7 +7,7 @@ import pytest
 
 from sow.core.definitions import Merge
 from sow.protocol.encodings import LINES
-from sow.streaming.outbox.entries import Delivery
+from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from sow.topic.rendering import Shape
 from sow.topic.updates import Update

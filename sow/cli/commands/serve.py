@@ -31,8 +31,8 @@ from sow.config import Reviewed, exposed, load, loads, require, review
 from sow.core.definitions import Configuration
 from sow.errors import ClientError, SowError
 from sow.security.authentication.tokens import new_token
-from sow.server.boot import server_log
 from sow.server.boot.app import Server
+from sow.server.http import server_log
 from sow.server.loop.event_loop import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
 

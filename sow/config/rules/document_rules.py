@@ -30,7 +30,8 @@ from sow.config.rules.view_rules import check_views
 from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions, SessionSettings
 from sow.core.paths import Path, parse_path
 from sow.core.quota import SHARE
-from sow.errors import ClientError, ConfigError
+from sow.errors import ClientError, ConfigError, TooLarge
+from sow.expressions import compile_filter
 from sow.expressions.patterns import METACHARACTERS, is_meant_as_pattern, is_pattern
 from sow.messages import MessageType, message_type
 from sow.messages.composite import missing
@@ -237,6 +238,24 @@ def _limits(root: Section, findings: Diagnostics) -> None:
             "raise RequestMemory to four times FrameSize, or lower FrameSize",
         )
     _queue_memory(root, limits, findings)
+    _filters(root, limits, findings)
+
+
+def _filters(root: Section, limits: Section, findings: Diagnostics) -> None:
+    """The document's filters keep to its own limits, as those of clients have to."""
+    size, depth = (limits.values.get(f"filter_{name}_max") for name in ("bytes", "depth"))
+    for topic in root.sections("topics") if size or depth else ():
+        text, usual = topic.text("filter"), Limits()
+        try:
+            if text:
+                compile_filter(
+                    text,
+                    bytes_max=int(str(size or usual.filter_bytes_max)),
+                    depth_max=int(str(depth or usual.filter_depth_max)),
+                )
+        except TooLarge as error:
+            instead = "raise FilterSize and FilterDepth in Limits, or shorten it"
+            findings.error(*topic.where("Filter"), error.detail.partition(";")[0], instead)
 
 
 def _queue_memory(root: Section, limits: Section, findings: Diagnostics) -> None:

@@ -19,8 +19,8 @@ from sow.server.api.response_schemas import ServerStatus
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
+from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
-from sow.server.loop.log_lines import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
 from sow.sessions.commands.executor import Executor
@@ -147,4 +147,5 @@ class HealthHandler:
         remarks += [f"{stopped} views or conflated topics have stopped"] if stopped else []
         if (scarce_bytes := runtime.scarce_bytes) is not None:
             remarks.append(f"disk nearly full: publishes over {scarce_bytes >> 20} MiB are refused")
-        return remarks + [one for one in (full, executor.sessions.memory.warning) if one]
+        groups = executor.subscriptions.aggregations.memory.warning("group memory")
+        return remarks + [one for one in (full, executor.sessions.memory.warning, groups) if one]

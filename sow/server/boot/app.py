@@ -26,7 +26,6 @@ from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
-from sow.server.boot.server_log import AccessLog
 from sow.server.http.authn_middleware import (
     AUTHN,
     Identifies,
@@ -46,12 +45,12 @@ from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_origin import RequestMiddleware, machine_names
 from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
 from sow.server.http.route import WEBSOCKET, add_routes
+from sow.server.http.server_log import AccessLog, LastError
 from sow.server.http.tls import certificate_trusted, read_tls
 from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
 from sow.server.loop.gc_pacing import GcPacing
 from sow.server.loop.group_commit import stored_bytes
 from sow.server.loop.latency import GcLatency, LoopLatency, MeasuredRequests
-from sow.server.loop.log_lines import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
 from sow.server.loop.startup_progress import StartupProgress

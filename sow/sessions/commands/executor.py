@@ -12,6 +12,7 @@ from itertools import chain
 from sow import __version__
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
+from sow.core.quota import RateLimiter
 from sow.core.security_definitions import User
 from sow.engine.bulk_publish import SLICE_ROWS, reading
 from sow.engine.engine import Engine
@@ -36,7 +37,6 @@ from sow.security.authorization import Permissions, RoleSet
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.audit import Audit
 from sow.sessions.commands.publishers import NumberedTurn, Publishers
-from sow.sessions.commands.rate_limiter import RateLimiter
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, SessionManager
 from sow.sessions.queries.access_control import permit_for, redact_error
 from sow.sessions.queries.query_planning import acknowledge, sow_keys

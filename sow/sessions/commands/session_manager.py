@@ -236,14 +236,12 @@ class SessionManager:
         """Why there is no session of a name."""
         return self._gone.get(name, "unknown session")
 
-    def forget(self, session: Session) -> bool:
-        """The session can be found no more; False if it could not before."""
+    def forget(self, session: Session) -> None:
+        """The session can be found no more."""
         self._by_name.pop(session.name, None)
         self._stop(self._entitled, session)
-        if self._by_id.pop(session.id, None) is None:
-            return False
-        session.memory.end(session)
-        return True
+        if self._by_id.pop(session.id, None) is not None:
+            session.memory.end(session)
 
     def _give_up(self, session: Session, name: str) -> str:
         self._report(session, f"gives up its subscription {name}: {BACK_PRESSURE}")
@@ -322,7 +320,7 @@ class SessionManager:
         self._stop(self._entitled, session)
         self._subscriptions.end_all(session)
         self._on_gone(session)
-        if self.forget(session):
+        if self.has(session):
             self.closed[_because(session, why)] += 1
             if session.ended is None:
                 self._report_gone(session, why)
@@ -332,6 +330,7 @@ class SessionManager:
             self._folded_always_before += session.outbox.folded_always
             self._dropped_before += session.overflow.dropped
             session.abandon()
+            self.forget(session)
             if session.named:
                 self._gone[session.name] = why
                 if len(self._gone) > FORGOTTEN_MAX:
@@ -347,9 +346,9 @@ class SessionManager:
         if not session.connected:
             self.close(session, f"closed for {reason}")
 
-    def give_up(self, session: Session) -> None:
-        """End the subscriptions of a session that may be given up."""
-        session.give_up(self._engine.now_us)
+    def give_up(self, session: Session) -> Task[None]:
+        """End the subscriptions of a session that may be given up, in steps."""
+        yield from session.give_up(self._engine.now_us)
         self._engine.output.touch(session)
 
     def fold(self, session: Session) -> Task[None]:
@@ -407,7 +406,7 @@ class SessionManager:
         """Go on folding one of the queues that are being folded, by a step; whether there is more
         to do. One that is done is judged and written. Queue memory that is over its bound comes
         first."""
-        if self.relief.is_due:
+        if self.relief.look():
             return self.relief.go_on() or bool(self._folding)
         session = next(iter(self._folding), None)
         if session is None:

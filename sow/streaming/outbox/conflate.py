@@ -23,28 +23,26 @@ stand in front, and updates are folded within these; those that it has not reach
 (`unfolded`), behind all others, and new entries are appended there. Between two steps anything may
 leave or be added.
 
-What waits counts for a client (`sow.streaming.queue_memory`) from `count_for` until all of it has
-left: nothing is counted for a client that keeps up. Of a session that is away (`keep_lean`) what
-counts holds no lines that can be made again.
+What waits counts for a client (`sow.streaming.session_memory`) from `count_for` until all of it has
+left. Of a session that is away (`keep_lean`) what counts holds no lines that can be made again.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain, pairwise
-from typing import Generic, Protocol, TypeVar
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Policy
+from sow.streaming.outbox.deliveries import Delivery, FoldPlace
 from sow.streaming.outbox.entries import (
-    Delivery,
     Foldable,
-    FoldPlace,
     Membership,
     Queued,
     QueuedDelivery,
     QueuedUpdate,
 )
-from sow.streaming.queue_memory import ENTRY_BYTES, QueueShare
+from sow.streaming.queue_memory import QueueShare
+from sow.streaming.session_memory import QueueCount
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
@@ -61,18 +59,13 @@ NONE_UNFOLDED: deque[Queued] = deque()
 bytes."""
 
 
-FOLDED_TOGETHER = 300
-"""Messages that all sessions may fold in one step of delivery: two milliseconds, as long as
-anybody waits for a turn."""
-
-
 class Queue:
     """Entries, how many messages they are, and the bytes of their frames. Everything up to the
     group `released()` is durable."""
 
     __slots__ = (
-        "_pairs", "_released", "bytes", "common", "dead", "entries", "is_lean", "message_count",
-        "own", "share", "unfolded",
+        "_pairs", "_released", "bytes", "count", "dead", "entries", "is_lean", "message_count",
+        "unfolded",
     )  # fmt: skip
 
     def __init__(self, released: Callable[[], int]) -> None:
@@ -86,10 +79,8 @@ class Queue:
         self.message_count = 0
         """Lines that wait, of a pair only the newer one."""
         self.bytes = 0
-        self.share: QueueShare | None = None
-        """The client that it counts for; None while that keeps up."""
-        self.own = self.common = 0
-        """What counts for it: what waits here alone, and what others may wait for too."""
+        self.count: QueueCount | None = None
+        """What it takes; None while its client keeps up."""
         self.is_lean = False
 
     def __bool__(self) -> bool:
@@ -115,11 +106,11 @@ class Queue:
         if entries and entry.since_us < entries[-1].since_us:
             # Never older than an entry that stands before it: a clock may be set back.
             entry.wait_since(entries[-1].since_us)
-        if self.share is not None:
+        if self.count is not None:
             if folded or self:
-                self._count(entry)
+                self._weigh(entry, 1)
             else:
-                self.share = None
+                self.count = None
         entries.append(entry)
         self.message_count += entry.message_count
         self.bytes += entry.size
@@ -130,8 +121,7 @@ class Queue:
         if oldest_us is not None:
             entry.wait_since(min(entry.since_us, oldest_us))
         self.entries.appendleft(entry)
-        self.message_count += entry.message_count
-        self._weigh(entry, 1)
+        self._enter(entry)
 
     def pop(self, unfolded: bool = False) -> Queued:
         """Remove the first entry, or the first one that a passage has not reached."""
@@ -139,8 +129,8 @@ class Queue:
         self.dead -= not entry.lives
         self.message_count -= entry.message_count
         self.bytes -= entry.size
-        if self.share is not None and entry.lives:
-            self._count(entry, -1)
+        if self.count is not None and entry.lives:
+            self.count.remove(entry)
         return entry
 
     def filter(self, concerns: Callable[[Queued], bool], wanted: Callable[[Queued], bool]) -> None:
@@ -155,114 +145,110 @@ class Queue:
                 entry = self.pop(unfolded)
                 if entry.lives and wanted(entry):
                     entries.append(entry)
-                    self.message_count += entry.message_count
-                    self._weigh(entry, 1)
+                    self._enter(entry)
+
+    def drop(self, memberships: Collection[Membership]) -> None:
+        """Drop what waits within memberships, which begin again."""
+        gone: deque[Queued] = deque()
+        self.entries = _without(self.entries, memberships, gone)
+        self.unfolded = _without(self.unfolded, memberships, gone) or NONE_UNFOLDED
+        lines = sum(entry.message_count for entry in gone)
+        # Both of a pair are of one membership.
+        pairs = sum(type(entry) is QueuedUpdate and entry.older is not None for entry in gone)
+        self._pairs -= pairs
+        self.message_count -= lines - pairs
+        self.bytes -= sum(entry.size for entry in gone)
+        self.dead -= sum(not entry.lives for entry in gone)
+        for entry in gone:
+            if isinstance(entry, QueuedDelivery):
+                entry.membership.remove(entry.delivery)
+        self._free(gone, memberships)
 
     def clear(self) -> None:
-        """Drop everything that waits. What that took is freed in steps where it is much and counts
-        (`QueueMemory.free`)."""
-        count = len(self.entries) + len(self.unfolded)
-        if self.share is not None and count > FREED_AT_ONCE:
-            left = Queue(self._released)
-            left.entries, left.unfolded, left.share = self.entries, self.unfolded, self.share
-            self.share = None
-            self.own = self.common = 0
-            self.entries = deque()
-            left.share.memory.free(left._let_go())
-        else:
-            for _ in self._let_go():
-                pass
-        self.unfolded = NONE_UNFOLDED
+        """Drop everything that waits."""
+        gone = self.entries
+        gone.extend(self.unfolded)
+        self.entries, self.unfolded = deque(), NONE_UNFOLDED
         self.message_count = self.bytes = self.dead = self._pairs = 0
-        self.share = None
+        self._free(gone, {entry.membership for entry in gone if isinstance(entry, Foldable)})
+        self.count = None
 
-    def _let_go(self) -> Task[None]:
-        """Free what waits, and leave no cycles: the collector rarely looks for those of long-lived
-        objects (`sow.server.loop.gc_pacing`), so each slow client would leave its whole queue
-        behind.
-        """
-        while self.entries or self.unfolded:
-            for _ in range(min(FREED_AT_ONCE, len(self.entries) + len(self.unfolded))):
-                entry = self.pop(unfolded=not self.entries)
-                if isinstance(entry, QueuedUpdate):
-                    entry.part()
-                    entry.membership.newest.clear()
-            yield
+    def _free(self, gone: deque[Queued], memberships: Collection[Membership]) -> None:
+        """Free what does not wait any more, in steps where that is much and counts. No cycles are
+        left: the collector rarely looks for those of long-lived objects
+        (`sow.server.loop.gc_pacing`), so each slow client would leave its whole queue behind."""
+        for membership in memberships:
+            membership.restart()
+        steps = _let_go(gone, self.count)
+        if self.count is None:
+            run_to_completion(steps)
+        else:
+            self.count.share.memory.go_on(steps)
 
     # What it takes.
 
+    def living(self) -> Iterator[Queued]:
+        """What waits, without what was folded away."""
+        return (entry for entry in self if entry.lives)
+
     def count_for(self, share: QueueShare | None) -> None:
         """Count what waits, and what comes until all has left, for a client, or for nobody."""
-        self._count_all(-1)
-        self.share = share
-        self._count_all(1)
+        if self.count is not None:
+            for entry in self.living():
+                self.count.remove(entry)
+        self.count = None if share is None else QueueCount(share)
+        for entry in self.living() if share is not None else ():
+            self._weigh(entry, 1)
 
     def keep_lean(self, is_lean: bool) -> None:
         """From now on what counts is held without lines that can be made again; or what comes is
         held with them, and those that were dropped are made when they leave."""
         self.is_lean = is_lean
-        if is_lean and self.share is not None:
+        if is_lean and self.count is not None:
             before = sum(len(entry.frame) for entry in self)
             for entry in self:
                 entry.strip()
-            dropped = before - sum(len(entry.frame) for entry in self)
-            # Not counted again, at ten microseconds an entry.
-            self.own -= dropped
-            self.share.memory.note_stripped(dropped)
+            self.count.note_stripped(before - sum(len(entry.frame) for entry in self))
 
-    @staticmethod
-    def takes(entry: Queued, common_part: float) -> float:
-        """What an entry takes, of what others may wait for too a part."""
-        own, common = _taken(entry)
-        return own + common * common_part
-
-    def _count_all(self, times: int) -> None:
-        if self.share is not None:
-            for entry in self:
-                if entry.lives:
-                    self._count(entry, times)
-
-    def _count(self, entry: Queued, times: int = 1) -> None:
-        share, kept = self.share, entry.kept
-        assert share is not None
-        if self.is_lean and times > 0:
-            entry.strip()
-        own, common = _taken(entry)
-        self.own += times * own
-        self.common += times * common
-        share.memory.common += times * common
-        holders, size = None if kept is None else kept.holders, len(entry.frame)
-        if times > 0:
-            share.hold(holders, size, ENTRY_BYTES)
-            share.keep(kept)
+    def _weigh(self, entry: Queued, times: int) -> None:
+        """Count an entry that has come, or with -1 one that goes."""
+        if self.count is None:
+            return
+        if times < 0:
+            self.count.remove(entry)
         else:
-            share.drop(holders, size, ENTRY_BYTES)
-            share.release(kept)
+            if self.is_lean:
+                entry.strip()
+            self.count.add(entry)
 
     # Waiting entries.
 
-    def _weigh(self, entry: Queued, times: int) -> None:
-        self.bytes += times * entry.size
-        if self.share is not None:
-            self._count(entry, times)
+    def _enter(self, entry: Queued) -> None:
+        self.message_count += entry.message_count
+        self.bytes += entry.size
+        self._weigh(entry, 1)
+
+    def _withdraw(self, entry: Queued) -> None:
+        self.message_count -= entry.message_count
+        self.bytes -= entry.size
+        self._weigh(entry, -1)
 
     def reframe(self, entry: Queued, frame: bytes) -> None:
         """Replace the frame of an entry."""
-        self._weigh(entry, -1)
+        self._withdraw(entry)
         entry.reframe(frame)
-        self._weigh(entry, 1)
+        self._enter(entry)
 
     def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
         """Replace the update of a single update by one of `group`."""
-        self._weigh(entry, -1)
+        self._withdraw(entry)
         entry.rewrite(update, group)
-        self._weigh(entry, 1)
+        self._enter(entry)
 
     def kill(self, entry: QueuedUpdate) -> None:
         """Another entry has taken in this one's update."""
         self.part(entry)
-        self.message_count -= entry.message_count
-        self._weigh(entry, -1)
+        self._withdraw(entry)
         self.dead += 1
         entry.fold_away()
 
@@ -453,17 +439,30 @@ class Queue:
         assert all(older.number < newer.number for older, newer in numbered)
         assert all(older.place == newer.place and older.older is None for older, newer in pairs)
         assert all(one.since_us <= other.since_us for one, other in pairwise(living))
-        assert self.share is not None or not (self.own or self.common), "counted for nobody"
 
 
-def _taken(entry: Queued) -> tuple[int, int]:
-    """What an entry takes that waits here alone, and what others may wait for too."""
-    kept, size = entry.kept, len(entry.frame)
-    if kept is None:
-        return ENTRY_BYTES + size, 0
-    if kept.keepers is None:
-        return ENTRY_BYTES + size + kept.beside_bytes, kept.states_bytes
-    return ENTRY_BYTES, size + kept.beside_bytes + kept.states_bytes
+def _without(
+    entries: deque[Queued], memberships: Collection[Membership], gone: deque[Queued]
+) -> deque[Queued]:
+    """Entries of other memberships, and of none; those of these are added to `gone`."""
+    stay: deque[Queued] = deque()
+    for entry in entries:
+        goes = isinstance(entry, Foldable) and entry.membership in memberships
+        (gone if goes else stay).append(entry)
+    return stay
+
+
+def _let_go(gone: deque[Queued], count: QueueCount | None) -> Task[None]:
+    """Free what waits no more, and count it no more."""
+    while gone:
+        for _ in range(min(FREED_AT_ONCE, len(gone))):
+            entry = gone.popleft()
+            if count is not None and entry.lives:
+                count.remove(entry)
+            if isinstance(entry, QueuedUpdate):
+                entry.part()
+        if gone:
+            yield
 
 
 def _is_starved(entry: QueuedUpdate) -> bool:
@@ -487,92 +486,3 @@ def folded_alone(delivery: Delivery) -> list[tuple[UpdateEncoder, Update]]:
         for entry in queue
         if isinstance(entry, QueuedUpdate) and entry.lives
     ]
-
-
-class Relief(Protocol):
-    """What frees queue memory, in steps."""
-
-    @property
-    def is_due(self) -> bool:
-        """There is something to do."""
-        ...
-
-    def go_on(self) -> bool:
-        """Do a step; whether there is more to do."""
-        ...
-
-
-class Backlogged(Protocol):
-    """A session."""
-
-    @property
-    def backlogged(self) -> bool:
-        """Its queue is being folded, and is so long that nothing should be added before."""
-
-
-Owing = TypeVar("Owing", bound=Backlogged)
-
-
-class ConflationBudget(Generic[Owing]):
-    """The folding budget and the backlogs of one engine's sessions.
-
-    The queue of a session that does not read is folded in steps. Adding to it appends one
-    reference, so a publisher could stay ahead of it for ever; and where hundreds of clients do not
-    read, one step cannot fold for all of them. So
-
-        on delivery           all sessions together fold up to a budget in one step; the rest stays
-                              in their backlogs
-        before more changes   the writer works off, step by step and in turns with everybody else,
-                              the backlogs of sessions whose queues are over twice their bounds,
-                              and queue memory that is over its bound is relieved
-
-    What waits beyond these bounds is what was delivered meanwhile: one slice of a publish or delete
-    of each client, and what falls due. Frames are held by reference, once for all sessions.
-    """
-
-    def __init__(self) -> None:
-        self._step = -1
-        self._left = 0
-        self._owing: dict[Owing, Callable[[Owing], object]] = {}
-        """Sessions with a backlog, and what folds a step of it."""
-        self._relief: Relief | None = None
-
-    def allowed(self, step: int, message_count: int) -> int:
-        """How many of `message_count` messages may be folded now; `step` differs from step to
-        step."""
-        if step != self._step:
-            self._step, self._left = step, FOLDED_TOGETHER
-        allowed = min(self._left, message_count)
-        self._left -= allowed
-        return allowed
-
-    def relieved_by(self, relief: Relief) -> None:
-        """Free queue memory with this one, too, before more is added."""
-        self._relief = relief
-
-    def note(self, one: Owing, fold: Callable[[Owing], object]) -> None:
-        """A session may have a backlog; `fold` is called until it is gone."""
-        if one.backlogged:
-            self._owing[one] = fold
-
-    def must_work_off(self) -> bool:
-        """Whether a session has a backlog, or memory has to be freed; forgets sessions that have
-        none any more."""
-        while self._owing:
-            one = next(iter(self._owing))
-            if one.backlogged:
-                return True
-            del self._owing[one]
-        return self._relief is not None and self._relief.is_due
-
-    def work_off(self) -> Task[None]:
-        """Fold, one session after the other, until there is no backlog."""
-        while self.must_work_off():
-            if self._owing:
-                # Take turns: the next step folds for another session.
-                one = next(iter(self._owing))
-                self._owing[one] = fold = self._owing.pop(one)
-                fold(one)
-            elif self._relief is not None:
-                self._relief.go_on()
-            yield

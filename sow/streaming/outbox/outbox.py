@@ -11,26 +11,27 @@ durable, so that nothing a client has seen can be lost in a crash.
 There is no I/O and no clock here.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import Any, Literal, NamedTuple, Self
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Policy, SessionSettings
 from sow.protocol.encodings import Frames
-from sow.streaming.outbox.conflate import MESSAGE_BYTES, ConflationBudget, Queue, folded_alone
+from sow.streaming.outbox.conflate import MESSAGE_BYTES, Queue, folded_alone
+from sow.streaming.outbox.deliveries import Delivery, Reencode
 from sow.streaming.outbox.entries import (
     ConflationStats,
-    Delivery,
     Foldable,
     Membership,
     Queued,
     QueuedDelivery,
     QueuedFrames,
     QueuedUpdate,
-    Reencode,
 )
-from sow.streaming.queue_memory import ENTRY_BYTES, UPDATE_BYTES, Holders, QueueShare
+from sow.streaming.outbox.overflow import ConflationBudget
+from sow.streaming.queue_memory import UPDATE_BYTES, Holders
+from sow.streaming.session_memory import taken
 from sow.topic.records import Records
 
 GATHERED_MAX = 500
@@ -82,60 +83,6 @@ class Pulled(NamedTuple):
         """What has left as this entry."""
         holders = left.delivery.holders if isinstance(left, QueuedDelivery) else None
         return cls(left.frame, left.message_count, left.since_us, holders)
-
-
-class HeldBack:
-    """Deliveries that wait until their session applies its permissions, by the names of their
-    channels."""
-
-    def __init__(self) -> None:
-        self._share: QueueShare | None = None
-        self._by_name: dict[str, list[tuple[Delivery, int]]] = {}
-        self.message_count = self.bytes = 0
-
-    def add(self, delivery: Delivery, group: int) -> None:
-        """Keep one more."""
-        self._by_name.setdefault(delivery.name, []).append((delivery, group))
-        self._count(delivery, 1)
-
-    def exceeds(self, settings: SessionSettings) -> bool:
-        """It is more than may wait in a queue."""
-        messages_max, bytes_max = settings.queue_messages_max, settings.queue_bytes_max
-        return self.message_count > messages_max or self.bytes > bytes_max
-
-    def of(self, name: str) -> Sequence[tuple[Delivery, int]]:
-        """Those of a channel, with their groups."""
-        return self._by_name.get(name, ())
-
-    def forget(self, name: str) -> None:
-        """Drop those of a channel."""
-        for delivery, _ in self._by_name.pop(name, ()):
-            self._count(delivery, -1)
-
-    def taken(self) -> list[tuple[Delivery, int]]:
-        """Take all of them."""
-        deliveries = [one for kept in self._by_name.values() for one in kept]
-        for name in list(self._by_name):
-            self.forget(name)
-        return deliveries
-
-    def count_for(self, share: QueueShare | None) -> None:
-        """From now on they count for another client, or for nobody."""
-        deliveries, self._share = self.taken(), share
-        for delivery, group in deliveries:
-            self.add(delivery, group)
-
-    def _count(self, delivery: Delivery, times: int) -> None:
-        self.message_count += times * delivery.message_count
-        self.bytes += times * delivery.size
-        if self._share is None:
-            return
-        if times > 0:
-            self._share.hold(delivery.holders, len(delivery.frame), ENTRY_BYTES)
-            self._share.keep(delivery)
-        else:
-            self._share.drop(delivery.holders, len(delivery.frame), ENTRY_BYTES)
-            self._share.release(delivery)
 
 
 class Outbox:
@@ -278,7 +225,7 @@ class Outbox:
             queue.append(entry)
         else:
             # Of clients that keep up nothing waits, or counts: without another call.
-            queue.share = None
+            queue.count = None
             queue.entries.append(entry)
             queue.message_count += delivery.message_count
             queue.bytes += delivery.size
@@ -344,7 +291,7 @@ class Outbox:
                 return NOT_YET
             if type(head) is QueuedDelivery:
                 # First, and without another call: nearly every entry is one while clients keep up.
-                if queue.share is None:
+                if queue.count is None:
                     queue.entries.popleft()
                     queue.message_count -= head.message_count
                     queue.bytes -= head.delivery.size
@@ -445,7 +392,8 @@ class Outbox:
                 line_bytes += 0 if self.queue.is_lean else entry.size
                 state_bytes += entry.delivery.states_bytes
             elif entry.lives:
-                size_bytes += self.queue.takes(entry, common_part)
+                own, common = taken(entry)
+                size_bytes += own + common * common_part
         each = (line_bytes + state_bytes * common_part) / max(1, message_count)
         return size_bytes + len(records) * (each + UPDATE_BYTES)
 
@@ -493,21 +441,8 @@ class Outbox:
 
     def drop(self, memberships: Collection[Membership]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""
-        before, dropped = self.queue.line_count, set(memberships)
-
-        def goes(entry: Queued) -> bool:
-            return isinstance(entry, Foldable) and entry.membership in dropped
-
-        def stays(entry: Queued) -> bool:
-            if isinstance(entry, QueuedUpdate):
-                self.queue.part(entry)
-            elif isinstance(entry, QueuedDelivery):
-                entry.membership.remove(entry.delivery)
-            return False
-
-        self.queue.filter(goes, stays)
-        for membership in dropped:
-            membership.restart()
+        before = self.queue.line_count
+        self.queue.drop({*memberships})
         return before - self.queue.line_count
 
     def take_back_all(self, name: str) -> None:

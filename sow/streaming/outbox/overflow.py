@@ -1,15 +1,18 @@
-"""Overflow: since when a queue has been over its bounds, and what was done about it.
+"""Overflow: since when a queue has been over its bounds, and what was done about it; and how much
+of all queues is folded in one step.
 
 A session acts (`sow.streaming.sessions`): it gives up subscriptions, folds the queue, or closes.
-Here is what it decides by: whether the queue has grown enough to be folded again, and whether the
-client has had enough time to read.
+Here is what it decides by: whether the queue has grown enough to be folded again, whether the
+client has had enough time to read, and what all sessions together may fold now.
 """
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from sow.core.cooperative import Task
 from sow.core.definitions import SessionSettings
-from sow.streaming.outbox.outbox import Outbox
+from sow.streaming.outbox.conflate import Queue
 
 PATIENCE_US = 1_000_000
 """A queue may be over its bounds for so long while the client's socket takes nothing: a server that
@@ -20,6 +23,9 @@ to close it."""
 AGAIN_FRACTION = 0.1
 """A queue that conflation could not bring under its bounds is conflated again when it has grown by
 so much: what has just been folded will not fold again."""
+FOLDED_TOGETHER = 300
+"""Messages that all sessions may fold in one step of delivery: two milliseconds, as long as
+anybody waits for a turn."""
 GIVEN_UP_MAX = 10
 """So many times that subscriptions were given up are remembered, and so many topics of each: the
 last ones explain a gap."""
@@ -41,15 +47,15 @@ class Overflow:
     __slots__ = (
         "_folded_to",
         "_full_since_us",
-        "_outbox",
+        "_queue",
         "_settings",
         "dropped",
         "given_up",
         "is_noted",
     )
 
-    def __init__(self, outbox: Outbox, settings: SessionSettings) -> None:
-        self._outbox = outbox
+    def __init__(self, queue: Queue, settings: SessionSettings) -> None:
+        self._queue = queue
         self._settings = settings
         self.dropped = 0
         """Messages dropped with subscriptions that were given up."""
@@ -68,7 +74,7 @@ class Overflow:
     def note_folded(self) -> None:
         """All of the queue was folded."""
         self.is_noted = True
-        self._folded_to = (self._outbox.message_count, self._outbox.size_bytes)
+        self._folded_to = (self._queue.message_count, self._queue.bytes)
 
     def end(self) -> None:
         """Nothing waits any more."""
@@ -88,7 +94,7 @@ class Overflow:
     @property
     def is_excessive(self) -> bool:
         """No time is left to the client at all."""
-        return self._outbox.size_bytes > BURST_FACTOR * self._settings.queue_bytes_max
+        return self._queue.bytes > BURST_FACTOR * self._settings.queue_bytes_max
 
     @property
     def is_worth_folding(self) -> bool:
@@ -97,7 +103,95 @@ class Overflow:
             return True
         message_count, size = self._folded_to
         return (
-            self._outbox.message_count - message_count
+            self._queue.message_count - message_count
             > AGAIN_FRACTION * self._settings.queue_messages_max
-            or self._outbox.size_bytes - size > AGAIN_FRACTION * self._settings.queue_bytes_max
+            or self._queue.bytes - size > AGAIN_FRACTION * self._settings.queue_bytes_max
         )
+
+
+class Relief(Protocol):
+    """What frees queue memory, in steps."""
+
+    def look(self) -> bool:
+        """Look at what is held; whether there is something to do."""
+        ...
+
+    def go_on(self) -> bool:
+        """Do a step; whether there is more to do."""
+        ...
+
+
+class Backlogged(Protocol):
+    """A session."""
+
+    @property
+    def backlogged(self) -> bool:
+        """Its queue is being folded, and is so long that nothing should be added before."""
+
+
+Owing = TypeVar("Owing", bound=Backlogged)
+
+
+class ConflationBudget(Generic[Owing]):
+    """The folding budget and the backlogs of one engine's sessions.
+
+    The queue of a session that does not read is folded in steps. Adding to it appends one
+    reference, so a publisher could stay ahead of it for ever; and where hundreds of clients do not
+    read, one step cannot fold for all of them. So
+
+        on delivery           all sessions together fold up to a budget in one step; the rest stays
+                              in their backlogs
+        before more changes   the writer works off, step by step and in turns with everybody else,
+                              the backlogs of sessions whose queues are over twice their bounds,
+                              and queue memory that is over its bound is relieved
+
+    What waits beyond these bounds is what was delivered meanwhile: one slice of a publish or delete
+    of each client, and what falls due. Frames are held by reference, once for all sessions.
+    """
+
+    def __init__(self) -> None:
+        self._step = -1
+        self._left = 0
+        self._owing: dict[Owing, Callable[[Owing], object]] = {}
+        """Sessions with a backlog, and what folds a step of it."""
+        self._relief: Relief | None = None
+
+    def allowed(self, step: int, message_count: int) -> int:
+        """How many of `message_count` messages may be folded now; `step` differs from step to
+        step."""
+        if step != self._step:
+            self._step, self._left = step, FOLDED_TOGETHER
+        allowed = min(self._left, message_count)
+        self._left -= allowed
+        return allowed
+
+    def relieved_by(self, relief: Relief) -> None:
+        """Free queue memory with this one, too, before more is added."""
+        self._relief = relief
+
+    def note(self, one: Owing, fold: Callable[[Owing], object]) -> None:
+        """A session may have a backlog; `fold` is called until it is gone."""
+        if one.backlogged:
+            self._owing[one] = fold
+
+    def must_work_off(self) -> bool:
+        """Whether a session has a backlog, or memory has to be freed; forgets sessions that have
+        none any more."""
+        while self._owing:
+            one = next(iter(self._owing))
+            if one.backlogged:
+                return True
+            del self._owing[one]
+        return self._relief is not None and self._relief.look()
+
+    def work_off(self) -> Task[None]:
+        """Fold, one session after the other, until there is no backlog."""
+        while self.must_work_off():
+            if self._owing:
+                # Take turns: the next step folds for another session.
+                one = next(iter(self._owing))
+                self._owing[one] = fold = self._owing.pop(one)
+                fold(one)
+            elif self._relief is not None:
+                self._relief.go_on()
+            yield

@@ -31,7 +31,8 @@ from sow.security.row_level_security import RowPolicy
 from sow.store.columns import Slots
 from sow.streaming.channel import Channel, raised
 from sow.streaming.feeds import Feed
-from sow.streaming.outbox.entries import Delivery, QueuedDelivery
+from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.outbox.entries import QueuedDelivery
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder, WindowKey
 from sow.streaming.windows.ordered_sets import OrderedSet

@@ -4,7 +4,7 @@ While a view is filled beside a topic that goes on changing, records that were g
 their slots; if one of them changes, what was given is noted once, and corrected at the end.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -22,6 +22,13 @@ STEP_ROWS = 250
 """Records that are given in one step: two milliseconds or so with the view's own work."""
 
 
+LOOKED_AT_MAX = 1_000
+"""Of no more records each is looked at: five milliseconds or so, which finding them may take as
+well."""
+Find = Callable[[], Task[NDArray[np.int64]]]
+"""Finds the slots of records, as they are in its last step."""
+
+
 class Noted:
     """What was given of a record that has changed since: its body, None if it was not given."""
 
@@ -33,11 +40,17 @@ class Noted:
 
 
 class SingleSource(RowProducer):
-    """The records of `underlying` that pass `condition`, with the values of `paths`."""
+    """The records of `underlying` that pass `condition`, with the values of `paths`; `find` finds
+    those that do, None: all are looked at."""
 
     def __init__(
-        self, underlying: Records, paths: Sequence[Path], condition: Filter | None
+        self,
+        underlying: Records,
+        paths: Sequence[Path],
+        condition: Filter | None,
+        find: Find | None = None,
     ) -> None:
+        self._find = find
         self._underlying = underlying
         self._paths = tuple(paths)
         self._condition = condition
@@ -110,8 +123,11 @@ class SingleSource(RowProducer):
         """Give `take` all records, some in each step, as they are in the last one."""
         table = self._underlying.table
         given = self._given = np.zeros(len(table.bodies), np.bool_)
-        slots = table.live()
         try:
+            slots = table.live()
+            if self._find is not None and len(slots) > LOOKED_AT_MAX:
+                # What changes while they are found is noted, and given at the end.
+                slots = yield from self._find()
             for start in range(0, len(slots), STEP_ROWS):
                 some = slots[start : start + STEP_ROWS]
                 # Those that have changed are given at the end.

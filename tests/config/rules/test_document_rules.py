@@ -215,6 +215,25 @@ def test_a_frame_that_one_client_may_not_hold_is_warned_of(instance, only):
     assert "larger ones are never taken; raise RequestMemory to four times FrameSize" in only(wide)
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("<FilterSize>8</FilterSize>", "the filter has 12 bytes and the limit is 8; raise Filter"),
+        ("<FilterDepth>1</FilterDepth>", "nests deeper than the limit of 1 levels; raise Filter"),
+    ],
+)
+def test_filters_of_the_document_keep_to_its_own_limits(instance, only, limit, why):
+    """A reload that lowers a limit is refused as a start would be, though no filter is another."""
+    copied = """<SOW><Topic><Name>t</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+        <ConflatedTopic><Name>t-C</Name><MessageType>json</MessageType>
+        <UnderlyingTopic>t</UnderlyingTopic><Interval>1s</Interval>
+        <Filter>NOT (/a = 1)</Filter></ConflatedTopic></SOW>"""
+    text = only(instance(f"{copied}<Limits>{limit}</Limits>"))
+    assert "Filter: " in text
+    assert why in text
+    assert not instance(f"{copied}<Limits><FilterSize>12</FilterSize></Limits>").findings
+
+
 def test_a_queue_that_one_client_may_not_fill_is_warned_of(instance, only):
     narrow = instance("<Limits><QueueMemory>32MB</QueueMemory></Limits>")
     assert narrow.configuration is not None

@@ -2,12 +2,12 @@
 
 import logging
 
-from sow.core.definitions import Configuration, ConflatedTopic
+from sow.core.definitions import Configuration, ConflatedTopic, Limits
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.server.api.health import STALLED_S, HealthHandler
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.loop.log_lines import LastError
+from sow.server.http.server_log import LastError
 from sow.server.loop.startup_progress import StartupProgress
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
@@ -78,6 +78,23 @@ async def test_it_says_how_large_a_publish_may_be_while_the_disk_is_nearly_full(
         said = b"ok; disk nearly full: publishes over 20 MiB are refused\n"
         assert (ready.status, ready.body) == (200, said)
         room = 200 << 20
+        assert (await place.get("/readyz")).body == b"ok\n"
+
+
+@stepped
+async def test_it_says_how_full_queue_memory_and_group_memory_are():
+    world = World()
+    async with Place(world) as place:
+        place.follow()
+        queues = world.executor.sessions.memory
+        groups = world.executor.subscriptions.aggregations.memory.holder("client")
+        queues.share("client").add(93 * queues.limit_bytes // 100)
+        groups.add(Limits().group_memory_bytes_max * 19 // 20)
+        ready = await place.get("/readyz")
+        said = b"ok; queue memory 93% full; group memory 95% full\n"
+        assert (ready.status, ready.body) == (200, said)
+        queues.share("client").add(-queues.used)
+        groups.release()
         assert (await place.get("/readyz")).body == b"ok\n"
 
 

@@ -26,7 +26,7 @@ from sow.server.boot.routes import (
 )
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.route import WEBSOCKET, Route, with_heads
-from sow.server.loop.log_lines import LastError
+from sow.server.http.server_log import LastError
 from sow.server.loop.startup_progress import StartupProgress
 from sow.store.staging import Staging
 from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped, turns

@@ -77,6 +77,28 @@ async def test_what_fails_fails_alone(monkeypatch):
 
 
 @stepped
+@pytest.mark.parametrize("is_fresh", [False, True])
+async def test_one_whose_first_slice_raises_fails_alone(monkeypatch, is_fresh):
+    """Also where that slice is taken as it arrives, inside the call of who waits for it."""
+    line = Line(monkeypatch)
+
+    def failing():
+        raise ValueError("no")
+        yield
+
+    if is_fresh:
+        line.turns.renew()
+    with pytest.raises(ValueError, match="no"):
+        await line.turns.run("bad", failing())
+    assert line.slices == 1
+    good, bad = line.take("good", 3, 1), asyncio.ensure_future(line.turns.run("bad", failing()))
+    assert await good == 1
+    with pytest.raises(ValueError, match="no"):
+        await bad
+    assert line.done == [("good", 0), ("good", 1), ("good", 2)]
+
+
+@stepped
 async def test_who_is_cancelled_has_no_more_steps_taken(monkeypatch):
     line = Line(monkeypatch)
     closed = []

@@ -13,6 +13,7 @@ from sow.core.definitions import Limits
 from sow.protocol import replies
 from sow.protocol.encodings import EventEncoding
 from sow.protocol.replies import QUEUE_MEMORY
+from sow.streaming import sessions
 from sow.streaming.outbox import conflate, outbox
 from tests.laws.narrow import (
     KB,
@@ -71,6 +72,32 @@ def test_then_topics_that_may_be_given_up_are_and_what_else_waits_stays():
     assert giving.session.ended is keeping.session.ended is None
 
 
+def test_subscriptions_are_given_up_in_steps_and_no_line_follows_what_was_dropped(monkeypatch):
+    monkeypatch.setattr(sessions, "GIVEN_UP_AT_ONCE", 3)
+    monkeypatch.setattr(conflate, "FREED_AT_ONCE", 7)
+    world = world_of(4_000 * KB, topic(conflation_policy="unsubscribe"), queue_messages_max=100)
+    client, steps = own(world, 1), 0
+    for number in range(1, 20):
+        client.say(c="subscribe", t="t", select=f"-/g{number}")
+    client.lines()
+    for value in range(5):
+        world.publish("t", {"id": 1, "v": value})
+    session = client.session
+    session.conflate(world.now)
+    while session.fold_some(world.now):
+        steps += 1
+        world.publish("t", {"id": 1, "v": 100 + steps})
+        world.check()
+    assert steps >= 3, "a publish has a step done, too"
+    assert client.subscriptions == {}
+    settled(world)
+    sent = kinds(client.lines())
+    assert (sent.count("unsubscribed"), sent.count("p")) == (20, 0)
+    settled(world)
+    assert memory(world).used == 0
+    assert session.overflow.given_up[0].subscriptions == 20
+
+
 def test_then_the_largest_queues_are_folded_until_it_fits():
     world = world_of(400 * KB)
     large, small = [own(world, number) for number in (1, 2)], own(world, 3)
@@ -112,7 +139,8 @@ def test_what_many_wait_for_is_not_copied_for_each_of_them():
     greedy = [own(world, number) for number in (101, 102, 103, 104, 105, 106)]
     publish(world, 1, 60)
     assert memory(world).used <= 400 * KB
-    copied = [s for s in open_ones(world) if s.outbox.folded or s.outbox.queue.own > 20 * KB]
+    counts = {s: s.outbox.queue.count for s in open_ones(world)}
+    copied = [s for s, c in counts.items() if s.outbox.folded or (c and c.own > 20 * KB)]
     assert len(copied) <= len(greedy) + 1
 
 

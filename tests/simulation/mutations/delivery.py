@@ -48,15 +48,15 @@ DELIVERY = (
     Mutation(
         "bytes of a rewritten update are counted wrongly",
         "sow/streaming/outbox/conflate.py",
-        "        entry.rewrite(update, group)\n        self._weigh(entry, 1)\n",
+        "        entry.rewrite(update, group)\n        self._enter(entry)\n",
         "        size = entry.size\n        entry.rewrite(update, group)\n"
-        "        self.bytes += size\n        if self.share is not None:\n"
-        "            self._count(entry)\n",
+        "        self._enter(entry)\n        self.bytes += size - entry.size\n",
     ),
     Mutation(
         "what has left a queue goes on counting",
         "sow/streaming/outbox/conflate.py",
-        "        if self.share is not None and entry.lives:\n            self._count(entry, -1)\n",
+        "        if self.count is not None and entry.lives:\n"
+        "            self.count.remove(entry)\n",
         "",
     ),
     Mutation(
@@ -64,6 +64,12 @@ DELIVERY = (
         "sow/streaming/queue_memory.py",
         "            del holders[self]\n            if not holders:\n",
         "            del holders[self]\n            if True:\n",
+    ),
+    Mutation(
+        "what waits for who goes on from elsewhere is taken from the wrong client",
+        "sow/streaming/session_memory.py",
+        "share = self._behind.pop(entry, share)",
+        "self._behind.pop(entry, share)",
     ),
     Mutation(
         "what was forgotten of a state counts again for the next one in its place",
@@ -182,8 +188,8 @@ DELIVERY = (
     Mutation(
         "what was given up is not said",
         "sow/streaming/sessions.py",
-        "[self._give_up(self, membership.name) for membership in given_up]",
-        "[membership.name for membership in given_up]",
+        "topics.append(self._give_up(self, membership.name))",
+        "topics.append(membership.name)",
     ),
     Mutation(
         "what waits of a replaced subscription is given up",

@@ -12,21 +12,12 @@ from sow.core.definitions import Merge, SessionSettings, Topic
 from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
 from sow.streaming.outbox import conflate
-from sow.streaming.outbox.conflate import (
-    FOLDED_TOGETHER,
-    MESSAGE_BYTES,
-    ConflationBudget,
-    Queue,
-    folded_alone,
-)
-from sow.streaming.outbox.entries import (
-    Delivery,
-    Membership,
-    Queued,
-    QueuedDelivery,
-    QueuedUpdate,
-)
+from sow.streaming.outbox.conflate import MESSAGE_BYTES, Queue, folded_alone
+from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.outbox.entries import Membership, Queued, QueuedDelivery, QueuedUpdate
+from sow.streaming.outbox.overflow import FOLDED_TOGETHER
 from sow.streaming.queue_memory import QueueMemory
+from sow.streaming.session_memory import QueueCount
 from sow.topic.queue_policy import queue_policy
 from sow.topic.updates import Update
 from tests.laws.harness import SECOND, World
@@ -469,8 +460,11 @@ def test_what_a_filter_does_not_concern_is_not_counted_anew(monkeypatch):
     for text in (b"a", b"b", b"c"):
         queue.append(frame(text))
     queue.count_for(QueueMemory().share("client"))
-    count = Queue._count
-    monkeypatch.setattr(Queue, "_count", lambda *one: counted.append(one[1].frame) or count(*one))
+    for name in ("add", "remove"):
+        count = getattr(QueueCount, name)
+        monkeypatch.setattr(
+            QueueCount, name, lambda *one, f=count: counted.append(one[1].frame) or f(*one)
+        )
     queue.filter(lambda entry: entry.frame == b"b", lambda _entry: True)
     assert counted == [b"b", b"b"]
     assert [one.frame for one in queue] == [b"a", b"b", b"c"]
@@ -505,11 +499,12 @@ def test_what_a_long_queue_took_is_freed_in_steps(monkeypatch):
     queue.clear()
     assert not queue
     queue.check()
-    assert (told, memory.used, memory.is_over) == ([1], all_of_it, True)
-    left = [memory.used for _ in memory.freed()]
-    assert all_of_it > left[0] > left[1] > left[2] == 0
-    assert len(left) == 3
-    assert not memory.is_over
+    assert (told, memory.settle()) == ([1], True)
+    left = [memory.used, *(memory.used for _ in memory.stepping())]
+    assert all_of_it > left[0] > left[1] > 0
+    assert len(left) == 2
+    assert memory.used == 0
+    assert not memory.settle()
     queue.append(single("6"))
     queue.count_for(memory.share("client"))
     queue.clear()
@@ -525,53 +520,6 @@ def test_a_check_finds_a_wrong_count():
 
 
 OVER = object()
-
-
-class Debtor:
-    """Owes so many steps."""
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    @property
-    def backlogged(self):
-        return self.steps > 0
-
-    def fold(self):
-        self.steps -= 1
-
-
-def test_so_much_is_allowed_in_a_step_whoever_asks():
-    conflation_budget = ConflationBudget()
-    assert conflation_budget.allowed(1, FOLDED_TOGETHER - 10) == FOLDED_TOGETHER - 10
-    assert conflation_budget.allowed(1, 50) == 10
-    assert conflation_budget.allowed(1, 50) == 0
-    assert conflation_budget.allowed(2, 50) == 50, "the next step"
-
-
-def test_what_is_owed_is_worked_off_one_beside_the_other():
-    conflation_budget, folded = ConflationBudget(), []
-    debtors = [Debtor(2), Debtor(0), Debtor(3)]
-
-    def fold(one):
-        folded.append(debtors.index(one))
-        one.fold()
-
-    for one in debtors:
-        conflation_budget.note(one, fold)
-    assert conflation_budget.must_work_off()
-    assert len(list(conflation_budget.work_off())) == 5
-    assert folded == [0, 2, 0, 2, 2]
-    assert not conflation_budget.must_work_off()
-
-
-def test_who_owes_nothing_any_more_holds_nobody_up():
-    conflation_budget = ConflationBudget()
-    debtor = Debtor(5)
-    conflation_budget.note(debtor, Debtor.fold)
-    debtor.steps = 0
-    assert not conflation_budget.must_work_off()
-    assert list(conflation_budget.work_off()) == []
 
 
 def counted(monkeypatch):

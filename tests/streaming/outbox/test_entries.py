@@ -3,8 +3,8 @@
 import pytest
 
 from sow.protocol.encodings import LINES
+from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.outbox.entries import (
-    Delivery,
     Membership,
     Queued,
     QueuedDelivery,

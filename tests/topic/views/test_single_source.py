@@ -2,7 +2,9 @@
 
 import pytest
 
+from sow.core.cooperative import run_to_completion
 from sow.core.paths import parse_path
+from sow.engine.queries import matching
 from sow.expressions import compile_filter
 from sow.topic.views import single_source
 from sow.topic.views.single_source import SingleSource
@@ -11,8 +13,14 @@ from tests.topic.making import put, records
 PATHS = [parse_path("/desk"), parse_path("/qty")]
 
 
-def rows_of(topic, condition=None):
-    return SingleSource(topic, PATHS, compile_filter(condition) if condition else None)
+def rows_of(topic, condition=None, finds=False):
+    passing = compile_filter(condition) if condition else None
+
+    def find():
+        yield
+        return (yield from matching(topic, passing))
+
+    return SingleSource(topic, PATHS, passing, find if finds else None)
 
 
 def deltas_of(rows, batch):
@@ -62,14 +70,16 @@ def held(changes):
     return found
 
 
+@pytest.mark.parametrize("finds", [False, True])
 @pytest.mark.parametrize("step", range(6))
 def test_a_filling_gives_what_is_there_in_the_end_whatever_happens_between_two_steps(
-    monkeypatch, step
+    monkeypatch, step, finds
 ):
     monkeypatch.setattr(single_source, "STEP_ROWS", 2)
+    monkeypatch.setattr(single_source, "LOOKED_AT_MAX", 0)
     topic = records()
     put(topic, *[{"id": at, "desk": "a", "qty": at} for at in range(6)])
-    rows, taken = rows_of(topic, "/qty < 5"), []
+    rows, taken = rows_of(topic, "/qty < 5", finds), []
     steps = rows.filling(taken.append)
 
     def meanwhile(seq):
@@ -92,6 +102,26 @@ def test_a_filling_gives_what_is_there_in_the_end_whatever_happens_between_two_s
         held([*taken, *rows.on_batch(put(topic, {"id": 70, "qty": 1}, seq=99))]).keys()
         > wanted.keys()
     )
+
+
+def test_what_the_filter_leaves_out_is_not_looked_at_where_it_is_found(monkeypatch):
+    monkeypatch.setattr(single_source, "LOOKED_AT_MAX", 99)
+    topic, looked_at = records(), []
+    put(topic, *[{"id": at, "qty": at % 10} for at in range(100)])
+    rows, rows_in = rows_of(topic, "/qty = 7", finds=True), SingleSource._rows_in
+    monkeypatch.setattr(
+        SingleSource,
+        "_rows_in",
+        lambda self, slots: looked_at.append(slots) or rows_in(self, slots),
+    )
+    assert len(held_after(rows)) == 10
+    assert sum(map(len, looked_at)) == 10
+
+
+def held_after(rows):
+    taken = []
+    run_to_completion(rows.filling(taken.append))
+    return held(taken)
 
 
 def test_all_rows_at_once_after_a_restart():

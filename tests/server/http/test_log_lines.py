@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.server.loop.log_lines import LINE_CHARS_MAX, TRACE_LINES_MAX, LastError, line_of, safe
+from sow.server.http.server_log import LINE_CHARS_MAX, TRACE_LINES_MAX, LastError, line_of, safe
 
 AT_S = 1763869822.1234
 

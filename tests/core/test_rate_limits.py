@@ -2,12 +2,12 @@
 
 import pytest
 
+from sow.core import quota
 from sow.core.definitions import Limits
+from sow.core.quota import RateLimited, RateLimiter
 from sow.core.security_definitions import Authentication, Security, User
 from sow.errors import Busy
 from sow.security.authorization import EVERYTHING, RoleSet
-from sow.sessions.commands import rate_limiter
-from sow.sessions.commands.rate_limiter import RateLimited, RateLimiter
 
 ASKING = RoleSet(Security(authentication=Authentication()))
 ANN, BEN = ASKING.rights(User("ann")), ASKING.rights(User("ben"))
@@ -68,7 +68,7 @@ def test_where_nobody_is_requested_all_are_one():
 
 
 def test_of_very_many_users_not_all_are_kept(monkeypatch):
-    monkeypatch.setattr(rate_limiter, "USERS_KEPT", 3)
+    monkeypatch.setattr(quota, "USERS_KEPT", 3)
     buckets = limited()
     for at in range(5):
         buckets.take(ASKING.rights(User(str(at))), 1, at)

@@ -10,14 +10,14 @@ from aiohttp.test_utils import make_mocked_request
 from sow.core.definitions import LogSettings
 from sow.core.security_definitions import Security, User
 from sow.security.authorization import Permissions, RoleSet
-from sow.server.boot import server_log
-from sow.server.boot.server_log import (
+from sow.server.http import server_log
+from sow.server.http.authn_middleware import ADMISSION, Admission
+from sow.server.http.server_log import (
     ACCESS_PER_SECOND_MAX,
     LINES_PER_SECOND_MAX,
     AccessLog,
     ServerLog,
 )
-from sow.server.http.authn_middleware import ADMISSION, Admission
 
 
 class Written:
