@@ -368,7 +368,8 @@ relink(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
     Py_RETURN_NONE;
 }
 
-#define SHORT 0x82     /* a frame that is a binary message by itself */
+#define TEXT 0x81      /* a frame that is a message by itself */
+#define BINARY 0x82
 #define MASKED 0x80
 #define TWO_BYTES 126  /* of length follow; for a larger number, eight */
 #define MASK_BYTES 4
@@ -395,12 +396,21 @@ unmasked(const unsigned char *payload, Py_ssize_t size, const unsigned char *mas
     return made;
 }
 
+static int
+is_ascii(PyObject *bytes)
+{
+    const char *at = PyBytes_AS_STRING(bytes), *end = at + PyBytes_GET_SIZE(bytes);
+    while (at < end && !(*at & 0x80))
+        at++;
+    return at == end;
+}
+
 /* Read the head of a frame of which `left` bytes are there. Returns how many bytes come before its
 payload, whose length is set; 0 where it is no short frame, -1 where it is cut off. */
 static int
 read_head(const unsigned char *frame, Py_ssize_t left, Py_ssize_t bytes_max, Py_ssize_t *length)
 {
-    if (frame[0] != SHORT)
+    if (frame[0] != TEXT && frame[0] != BINARY)
         return 0;
     if (left < 2)
         return -1;
@@ -443,6 +453,10 @@ frames(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
             break;
         const unsigned char *payload = data + at + head;
         PyObject *message = unmasked(payload, length, payload - MASK_BYTES);
+        if (message != NULL && data[at] == TEXT && !is_ascii(message)) {
+            Py_DECREF(message);
+            break;
+        }
         if (message == NULL || PyList_Append(found, message) < 0) {
             Py_XDECREF(message);
             Py_DECREF(found);

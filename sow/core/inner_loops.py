@@ -89,18 +89,18 @@ def _relink(
         filed[slot] = new
 
 
-SHORT, MASKED, NO_LENGTH, TWO_BYTES = 0x82, 0x80, 127, 126
-"""The first byte of a frame that is a binary message by itself; the bit of one with a mask; what
-announces a length of eight bytes, or of two (RFC 6455 §5.2)."""
+TEXT, BINARY, MASKED, NO_LENGTH, TWO_BYTES = 0x81, 0x82, 0x80, 127, 126
+"""The first byte of a frame that is a message by itself, a text or not; the bit of one with a mask;
+what announces a length of eight bytes, or of two (RFC 6455 §5.2)."""
 
 
 def _frames(data: bytes, bytes_max: int, count_max: int) -> tuple[list[bytes], int, bool]:
     """The messages of the first WebSocket frames in `data`, up to `count_max`: while a frame is
-    masked, is a binary message of up to `bytes_max`, and has a length of no more than two bytes.
-    Also where they end, and whether it is only a part of such a frame that follows."""
+    masked, is a message of up to `bytes_max`, of ASCII if it is a text, and has a length of no more
+    than two bytes. Also where they end, and whether a part of a frame follows that may be one."""
     found: list[bytes] = []
     at, size = 0, len(data)
-    while at < size and len(found) < count_max and data[at] == SHORT:
+    while at < size and len(found) < count_max and data[at] in (TEXT, BINARY):
         if size - at < 2:
             return found, at, True
         length, start = data[at + 1] ^ MASKED, at + 6
@@ -114,8 +114,11 @@ def _frames(data: bytes, bytes_max: int, count_max: int) -> tuple[list[bytes], i
             break
         if size - start < length:
             return found, at, True
+        message = _unmasked(data[start : start + length], data[start - 4 : start])
+        if data[at] == TEXT and not message.isascii():
+            break
+        found.append(message)
         at = start + length
-        found.append(_unmasked(data[start:at], data[start - 4 : start]))
     return found, at, False
 
 

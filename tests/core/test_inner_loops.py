@@ -77,9 +77,13 @@ def framed(loops, draw):
     data = b""
     for _ in range(draw.randrange(8)):
         size, masked = draw.choice([0, 1, 7, 8, 9, 125, 126, 300, 65_535]), draw.random() < 0.95
-        head = bytes([draw.choice([0x82] * 9 + [0x81, 0x02, 0xC2]), min(size, 126) | 0x80 * masked])
+        head = bytes(
+            [draw.choice([0x82] * 9 + [0x81] * 9 + [0x02, 0xC2]), min(size, 126) | 0x80 * masked]
+        )
         head += size.to_bytes(2, "big") * (size > 125)
-        data += head + draw.randbytes(4 * masked) + draw.randbytes(size)
+        payload = draw.choice([draw.randbytes(size), bytes(size)])
+        mask = draw.choice([draw.randbytes(4), bytes(4)])
+        data += head + mask * masked + payload
     data += draw.choice([b"", b"\x82\xff" + bytes(12), b"\x82\x85", b"\x82\xfe\0", b"\x82"])
     cut = draw.choice([len(data), draw.randrange(len(data) + 1)])
     return loops.frames(data[:cut], draw.choice([100, 300, 1 << 20]), draw.choice([1, 3, 100]))
@@ -116,7 +120,9 @@ def test_frames_are_read_up_to_the_first_that_is_not_short_or_not_whole(loops):
     assert loops.frames(one + other, 12, 9) == ([b"one"], len(one), False)
     for cut in range(1, len(other)):
         assert loops.frames(one + other[:cut], 100, 9) == ([b"one"], len(one), True)
-    for first in (0x81, 0x02, 0x80, 0x88, 0x89, 0xC2):
+    text, other_text = frame(b"text", 0x81), frame("é".encode(), 0x81)
+    assert loops.frames(text + other_text, 100, 9) == ([b"text"], len(text), False)
+    for first in (0x02, 0x80, 0x88, 0x89, 0xC2):
         assert loops.frames(one + frame(b"x", first), 100, 9) == ([b"one"], len(one), False)
     for rest in (b"\x82\x01x", b"\x82\xff" + bytes(20)):
         assert loops.frames(one + rest, 100, 9) == ([b"one"], len(one), False)
