@@ -368,7 +368,108 @@ relink(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
     Py_RETURN_NONE;
 }
 
+#define TEXT 0x81      /* a frame that is a message by itself */
+#define BINARY 0x82
+#define MASKED 0x80
+#define TWO_BYTES 126  /* of length follow; for a larger number, eight */
+#define MASK_BYTES 4
+
+static PyObject *
+unmasked(const unsigned char *payload, Py_ssize_t size, const unsigned char *mask)
+{
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size);
+    if (made == NULL)
+        return NULL;
+    unsigned char *into = (unsigned char *)PyBytes_AS_STRING(made);
+    uint64_t key;
+    memcpy(&key, mask, MASK_BYTES);
+    memcpy((unsigned char *)&key + MASK_BYTES, mask, MASK_BYTES);
+    Py_ssize_t at = 0;
+    for (; at + (Py_ssize_t)sizeof(key) <= size; at += sizeof(key)) {
+        uint64_t eight;
+        memcpy(&eight, payload + at, sizeof(key));
+        eight ^= key;
+        memcpy(into + at, &eight, sizeof(key));
+    }
+    for (; at < size; at++)
+        into[at] = payload[at] ^ mask[at % MASK_BYTES];
+    return made;
+}
+
+static int
+is_ascii(PyObject *bytes)
+{
+    const char *at = PyBytes_AS_STRING(bytes), *end = at + PyBytes_GET_SIZE(bytes);
+    while (at < end && !(*at & 0x80))
+        at++;
+    return at == end;
+}
+
+/* Read the head of a frame of which `left` bytes are there. Returns how many bytes come before its
+payload, whose length is set; 0 where it is no short frame, -1 where it is cut off. */
+static int
+read_head(const unsigned char *frame, Py_ssize_t left, Py_ssize_t bytes_max, Py_ssize_t *length)
+{
+    if (frame[0] != TEXT && frame[0] != BINARY)
+        return 0;
+    if (left < 2)
+        return -1;
+    int head = 2 + MASK_BYTES, announced = frame[1] ^ MASKED;
+    if (announced > TWO_BYTES)
+        return 0;
+    *length = announced;
+    if (announced == TWO_BYTES) {
+        if (left < 4)
+            return -1;
+        *length = (frame[2] << 8) | frame[3];
+        head += 2;
+    }
+    if (*length > bytes_max)
+        return 0;
+    return left - head < *length ? -1 : head;
+}
+
+static PyObject *
+frames(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    if (!has_arguments(given, 3))
+        return NULL;
+    if (!PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "frames are in bytes");
+        return NULL;
+    }
+    Py_ssize_t bytes_max = PyLong_AsSsize_t(args[1]), count_max = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
+    Py_ssize_t at = 0, size = PyBytes_GET_SIZE(args[0]), length = 0;
+    PyObject *found = PyList_New(0);
+    if (found == NULL)
+        return NULL;
+    int head = 0;
+    while (at < size && PyList_GET_SIZE(found) < count_max) {
+        head = read_head(data + at, size - at, bytes_max, &length);
+        if (head <= 0)
+            break;
+        const unsigned char *payload = data + at + head;
+        PyObject *message = unmasked(payload, length, payload - MASK_BYTES);
+        if (message != NULL && data[at] == TEXT && !is_ascii(message)) {
+            Py_DECREF(message);
+            break;
+        }
+        if (message == NULL || PyList_Append(found, message) < 0) {
+            Py_XDECREF(message);
+            Py_DECREF(found);
+            return NULL;
+        }
+        Py_DECREF(message);
+        at += head + length;
+    }
+    return Py_BuildValue("NnO", found, at, head < 0 ? Py_True : Py_False);
+}
+
 static PyMethodDef methods[] = {
+    {"frames", (PyCFunction)(void (*)(void))frames, METH_FASTCALL, NULL},
     {"swap", (PyCFunction)(void (*)(void))swap, METH_FASTCALL, NULL},
     {"stamp", (PyCFunction)(void (*)(void))stamp, METH_FASTCALL, NULL},
     {"stand", (PyCFunction)(void (*)(void))stand, METH_FASTCALL, NULL},

@@ -1,10 +1,10 @@
-"""The four loops that every published record passes, in C where that was built, else in Python.
+"""The five loops that every published record passes, in C where that was built, else in Python.
 
-What they spend is time for memory: an old body, or a place in a chain, is read long after it was
+What most spend is time for memory: an old body, or a place in a chain, is read long after it was
 written, so that it is in no cache. The C of `_inner_loops.c` requests the memory of many records
-before it needs the first. Both do exactly the same (tests/core/test_inner_loops.py compares them);
-an installation without a compiler has Python alone, and SOW_PURE=1 chooses it. Nothing here knows
-what a record, a topic or an index is for.
+before it needs the first. The loop over frames looks at single bytes. Both languages do exactly the
+same (tests/core/test_inner_loops.py compares them); an installation without a compiler has Python
+alone, and SOW_PURE=1 chooses it. Nothing here knows what a record, a topic or an index is for.
 """
 
 import os
@@ -89,6 +89,46 @@ def _relink(
         filed[slot] = new
 
 
+TEXT, BINARY, MASKED, NO_LENGTH, TWO_BYTES = 0x81, 0x82, 0x80, 127, 126
+"""The first byte of a frame that is a message by itself, a text or not; the bit of one with a mask;
+what announces a length of eight bytes, or of two (RFC 6455 §5.2)."""
+
+
+def _frames(data: bytes, bytes_max: int, count_max: int) -> tuple[list[bytes], int, bool]:
+    """The messages of the first WebSocket frames in `data`, up to `count_max`: while a frame is
+    masked, is a message of up to `bytes_max`, of ASCII if it is a text, and has a length of no more
+    than two bytes. Also where they end, and whether a part of a frame follows that may be one."""
+    found: list[bytes] = []
+    at, size = 0, len(data)
+    while at < size and len(found) < count_max and data[at] in (TEXT, BINARY):
+        if size - at < 2:
+            return found, at, True
+        length, start = data[at + 1] ^ MASKED, at + 6
+        if length >= NO_LENGTH:
+            break
+        if length == TWO_BYTES:
+            if size - at < 4:
+                return found, at, True
+            length, start = data[at + 2] << 8 | data[at + 3], at + 8
+        if length > bytes_max:
+            break
+        if size - start < length:
+            return found, at, True
+        message = _unmasked(data[start : start + length], data[start - 4 : start])
+        if data[at] == TEXT and not message.isascii():
+            break
+        found.append(message)
+        at = start + length
+    return found, at, False
+
+
+def _unmasked(payload: bytes, mask: bytes) -> bytes:
+    size = len(payload)
+    key = (mask * (size // 4 + 1))[:size]
+    number = int.from_bytes(payload, "little") ^ int.from_bytes(key, "little")
+    return number.to_bytes(size, "little")
+
+
 class InnerLoops(NamedTuple):
     """The loops, and the language in which they run; in C there is an index of keys too, which
     `sow.store.sharded_dict` does without in Python."""
@@ -98,10 +138,11 @@ class InnerLoops(NamedTuple):
     stamp: Callable[..., None]
     stand: Callable[..., None]
     relink: Callable[..., None]
+    frames: Callable[[bytes, int, int], tuple[list[bytes], int, bool]]
     key_index: Callable[..., Any] | None = None
 
 
-IN_PYTHON = InnerLoops("Python", _swap, _stamp, _stand, _relink)
+IN_PYTHON = InnerLoops("Python", _swap, _stamp, _stand, _relink, _frames)
 
 
 def in_c() -> InnerLoops | None:
@@ -112,7 +153,8 @@ def in_c() -> InnerLoops | None:
         return None
     if built.INTERFACE != INTERFACE:
         return None
-    return InnerLoops("C", built.swap, built.stamp, built.stand, built.relink, built.KeyIndex)
+    loops = built.swap, built.stamp, built.stand, built.relink, built.frames
+    return InnerLoops("C", *loops, built.KeyIndex)
 
 
 def wanted_in(environment: "os._Environ[str] | dict[str, str]") -> InnerLoops:

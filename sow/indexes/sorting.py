@@ -358,6 +358,8 @@ class SortedNumbers:
         """The slots whose numbers lie in the interval, each once, in no particular order."""
         self.merges = 0
         found = self._order[interval.span(self._ascending)].astype(np.int64)
+        if self._is_whole:
+            return found
         found = found[self._stand(found)]
         apart = self._apart()
         return np.concatenate([found, apart[interval.holds(self._numbers[apart])]])
@@ -367,6 +369,8 @@ class SortedNumbers:
 
         All slots of the same number are among them, or none.
         """
+        if self._is_whole:
+            return self._first_of_all(count, descending)
         taken = 2 * count
         while True:
             foremost = self._order[-taken:] if descending else self._order[:taken]
@@ -379,6 +383,23 @@ class SortedNumbers:
         if descending:
             return self.slots(Interval(low=float(numbers[-count])))
         return self.slots(Interval(high=float(numbers[count - 1])))
+
+    @property
+    def _is_whole(self) -> bool:
+        """Nothing has moved: every number stands in its place."""
+        return not (self._moved.count or self._being_merged.count)
+
+    def _first_of_all(self, count: int, descending: bool) -> Slots | None:
+        """`first` where all stand in their places, and those of the same number side by side."""
+        ascending, size = self._ascending, len(self._ascending)
+        if size < count:
+            return None
+        self.merges = 0
+        if descending:
+            start, stop = int(ascending.searchsorted(ascending[size - count])), size
+        else:
+            start, stop = 0, int(ascending.searchsorted(ascending[count - 1], "right"))
+        return self._order[start:stop].astype(np.int64)
 
     def _stand(self, slots: Slots | Order) -> Mask:
         """Which of the slots still have their place in the order."""

@@ -385,6 +385,17 @@ class Session:
             self.recovery.add(Pulled.of(pulled), now_us)
         return pulled.frame
 
+    def pull_alone(self, released: int, now_us: int) -> bytes | None:
+        """The same where one shared frame is all that waits; None: `pull`."""
+        if self._held_back is not None:
+            return None
+        pulled = self.outbox.pull_alone(released)
+        if pulled is None:
+            return None
+        if self.named:
+            self.recovery.add(Pulled.of(pulled), now_us)
+        return pulled.frame
+
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
         """Queue again what was sent after line `seen`; False if it is gone, or was sent under other
         permissions: what of it may be resent is known when the new ones apply."""

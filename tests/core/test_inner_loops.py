@@ -75,7 +75,23 @@ def relinked(loops, draw):
     return shown
 
 
-@pytest.mark.parametrize("work", [swapped, stamped, stood, relinked])
+def framed(loops, draw):
+    data = b""
+    for _ in range(draw.randrange(8)):
+        size, masked = draw.choice([0, 1, 7, 8, 9, 125, 126, 300, 65_535]), draw.random() < 0.95
+        head = bytes(
+            [draw.choice([0x82] * 9 + [0x81] * 9 + [0x02, 0xC2]), min(size, 126) | 0x80 * masked]
+        )
+        head += size.to_bytes(2, "big") * (size > 125)
+        payload = draw.choice([draw.randbytes(size), bytes(size)])
+        mask = draw.choice([draw.randbytes(4), bytes(4)])
+        data += head + mask * masked + payload
+    data += draw.choice([b"", b"\x82\xff" + bytes(12), b"\x82\x85", b"\x82\xfe\0", b"\x82"])
+    cut = draw.choice([len(data), draw.randrange(len(data) + 1)])
+    return loops.frames(data[:cut], draw.choice([100, 300, 1 << 20]), draw.choice([1, 3, 100]))
+
+
+@pytest.mark.parametrize("work", [swapped, stamped, stood, relinked, framed])
 @pytest.mark.parametrize("seed", range(100))
 def test_both_languages_do_the_same(work, seed):
     first, *others = (work(loops, Random(seed)) for loops in LANGUAGES)
@@ -92,6 +108,27 @@ def test_the_chains_hold_each_slot_once(loops):
         assert len(chain) == size
         assert all(filed[slot] == code for slot in chain)
         assert [previous[slot] for slot in chain] == [NO_PLACE, *chain][:size]
+
+
+def test_frames_are_read_up_to_the_first_that_is_not_short_or_not_whole(loops):
+    def frame(payload, first=0x82, mask=b"\1\2\3\4"):
+        hidden = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+        return bytes([first, 0x80 | len(payload)]) + mask + hidden
+
+    one, other = frame(b"one"), frame(b"and the other")
+    both = [b"one", b"and the other"]
+    assert loops.frames(one + other, 100, 9) == (both, len(one + other), False)
+    assert loops.frames(one + other, 100, 1) == ([b"one"], len(one), False)
+    assert loops.frames(one + other, 12, 9) == ([b"one"], len(one), False)
+    for cut in range(1, len(other)):
+        assert loops.frames(one + other[:cut], 100, 9) == ([b"one"], len(one), True)
+    text, other_text = frame(b"text", 0x81), frame("é".encode(), 0x81)
+    assert loops.frames(text + other_text, 100, 9) == ([b"text"], len(text), False)
+    for first in (0x02, 0x80, 0x88, 0x89, 0xC2):
+        assert loops.frames(one + frame(b"x", first), 100, 9) == ([b"one"], len(one), False)
+    for rest in (b"\x82\x01x", b"\x82\xff" + bytes(20)):
+        assert loops.frames(one + rest, 100, 9) == ([b"one"], len(one), False)
+    assert loops.frames(b"", 100, 9) == ([], 0, False)
 
 
 # What is wrong is refused, and what was done before it is noted.
@@ -141,6 +178,7 @@ def test_what_is_of_another_kind_is_refused(loops):
     swaps = [((), [0], [1]), ([1], ["0"], [1]), ([1], 5, [1]), ()]
     stands = [({"a": 1}, ["a"], [0], column([0]), [], 5)[:5], ({}, 5, [0], column([0]), [], int)]
     relinks = [[column([0])] * 3, [b"0000"] * 7]
+    frames = [(b"\x82\x80\0\0\0\0", "1", 1), (b"\x82", 1, None), ()]
     if loops.language == "C":
         # What Python would take: C reads memory, so that it takes what it was written for.
         swaps += [([1], [-1], [1]), ([1], [True], [1])]
@@ -150,10 +188,11 @@ def test_what_is_of_another_kind_is_refused(loops):
         stamps += [([[0], [0]], [0], [1], [1])]
         stands += [([], ["a"], [0], column([0]), column([]), int)]
         stands += [({"a": 1}, ["a"], [0], column([0]), 5, int)]
+        frames += [("x", 1, 1), (bytearray(b"x"), 1, 1)]
         relinks += [[array("q", [0])] * 7, [[0]] * 7]
         relinks += [list(map(column, ([0], [0], [0, 0], [0], [0], [0], [0])))]
     named = (loops.swap, swaps), (loops.stamp, stamps), (loops.stand, stands)
-    for loop, tried in (*named, (loops.relink, relinks)):
+    for loop, tried in (*named, (loops.relink, relinks), (loops.frames, frames)):
         for arguments in tried:
             with pytest.raises(REFUSALS):
                 loop(*arguments)

@@ -351,11 +351,17 @@ class Client:
         self.world.settle()
         return self.lines()
 
+    def pull(self):
+        """The next frame, as a socket pulls it."""
+        released, now_us = self.world.engine.sequencer.released, self.world.now
+        alone = self.session.pull_alone(released, now_us)
+        return self.session.pull(released, now_us) if alone is None else alone
+
     def raw(self):
         """Frames that may leave, without their WebSocket heads."""
         frames = []
         while True:
-            frame = self.session.pull(self.world.engine.sequencer.released, self.world.now)
+            frame = self.pull()
             if frame:
                 frames.append(_without_head(frame))
             elif frame is None:
@@ -373,8 +379,8 @@ class Client:
 
     def sent(self):
         """What has been sent so far, as dictionaries, while others may be late."""
-        released, frames = self.world.engine.sequencer.released, []
-        while frame := self.session.pull(released, self.world.now):
+        frames = []
+        while frame := self.pull():
             frames.append(_without_head(frame))
         return [json.loads(line) for frame in frames for line in frame.split(b"\n")]
 

@@ -229,12 +229,11 @@ class History:
     def frames(self, count):
         """So many frames leave."""
         for _ in range(count):
-            session = self.client.session
-            frame = session.pull(self.world.engine.sequencer.released, self.world.now)
+            frame = self.client.pull()
             if frame is None:
-                self.world.executor.subscriptions.drained(session)
+                self.world.executor.subscriptions.drained(self.client.session)
                 self.world.settle()
-                frame = session.pull(self.world.engine.sequencer.released, self.world.now)
+                frame = self.client.pull()
             if frame is None:
                 return
             if frame:

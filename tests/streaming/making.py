@@ -46,7 +46,7 @@ def unframed(frame):
 def pulled(of, released=0, now_us=0):
     """The frames that may leave, each as a list of lines."""
     found = []
-    while frame := of.pull(released, now_us):
+    while frame := of.pull_alone(released, now_us) or of.pull(released, now_us):
         found.append([json.loads(line) for line in unframed(frame).split(b"\n")])
     return found
 

@@ -54,12 +54,12 @@ class ReceiveQueue:
         """The first frame, if it is long and partly parsed."""
         self.bytes = 0
 
-    def add(self, frame: bytes) -> None:
-        """Queue a frame."""
+    def add(self, *frames: bytes) -> None:
+        """Queue frames."""
         if not self._frames:
             self._frames = deque()
-        self._frames.append(frame)
-        self.bytes += len(frame)
+        self._frames.extend(frames)
+        self.bytes += sum(map(len, frames))
 
     def take(self) -> list[Read]:
         """The next commands, in order. None are returned when the queue is empty, and while the
@@ -67,9 +67,8 @@ class ReceiveQueue:
         taken: list[Read] = []
         left = TAKEN_BYTES_MAX
         while self._frames and left > 0:
-            short = self._take_short(left)
+            short, left = self._take_short(left)
             taken += read_frames(short)
-            left -= sum(map(_weight, short))
             if self._frames and left > 0:
                 frame = self._frames[0]
                 if self._long is None:
@@ -85,15 +84,17 @@ class ReceiveQueue:
             self._frames = NO_FRAMES
         return taken
 
-    def _take_short(self, bytes_max: int) -> list[bytes]:
-        """Frames up to the next one of many lines, up to about `bytes_max`."""
-        short: list[bytes] = []
-        while self._frames and bytes_max > 0 and _is_short(self._frames[0]):
-            frame = self._frames.popleft()
-            short.append(frame)
-            bytes_max -= _weight(frame)
-            self.bytes -= len(frame)
-        return short
+    def _take_short(self, left: int) -> tuple[list[bytes], int]:
+        """Frames up to the next one of many lines, up to about `left` bytes; and what is left."""
+        frames, short = self._frames, list[bytes]()
+        while frames and left > 0:
+            size = len(frames[0])
+            if size > FRAME_PIECE_BYTES and b"\n" in frames[0]:
+                break  # it is parsed in parts; a single line cannot be split
+            short.append(frames.popleft())
+            self.bytes -= size
+            left -= size if size > READ_BYTES_MIN else READ_BYTES_MIN
+        return short, left
 
     @staticmethod
     def _read_on(lines: LineSplitter, commands: Commands, taken: list[Read], bytes_max: int) -> int:
@@ -113,15 +114,6 @@ class ReceiveQueue:
         self._frames.clear()
         self._long = None
         self.bytes = 0
-
-
-def _is_short(frame: bytes) -> bool:
-    """Whether a frame is parsed at once: it is small, or one line, which cannot be split."""
-    return len(frame) <= FRAME_PIECE_BYTES or b"\n" not in frame
-
-
-def _weight(frame: bytes) -> int:
-    return max(len(frame), READ_BYTES_MIN)
 
 
 QUEUE_BYTES_MAX = 256 * 1024
@@ -170,11 +162,21 @@ class CommandReader:
         self._compiling: asyncio.Task[None] | None = None
 
     def add(self, frame: bytes) -> bool:
-        """Queue a frame; returns whether to stop reading the socket until there is `room`."""
+        """Queue a frame that was read; returns whether to stop reading the socket until there is
+        `room`."""
         self._messages.on_read()
-        self._queue.add(frame)
+        self.take((frame,))
+        return self.is_full
+
+    def take(self, frames: Sequence[bytes]) -> None:
+        """Queue frames."""
+        self._queue.add(*frames)
         if not self._busy:
             self._line_up()
+
+    @property
+    def is_full(self) -> bool:
+        """As much is queued as may be."""
         return self._queue.bytes > QUEUE_BYTES_MAX
 
     def _line_up(self) -> None:
@@ -199,7 +201,7 @@ class CommandReader:
 
     async def room(self) -> None:
         """Return when the socket may be read again."""
-        while self._queue.bytes > QUEUE_BYTES_MAX:
+        while self.is_full:
             await self._next_slice()
 
     async def done(self) -> None:

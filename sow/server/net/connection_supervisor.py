@@ -207,9 +207,8 @@ class SupervisedProtocol(asyncio.Protocol):
         is_following: Callable[[], bool],
         give_up: Callable[[str], None],
         finish: Callable[[], None],
-        take: Callable[[bytes], bool],
     ) -> MessageMemory:
-        """Track the messages of the WebSocket that `request` opens; `take` may read some itself.
+        """Track the messages of the WebSocket that `request` opens.
 
         `is_following`, `give_up` and `finish` are those of `MessageMemory`.
         """
@@ -223,7 +222,6 @@ class SupervisedProtocol(asyncio.Protocol):
         )
         assert isinstance(request.protocol, HttpProtocol)
         request.protocol.tap(watch.receive)
-        request.protocol.divert(take)
         self._messages = watch
         if self._is_half_closed:
             watch.on_eof()  # the client has sent everything together with its request

@@ -21,16 +21,15 @@ from sow.server.net.ws_memory_accounting import BadFrame
 
 CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
 
-Receive = Callable[[bytes], int]
-"""Gets received bytes; returns how many frames ended in them."""
-Take = Callable[[bytes], bool]
-"""Gets received bytes; returns whether it has read them in the parser's place."""
+Receive = Callable[[bytes, bool], tuple[bytes, int]]
+"""Gets received bytes, and whether all earlier ones are parsed; returns those that are to be
+parsed, and how many frames ended in them."""
 
-PIECE_BYTES = 8 * 1024
-"""Bytes parsed at once where frames are many: a thousand of them, in two milliseconds."""
 FRAMES_AT_ONCE = 300
-"""Frames of one client that are parsed at once; more are parsed in pieces, with other work in
-between: a read of the socket may bring 40,000 pings."""
+"""Frames of one client that are parsed at once; more are parsed in pieces of about so many, with
+other work in between: a read of the socket may bring 40,000 pings."""
+PIECE_BYTES = 8 * 1024
+"""A piece is as long at least: a thousand of the shortest frames, in two milliseconds."""
 
 
 NO_FRAME = b"\xff" * 10
@@ -54,20 +53,18 @@ logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 class TappedParser:
-    """A parser of aiohttp whose input all `listeners` get as it arrives, unless one of the `takers`
-    takes it. It is parsed at once if it has few frames, else a piece in each iteration of the loop.
-    If a listener rejects a frame (`BadFrame`), the parser gets what came before, and then invalid
-    bytes."""
+    """A parser of aiohttp whose input all `listeners` get as it arrives, each what the one before
+    it has left. It is parsed at once if it has few frames, else a piece in each iteration of the
+    loop. If a listener rejects a frame (`BadFrame`), the parser gets what came before, and then
+    invalid bytes; after an error nobody gets anything."""
 
-    __slots__ = ("_has_ended", "_is_refused", "_listeners", "_parser", "_rest", "_takers")
+    __slots__ = ("_has_ended", "_is_refused", "_listeners", "_parser", "_piece_bytes", "_rest")
 
-    def __init__(
-        self, parser: Any, listeners: Sequence[Receive], takers: Sequence[Take] = ()
-    ) -> None:
+    def __init__(self, parser: Any, listeners: Sequence[Receive]) -> None:
         self._parser = parser
         self._listeners = listeners
-        self._takers = takers
         self._rest = b""
+        self._piece_bytes = 0
         self._has_ended = False
         self._is_refused = False
 
@@ -75,23 +72,29 @@ class TappedParser:
         """The next bytes; returns the parser's result for those that are parsed now."""
         if self._is_refused:
             return True, b""  # nothing is parsed after an error
-        if not self._rest and any(take(data) for take in self._takers):
-            return False, b""
+        frames, is_refused = 0, False
         try:
-            frames = max([receive(data) for receive in self._listeners], default=0)
+            for receive in self._listeners:
+                data, frames = receive(data, not self._rest)
         except BadFrame as refused:
-            # The number of frames before it is not known.
-            self._is_refused, frames = True, FRAMES_AT_ONCE + 1
-            data = data[: refused.good] + NO_FRAME
+            data, is_refused = refused.good + NO_FRAME, True
+            frames = len(data)  # it is not known, and no frame is shorter than a byte
+        piece_bytes = max(PIECE_BYTES, len(data) * FRAMES_AT_ONCE // (frames or 1))
+        made: Any = False, b""
         if self._rest:
             self._rest += data
-            return False, b""
-        return self._read(data, PIECE_BYTES if frames > FRAMES_AT_ONCE else len(data))
+            self._piece_bytes = min(self._piece_bytes, piece_bytes)
+        elif data:
+            self._piece_bytes = piece_bytes
+            made = self._read(data)
+        self._is_refused |= is_refused
+        return made
 
-    def _read(self, data: bytes, size_bytes: int) -> Any:
-        made = self._parser.feed_data(data[:size_bytes])
+    def _read(self, data: bytes) -> Any:
+        made = self._parser.feed_data(data[: self._piece_bytes])
+        self._is_refused |= made[0]
         # After an error the rest is dropped.
-        self._rest = b"" if made[0] else data[size_bytes:]
+        self._rest = b"" if made[0] else data[self._piece_bytes :]
         if self._rest:
             asyncio.get_running_loop().call_soon(self._go_on)
         elif self._has_ended:
@@ -99,7 +102,7 @@ class TappedParser:
         return made
 
     def _go_on(self) -> None:
-        self._read(self._rest, PIECE_BYTES)
+        self._read(self._rest)
 
     def feed_eof(self) -> None:
         """End of input: passed on when everything before has been parsed."""
@@ -124,12 +127,11 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 class HttpProtocol(web.RequestHandler):
     """The protocol of one connection: HTTP, and WebSocket after that."""
 
-    __slots__ = ("_listeners", "_takers")
+    __slots__ = ("_listeners",)
 
     def __init__(self, manager: web.Server, **settings: Any) -> None:
         super().__init__(manager, **settings)
         self._listeners: list[Receive] = []
-        self._takers: list[Take] = []
 
     @property
     def has_requests(self) -> bool:
@@ -138,23 +140,18 @@ class HttpProtocol(web.RequestHandler):
         return self._waiter is None or bool(self._messages)
 
     def tap(self, receive: Receive) -> None:
-        """Pass every byte after the request of a WebSocket to `receive`, too."""
+        """Pass every byte after the request of a WebSocket to `receive` first."""
         self._listeners.append(receive)
-
-    def divert(self, take: Take) -> None:
-        """Offer every byte after the request of a WebSocket to `take` before aiohttp."""
-        self._takers.append(take)
 
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         """The following bytes are not HTTP; aiohttp calls this, and `parser` parses them."""
         on_data = None if data_received_cb is None else _weakly(data_received_cb)
-        super().set_parser(TappedParser(parser, self._listeners, self._takers), on_data)  # type: ignore[arg-type]
+        super().set_parser(TappedParser(parser, self._listeners), on_data)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is closed."""
         super().connection_lost(exc)
         self._listeners.clear()
-        self._takers.clear()
 
     def handle_error(
         self,

@@ -103,8 +103,15 @@ class SessionWriter:
         if self._transport.is_closing():
             self._check_room()
             return False
-        more = self._fill_socket(now_us, until_s)
         session = self.session
+        if not self._flow.paused:
+            # Straight to the socket: mostly one frame waits, and nobody for its having left.
+            frame = session.pull_alone(self._runtime.engine.sequencer.released, now_us)
+            if frame is not None:
+                self._transport.write(frame)
+                if not session.is_paced and self._drained is None and self._on_room is None:
+                    return False
+        more = self._fill_socket(now_us, until_s)
         queue = session.outbox.queue
         if queue.entries or queue.unfolded or session.ended is not None:
             self._executor.sessions.apply_back_pressure(session, now_us)
@@ -120,8 +127,7 @@ class SessionWriter:
 
     def _fill_socket(self, now_us: int, until_s: float | None) -> bool:
         """Write frames that are encoded already, up to `WRITE_BYTES`; or, with `until_s`, all until
-        then, one at least. Called for each frame and session: most have one frame, and then nothing
-        that anybody waits for."""
+        then, one at least."""
         session, room = self.session, WRITE_BYTES
         queue, released = session.outbox.queue, self._runtime.engine.sequencer.released
         while not self._flow.paused:

@@ -32,12 +32,7 @@ from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import CommandReader, LogonSource
 from sow.server.net.connection_supervisor import supervised
 from sow.server.net.session_writer import SessionWriter
-from sow.server.net.ws_memory_accounting import (
-    SHORT_BYTES,
-    MessageMemory,
-    close_answer,
-    short_messages,
-)
+from sow.server.net.ws_memory_accounting import MessageMemory, close_answer
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 
@@ -171,18 +166,13 @@ class WebSocketClient:
         self._draining: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[bool] | None = None
         self._answered = 0
-        self._short_bytes = min(SHORT_BYTES, limits.frame_bytes_max)
-        self._reads_at_once = False
-        """aiohttp waits for the next message, and has no part of it."""
-        self._is_full = False
-        """Messages that were read at once are to be executed before more are read."""
         self._pings: Pings | None = None
         self._logging_on: asyncio.TimerHandle | None = None
         address = client_address(request)
         session = executor.sessions.open(LINES, runtime.now_us(), rights, shown, address)
         self._connection = SessionWriter(runtime, executor, session, below, self._on_ended)
         self._messages = below.follow_messages(
-            request, self._is_following, self._give_up, self._on_eof, self._take
+            request, self._is_following, self._give_up, self._on_eof
         )
         self._commands = CommandReader(
             runtime,
@@ -191,8 +181,17 @@ class WebSocketClient:
             self._messages,
             LogonSource(authn, address),
         )
+        self._messages.hand_over(self._may_take, self._take)
 
     # Events.
+
+    def _may_take(self) -> bool:
+        # What `_read_messages` looks at for each message that aiohttp reads.
+        is_open = self._phase is Phase.OPEN and not self._runtime.commit.is_behind
+        return is_open and not self._commands.is_full
+
+    def _take(self, frames: list[bytes]) -> None:
+        self._commands.take(frames)
 
     def _is_following(self) -> bool:
         # A closed one is not given up; its connection is being closed.
@@ -284,11 +283,7 @@ class WebSocketClient:
     async def _read_messages(self) -> None:
         """Read and execute messages until there are no more and all are done."""
         commands, runtime = self._commands, self._runtime
-        while True:
-            # What aiohttp has read is executed before it waits for more.
-            self._reads_at_once = self._messages.is_between
-            message = await self.socket.receive()
-            self._reads_at_once = False
+        async for message in self.socket:
             if message.type is BINARY:
                 frame: bytes = message.data
             elif message.type is TEXT:
@@ -298,30 +293,12 @@ class WebSocketClient:
                 continue
             else:
                 break
-            if commands.add(frame) or self._is_full:
-                self._is_full = False
+            if commands.add(frame):
                 await commands.room()
             if runtime.commit.is_behind:
                 await self._wait_for_disk()
         await self._answer_close()
         await commands.done()
-
-    def _take(self, data: bytes) -> bool:
-        """Read short messages here, past aiohttp's queue, where it has nothing of this client;
-        returns whether they were."""
-        if not self._reads_at_once:
-            return False
-        messages = None
-        if self._phase is Phase.OPEN and not (self._is_full or self._runtime.commit.is_behind):
-            messages = short_messages(data, self._short_bytes)
-        if messages is None:
-            # Nothing overtakes what aiohttp reads now.
-            self._reads_at_once = False
-            return False
-        self._messages.receive_whole(len(messages), len(data))
-        for message in messages:
-            self._is_full |= self._commands.add(message)
-        return True
 
     async def _answer_close(self) -> None:
         """The client has closed, unless this side has: answer its close frame."""

@@ -4,8 +4,11 @@ aiohttp assembles messages and returns complete ones; how much it holds of an in
 be queried. So frame headers (RFC 6455 §5.2) are parsed here, a few steps a frame (`FrameScanner`),
 and the bytes are charged to the quota of requests (`sow.server.http.read_backpressure`). That also
 rejects what aiohttp accepts and RFC 6455 forbids: client frames without a mask (§5.1), messages
-that begin within another one (§5.4), and invalid close codes (§7.4). Whole short messages, which
-most are, can be unmasked here, too (`short_messages`).
+that begin within another one (§5.4), and invalid close codes (§7.4).
+
+Most messages are one short frame. While nothing of a client waits in aiohttp, these are taken here
+and handed over as they arrive (`MessageMemory.hand_over`), and aiohttp never sees them: through it
+each would wait for another iteration of the loop, and cost as much as the rest of its reading.
 
 A message under way has a deadline that its bytes extend (`sow.server.http.connection_limits`); a
 client that sends nothing and has no subscription is closed after `IdleTimeout`. How a client is
@@ -16,21 +19,17 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from sow.core.definitions import Limits
+from sow.core.inner_loops import INNER_LOOPS
 from sow.server.http.connection_limits import MinRateDeadline
 from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
 
 FINAL, OPCODE = 0x80, 0x0F
 CONTROL = 0x8  # and above: frames that are not part of a message
-PING = 0x9
-"""The opcode of a ping (RFC 6455 §5.5.2)."""
+CLOSE, PING = 0x8, 0x9
+"""Opcodes of control frames (RFC 6455 §5.5)."""
 MASKED, LENGTH = 0x80, 0x7F
 MASK_BYTES = 4
 """Size of the mask before the payload (RFC 6455 §5.3)."""
-TEXT_MESSAGE, BINARY_MESSAGE = FINAL | 0x1, FINAL | 0x2
-"""The first byte of a frame that is a whole message (RFC 6455 §5.2)."""
-SHORT_BYTES = 1024
-"""Payloads that are unmasked here: Python does it at four nanoseconds a byte, and what that saves
-of aiohttp's way through a queue and a task is some eight microseconds a message."""
 NO_CODE, NORMAL, PROTOCOL_ERROR = 0, 1000, 1002
 """The code of a close frame without one, as aiohttp reports it, and codes of RFC 6455 §7.4.1."""
 CLOSE_CODES = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
@@ -39,10 +38,10 @@ applications (RFC 6455 §7.4.2)."""
 
 
 class BadFrame(Exception):
-    """A frame that RFC 6455 forbids; it begins after `good` bytes of the input."""
+    """A frame that RFC 6455 forbids; it begins after `good`, a part of the input."""
 
-    def __init__(self, good: int) -> None:
-        super().__init__(good)
+    def __init__(self, good: bytes) -> None:
+        super().__init__()
         self.good = good
 
 
@@ -54,30 +53,9 @@ def close_answer(code: int) -> int:
     return code if code in CLOSE_CODES else PROTOCOL_ERROR
 
 
-def short_messages(data: bytes, bytes_max: int) -> list[bytes] | None:
-    """The payloads of bytes that are whole messages, each one short frame; None for anything else:
-    long or fragmented messages, control frames, parts of frames, text that is not ASCII."""
-    found = []
-    at, size = 0, len(data)
-    while at < size:
-        if data[at] not in (TEXT_MESSAGE, BINARY_MESSAGE) or size - at < 2 + MASK_BYTES:
-            return None
-        length, start = data[at + 1] - MASKED, at + 2
-        if length == 126:
-            length, start = int.from_bytes(data[start : start + 2], "big"), start + 2
-        elif not 0 <= length < 126:
-            return None
-        end = start + MASK_BYTES + length
-        if length > bytes_max or end > size:
-            return None
-        masks = data[start : start + MASK_BYTES] * (length // MASK_BYTES + 1)
-        masked = int.from_bytes(data[start + MASK_BYTES : end], "little")
-        payload = (masked ^ int.from_bytes(masks[:length], "little")).to_bytes(length, "little")
-        if data[at] == TEXT_MESSAGE and not payload.isascii():
-            return None
-        found.append(payload)
-        at = end
-    return found
+SHORT_AT_ONCE = 1_000
+"""Short messages that are taken from one read of a socket: a millisecond, as much as is parsed of
+others at once."""
 
 
 class FrameScanner:
@@ -88,7 +66,9 @@ class FrameScanner:
         "_first",
         "_head",
         "_in_frame",
+        "_kept",
         "_left",
+        "closes",
         "complete",
         "controls",
         "held",
@@ -104,14 +84,44 @@ class FrameScanner:
         """Control frames."""
         self.held = 0
         """Bytes since the last complete message: the part of the next one."""
+        self.closes = False
+        """A close frame has come."""
+        self._kept = b""
+        """The beginning of a short message, which was not fed."""
         self._begun = False
         self._in_frame = False
         self._first = 0
         self._left = 0
         self._head = b""
 
+    @property
+    def is_between(self) -> bool:
+        """Nothing of a message was fed that is not complete."""
+        return self.held == len(self._kept)
+
+    def take(self, data: bytes, bytes_max: int) -> tuple[list[bytes], bytes]:
+        """Take messages of one short frame each, of up to `bytes_max`, off the next bytes of the
+        connection, while it `is_between` messages; returns them, and the rest, which is to be fed.
+        The beginning of another one is kept for the next call."""
+        data = self.untaken() + data
+        taken, end, is_cut = INNER_LOOPS.frames(data, bytes_max, SHORT_AT_ONCE)
+        self.complete += len(taken)
+        rest = data[end:]
+        if is_cut:
+            self._kept, rest = rest, b""
+            self.held = len(self._kept)
+        return taken, rest
+
+    def untaken(self) -> bytes:
+        """Give back what was kept, to be fed before the next bytes."""
+        kept = self._kept
+        if kept:
+            self._kept, self.held = b"", 0
+        return kept
+
     def feed(self, data: bytes) -> None:
         """The next bytes of the connection; raises BadFrame, after which nothing may be fed."""
+        fed = data
         self.held += len(data)
         before = len(self._head)
         if before:
@@ -124,7 +134,7 @@ class FrameScanner:
             if size - at < 2:
                 break
             if not data[at + 1] & MASKED or (self._begun and 0 < data[at] & OPCODE < CONTROL):
-                raise BadFrame(max(0, at - before))
+                raise BadFrame(fed[: max(0, at - before)])
             length, start = data[at + 1] & LENGTH, at + 2
             if length > 125:
                 start += 2 if length == 126 else 8
@@ -149,6 +159,7 @@ class FrameScanner:
         self._begun |= opcode < CONTROL
         self.pings += opcode == PING
         self.controls += opcode >= CONTROL
+        self.closes |= opcode == CLOSE
         if not self._begun:
             self.held = rest  # a control frame between two messages is answered and gone
 
@@ -194,6 +205,8 @@ class MessageMemory:
         self._message = 0
         self._is_closed = False
         self._executed: asyncio.Future[None] | None = None
+        self._may_take: Callable[[], bool] = bool  # never, until `hand_over`
+        self._take: Callable[[list[bytes]], object] = len
         self.received = 0
         """How often bytes have arrived."""
 
@@ -213,32 +226,48 @@ class MessageMemory:
 
     # Input.
 
-    def receive(self, data: bytes) -> int:
-        """Bytes have arrived; returns how many frames ended in them."""
+    def hand_over(
+        self, may_take: Callable[[], bool], take: Callable[[list[bytes]], object]
+    ) -> None:
+        """From now on call `take` with short messages as they arrive, while `may_take`."""
+        self._may_take, self._take = may_take, take
+
+    def receive(self, data: bytes, is_clear: bool = True) -> tuple[bytes, int]:
+        """Bytes have arrived; returns those that are to be parsed, and how many frames ended in
+        them. `is_clear`: no earlier ones wait to be parsed."""
         self.received += 1
-        frames = self._frames
+        frames, came = self._frames, len(data)
+        data = self._take_short(data) if is_clear else frames.untaken() + data
         before = frames.complete + frames.controls
-        frames.feed(data)
+        if data:
+            frames.feed(data)
         if frames.controls != self._controls:
             self._count_controls(frames.controls)
         if frames.complete == self._done:
             self._settle(frames.held)
         else:
             # Some of it waits for its execution, which is soon; until then all of it counts.
-            self._settle(self.holder.held + len(data))
+            self._settle(self.holder.held + came)
         if frames.held:
             now_s = self._watches.now_s()
             if self._deadline is None or self._message != frames.complete:
                 self._deadline = MinRateDeadline(now_s, self._watches.idle_s())
                 self._message = frames.complete
-            self._deadline.on_bytes(now_s, len(data))
-        return frames.complete + frames.controls - before
+            self._deadline.on_bytes(now_s, came)
+        return data, frames.complete + frames.controls - before
 
-    def receive_whole(self, messages: int, size_bytes: int) -> None:
-        """So many whole messages have arrived, where nothing was incomplete (`is_between`)."""
-        self.received += 1
-        self._frames.complete += messages
-        self._settle(self.holder.held + size_bytes)
+    def _take_short(self, data: bytes) -> bytes:
+        """Hand over the short messages at the front, unless earlier ones have not been read yet;
+        returns the rest."""
+        frames = self._frames
+        is_read = self._read == frames.complete and frames.is_between and not frames.closes
+        if not (is_read and self._may_take()):
+            return frames.untaken() + data
+        taken, rest = frames.take(data, self._watches.frame_bytes_max)
+        if taken:
+            self._read += len(taken)
+            self._take(taken)
+        return rest
 
     def _count_controls(self, controls: int) -> None:
         """Close a client that sends pings as fast as it can, and read no more of it."""
@@ -278,11 +307,6 @@ class MessageMemory:
     def is_idle(self) -> bool:
         """Whether all received messages have been executed."""
         return self._done == self._frames.complete
-
-    @property
-    def is_between(self) -> bool:
-        """Whether all that has come are whole messages."""
-        return not self._frames.held
 
     @property
     def is_read(self) -> bool:
@@ -351,6 +375,11 @@ class MessageMemories:
     def idle_s(self) -> float:
         """How many seconds a client may be idle."""
         return self._limits().idle_timeout_us / 1e6
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The longest message."""
+        return self._limits().frame_bytes_max
 
     def settle(self, watch: MessageMemory, held: int, message: int | None) -> None:
         """A WebSocket holds `held` bytes; others may have to wait for it, or it for others.

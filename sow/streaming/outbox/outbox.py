@@ -273,6 +273,19 @@ class Outbox:
 
     # Out.
 
+    def pull_alone(self, released: int) -> Queued | None:
+        """The shared frame that alone waits, if it may leave: of a client that keeps up it nearly
+        always does, so without what `pull` looks at beside. None: `pull`."""
+        queue = self.queue
+        if len(queue.entries) != 1 or queue.unfolded or queue.share is not None:
+            return None
+        head = queue.entries[0]
+        if type(head) is not QueuedDelivery or head.group > released or head.membership.eager:
+            return None
+        queue.entries.clear()
+        queue.message_count = queue.bytes = 0
+        return head
+
     def pull(self, released: int, makes: bool = True) -> Queued | NotYet | None:
         """The next frame of a group up to `released`; None when none may leave.
 

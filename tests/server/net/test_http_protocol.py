@@ -25,6 +25,7 @@ class Side:
         self.frames = frames
         self.received = [b"", b""]
         self.messages = []
+        self.frames_in = None
         self.opened = asyncio.Event()
         self.speaking = HttpProtocol(
             web.Server(self.handle), loop=asyncio.get_running_loop(), access_log=None
@@ -35,7 +36,7 @@ class Side:
     async def handle(self, request):
         assert isinstance(request.protocol, HttpProtocol)
         for at in (0, 1):
-            request.protocol.tap(lambda data, at=at: self.receive(at, data))
+            request.protocol.tap(lambda data, _, at=at: (data, self.receive(at, data)))
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.opened.set()
@@ -50,7 +51,7 @@ class Side:
         self.received[at] += data
         if self.frames is not None and at == 1:
             self.frames.feed(data)
-        return data.count(frame(0))
+        return data.count(frame(0)) if self.frames_in is None else self.frames_in
 
 
 @stepped
@@ -94,6 +95,29 @@ async def test_many_short_frames_are_read_some_in_each_round_of_the_loop(monkeyp
     await turns(20)
     assert side.received == [frame(0) * 10 + frame(7)] * 2
     assert side.messages == [b""] * 10 + [b"x" * 7]
+    side.speaking.connection_lost(None)
+    await turns()
+
+
+@stepped
+async def test_a_piece_has_about_as_many_frames_however_long_they_are(monkeypatch):
+    """Pieces of a few frames each would make as many small commits."""
+    monkeypatch.setattr(http_protocol, "PIECE_BYTES", 2 * len(frame(0)))
+    monkeypatch.setattr(http_protocol, "FRAMES_AT_ONCE", 50)
+    side = Side()
+    side.speaking.data_received(REQUESTED)
+    await side.opened.wait()
+    side.frames_in = 100
+    side.speaking.data_received(frame(100) * 100)
+    side.frames_in = 1_000
+    side.speaking.data_received(frame(0) * 1_000)
+    sizes, at = [], 0
+    while at < 1_100:
+        await turns(1)
+        sizes.append(len(side.messages) - at)
+        at = len(side.messages)
+    assert sizes[0] == 50
+    assert max(sizes) <= 50 + 1, "what came behind has shorter ones"
     side.speaking.connection_lost(None)
     await turns()
 

@@ -103,6 +103,50 @@ async def test_what_waits_for_the_client_goes_on_when_the_socket_has_taken_all(m
 
 
 @stepped
+async def test_a_frame_that_alone_waits_leaves_at_once_and_only_where_the_socket_takes_it(
+    monkeypatch,
+):
+    """Straight to the socket: in order with acks, once durable, not past one that is full."""
+    world = World()
+    client, drained = begun(world), []
+    monkeypatch.setattr(world.executor.subscriptions, "drained", drained.append)
+    client.say(b'{"c":"subscribe","t":"orders","cid":"1"}')
+    await turns()
+
+    async def published(number):
+        world.publish(b'{"id":%d}' % number)
+        world.runtime.wake()
+        await world.runtime.durable()
+
+    def told():
+        return [number for number in range(9) if b'"id":%d}' % number in client.socket.written]
+
+    await published(0)
+    assert told() == [0]
+    client.below.flow.pause()
+    await published(1)
+    assert (told(), client.session.outbox.message_count) == ([0], 1), "the socket is full"
+    client.say(b'{"c":"flush","cid":"behind","a":"processed"}')
+    client.below.flow.resume()
+    await turns()
+    written = client.socket.written
+    assert 0 < written.index(b'"id":1}') < written.index(b'"behind"')
+    client.session.pace(True)
+    await published(2)
+    assert (told(), drained) == ([0, 1, 2], [client.session]), "who paces itself hears of it"
+    client.session.pace(False)
+    client.session.hold_back()
+    await published(3)
+    assert told() == [0, 1, 2], "other permissions are being applied"
+    client.socket.abort()
+    client.session.let_out(world.clock.now_us())
+    await published(4)
+    assert told() == [0, 1, 2], "the client has gone"
+    client.connection.close()
+    await world.runtime.close()
+
+
+@stepped
 async def test_a_turn_writes_one_frame_and_no_second_one_when_its_time_is_over(monkeypatch):
     for module in ("sow.history.snapshot", "sow.sessions.queries.query_results"):
         monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 1)

@@ -1,8 +1,14 @@
 """How much of a WebSocket's messages is held, and how long is waited for the rest."""
 
 import asyncio
+import itertools
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
+from aiohttp import WSMsgType
+from aiohttp._websocket.reader import WebSocketDataQueue
+from aiohttp.http_websocket import WebSocketReader
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,15 +18,13 @@ from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
 from sow.server.net.ws_memory_accounting import (
     CONTROLS_AT_ONCE,
     CONTROLS_PER_S,
-    SHORT_BYTES,
     BadFrame,
     FrameScanner,
     MessageMemories,
     MessageMemory,
     close_answer,
-    short_messages,
 )
-from tests.server.stand_ins import Socket, stepped
+from tests.server.stand_ins import Socket, run, stepped
 
 MASK = b"\0\0\0\0"
 
@@ -75,46 +79,6 @@ def message(payload, first=0x82, mask=b"mask"):
     return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
 
 
-TEXTS = st.tuples(st.just(0x81), st.text(st.characters(max_codepoint=127)).map(str.encode))
-BYTES = st.tuples(
-    st.just(0x82), st.binary() | SIZES.map(lambda size: b"y" * min(size, SHORT_BYTES))
-)
-
-
-@given(st.lists(TEXTS | BYTES, max_size=5), st.binary(min_size=4, max_size=4), st.data())
-def test_short_messages_are_unmasked_and_parts_of_them_are_not(sent, mask, data):
-    whole = [message(payload, first, mask) for first, payload in sent]
-    assert short_messages(b"".join(whole), SHORT_BYTES) == [payload for _, payload in sent]
-    if whole:
-        cut = data.draw(st.integers(1, len(whole[-1]) - 1))
-        assert short_messages(b"".join([*whole[:-1], whole[-1][:cut]]), SHORT_BYTES) is None
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        message(b"y" * (SHORT_BYTES + 1)),
-        message(b"y" * 70_000),
-        message("é".encode(), 0x81),
-        message(b"begun", 0x01),
-        message(b"the rest", 0x80),
-        message(b"ping", 0x89),
-        message(b"", 0x88),
-        message(b"compressed", 0xC1),
-        frame(3, masked=False),
-        b"\x82\xff" + (3).to_bytes(8, "big") + b"maskxyz",
-    ],
-)
-def test_what_is_no_short_message_is_left_to_aiohttp(other):
-    assert short_messages(other, SHORT_BYTES) is None
-    assert short_messages(message(b"before") + other, SHORT_BYTES) is None
-
-
-def test_a_message_may_be_no_longer_than_the_limit():
-    assert short_messages(message(b"four"), bytes_max=3) is None
-    assert short_messages(message(b"two"), bytes_max=3) == [b"two"]
-
-
 BAD_FRAMES = {
     "without a mask": (b"", frame(3, masked=False)),
     "a long one without a mask": (b"", frame(300, masked=False)),
@@ -134,7 +98,7 @@ def test_a_frame_that_is_forbidden_is_refused_where_it_begins(name, sizes, cut):
     frames.feed(data[:fed])
     with pytest.raises(BadFrame) as refused:
         frames.feed(data[fed:])
-    assert refused.value.good == max(0, len(good) - fed)
+    assert refused.value.good == good[fed:]
     assert frames.complete == len(sizes)
 
 
@@ -238,7 +202,7 @@ async def test_who_pings_as_fast_as_it_can_is_given_up_and_read_no_more():
 @stepped
 async def test_frames_are_sent_and_what_they_take_counts_until_it_is_carried_out():
     one, ping = Watching(), frame(0, first=0x89)
-    assert one.watch.receive(ping * 3 + frame(5) * 2) == 5
+    assert one.watch.receive(ping * 3 + frame(5) * 2) == (ping * 3 + frame(5) * 2, 5)
     assert one.watch.holder.held > 0
     one.carry_out(2)
     assert one.watch.holder.held == 0
@@ -272,6 +236,134 @@ async def test_who_says_nothing_has_an_idle_time_from_the_last_it_said_unless_it
     assert one.watch.due_s() is None
     one.watch.on_timeout()
     assert "no request and no subscription for 60 s" in one.reasons[0]
+
+
+# Short messages are handed over as they arrive.
+
+
+def numbered(number, size, first):
+    """A frame whose payload begins with its number, and that payload."""
+    payload = str(number).encode().ljust(size, b".")[:size]
+    return message(payload, first), payload
+
+
+class Aiohttp:
+    """What is left is parsed by aiohttp at once, and read later."""
+
+    def __init__(self, watch):
+        connection = SimpleNamespace(_reading_paused=False)
+        self.queue = WebSocketDataQueue(connection, 1 << 24, loop=asyncio.get_running_loop())
+        self.parser = WebSocketReader(self.queue, 0, False, False)
+        self.watch = watch
+
+    def read(self):
+        """The messages that are there, without waiting for another."""
+        found = []
+        while True:
+            reading = self.queue.read()
+            try:
+                reading.send(None)
+            except StopIteration as over:
+                if over.value.type in (WSMsgType.BINARY, WSMsgType.TEXT):
+                    self.watch.on_read()
+                    found.append(over.value.data)
+                continue
+            with suppress(asyncio.CancelledError):
+                reading.throw(asyncio.CancelledError())
+            return found
+
+
+SENT = {
+    "short": (20, 0x82),
+    "empty": (0, 0x82),
+    "of 300": (300, 0x82),
+    "long": (65_536, 0x82),
+    "ping": (3, 0x89),
+    "text": (3, 0x81),
+}
+
+
+@given(
+    st.lists(st.sampled_from([*SENT]), max_size=12),
+    st.lists(st.integers(1, 400), min_size=1),
+    st.lists(st.booleans(), min_size=1),
+    st.lists(st.booleans(), min_size=1),
+)
+def test_messages_come_once_and_in_order_whoever_reads_them(sent, cuts, reads, takes):
+    async def all_of_it():
+        one, came, turn = Watching(), [], itertools.count()
+        takes_now, reads_now, cut = map(itertools.cycle, (takes, reads, cuts))
+        other = Aiohttp(one.watch)
+        one.watch.hand_over(lambda: next(takes_now), came.extend)
+        made = [numbered(number, *SENT[kind]) for number, kind in enumerate(sent)]
+        left = b"".join(data for data, _ in made)
+        while left:
+            size = next(cut) * (1 if next(turn) < 200 else 1_000)
+            rest, _ = one.watch.receive(left[:size])
+            other.parser.feed_data(rest)
+            left = left[size:]
+            if next(reads_now):
+                came += other.read()
+                one.watch.on_executed()
+        came += other.read()
+        one.watch.on_executed()
+        assert came == [text for (_, text), kind in zip(made, sent, strict=True) if kind != "ping"]
+        assert (one.watch.is_idle, one.held) == (True, 0)
+        one.watch.close()
+
+    run(all_of_it())
+
+
+@stepped
+async def test_what_comes_while_others_wait_to_be_read_waits_behind_them():
+    one, taken = Watching(), []
+    one.watch.hand_over(lambda: True, taken.extend)
+    long = frame(65_536)
+    assert one.watch.receive(frame(1) + long + frame(2)) == (long + frame(2), 2)
+    assert one.watch.receive(frame(3)) == (frame(3), 1)
+    assert taken == [b"x"]
+    one.watch.on_read()
+    one.watch.on_read()
+    one.watch.on_read()
+    assert one.watch.receive(frame(4)) == (b"", 0)
+    assert taken == [b"x", b"xxxx"]
+    assert one.watch.receive(frame(5), False) == (frame(5), 1), "earlier bytes wait to be parsed"
+
+
+@stepped
+async def test_the_beginning_of_a_short_message_is_kept_and_given_back_where_none_is_taken():
+    one, taken, allowed = Watching(), [], [True]
+    one.watch.hand_over(lambda: allowed[0], taken.extend)
+    assert one.watch.receive(frame(300)[:9]) == (b"", 0)
+    assert (one.held, one.watch.due_s()) == (9, 60.0)
+    assert one.watch.receive(frame(300)[9:] + b"\x82") == (b"", 0)
+    assert taken == [b"x" * 300]
+    allowed[0] = False
+    assert one.watch.receive(frame(1)[1:]) == (frame(1), 1)
+    assert one.held == len(frame(300)) + len(frame(1)), "none of it is carried out"
+
+
+@stepped
+async def test_nothing_is_taken_after_a_close_frame_and_nothing_that_is_too_long():
+    one, taken = Watching(), []
+    one.watch.hand_over(lambda: True, taken.extend)
+    assert one.watch.receive(frame(2, 0x88)) == (frame(2, 0x88), 1)
+    assert one.watch.receive(frame(1)) == (frame(1), 1)
+    limits = Limits(frame_bytes_max=200)
+    watches = MessageMemories(ReadBackpressure(Quota(lambda: 1 << 20)), lambda: limits)
+    other = Watching(watches=watches)
+    other.watch.hand_over(lambda: True, taken.extend)
+    assert other.watch.receive(frame(201)) == (frame(201), 1)
+    assert taken == []
+
+
+@stepped
+async def test_what_stands_before_a_frame_that_is_forbidden_is_taken():
+    one, taken = Watching(), []
+    one.watch.hand_over(lambda: True, taken.extend)
+    with pytest.raises(BadFrame) as refused:
+        one.watch.receive(frame(1) + frame(3, 0x89) + frame(1, masked=False))
+    assert (taken, refused.value.good) == ([b"x"], frame(3, 0x89))
 
 
 @stepped

@@ -4,6 +4,24 @@ from tests.simulation.mutation import Mutation
 
 DELIVERY = (
     Mutation(
+        "a frame that alone waits leaves before it is durable",
+        "sow/streaming/outbox/outbox.py",
+        "head.group > released or head.membership.eager:",
+        "head.membership.eager:",
+    ),
+    Mutation(
+        "a frame leaves as if it alone waited, and takes what is behind it along",
+        "sow/streaming/outbox/outbox.py",
+        "if len(queue.entries) != 1 or queue.unfolded or queue.share is not None:",
+        "if not queue.entries or queue.unfolded or queue.share is not None:",
+    ),
+    Mutation(
+        "a frame that alone waits leaves although its session applies other permissions",
+        "sow/streaming/sessions.py",
+        "            return None\n        pulled = self.outbox.pull_alone(released)",
+        "            pass\n        pulled = self.outbox.pull_alone(released)",
+    ),
+    Mutation(
         "a slice of 250 is one step whoever follows",
         "sow/streaming/router.py",
         "if cost_us and late is not None and (late or cost_us * _weight(batch) > AT_ONCE_US):",

@@ -176,4 +176,10 @@ REQUESTS = (
         "                self._check(request, rights)",
         "                pass",
     ),
+    Mutation(
+        "a short message overtakes those that wait to be read",
+        "sow/server/net/ws_memory_accounting.py",
+        "is_read = self._read == frames.complete and frames.is_between",
+        "is_read = frames.is_between",
+    ),
 )

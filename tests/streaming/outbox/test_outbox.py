@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.definitions import SessionSettings, Topic
+from sow.protocol.encodings import LINES
 from sow.streaming.outbox import outbox
-from sow.streaming.outbox.entries import QueuedDelivery, QueuedUpdate
+from sow.streaming.outbox.entries import Delivery, QueuedDelivery, QueuedUpdate
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from tests.effort import examples
 from tests.laws.harness import SlowDisk, World
@@ -118,7 +119,8 @@ class Player:
 
     def pull(self):
         """The lines of one frame."""
-        pulled = self.session.outbox.pull(self.world.engine.sequencer.released)
+        box, released = self.session.outbox, self.world.engine.sequencer.released
+        pulled = box.pull_alone(released) or box.pull(released)
         return [] if pulled is None else lines_of(pulled.frame)
 
 
@@ -325,3 +327,18 @@ def test_what_came_and_went_while_a_queue_is_folded_is_no_frame():
     world.engine.publish("t", [b'{"id":999}'], world.now)
     world.delete("t", "/id = 999")
     assert len(client.data()) == 200
+
+
+def test_a_frame_that_alone_waits_leaves_once_its_group_is_durable():
+    box, delivery = outbox.Outbox(AMPLE), Delivery("s", LINES, [b"{}"], [], "conflate")
+    box.push_delivery(delivery, 3, 0, True)
+    assert box.pull_alone(2) is None
+    assert box.pull_alone(3).frame == delivery.frame
+    assert (bool(box), box.message_count, box.size_bytes) == (False, 0, 0)
+    for _ in range(2):
+        box.push_delivery(delivery, 3, 0, True)
+    assert box.pull_alone(3) is None, "another one waits behind it"
+    assert (box.pull(3).frame, box.pull_alone(3).frame) == (delivery.frame, delivery.frame)
+    box.push(b"an ack", 1, 3, 0)
+    assert box.pull_alone(3) is None, "it is no shared frame"
+    box.check()
