@@ -17,7 +17,7 @@ is compared with the length of its column before it is used: a wrong one is an I
 
 #define NONE (-1)
 #define AHEAD 8 /* Records that are fetched before their turn: a wait for memory is a few turns. */
-#define INTERFACE 3 /* As in inner_loops.py: what was built of an older source is not used. */
+#define INTERFACE 4 /* As in inner_loops.py: what was built of an older source is not used. */
 
 typedef struct {
     Py_buffer view;

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 NO_PLACE = -1
 """No code, no slot."""
-INTERFACE = 3
+INTERFACE = 4
 """As in the C source: what was built of an older one is not used."""
 
 
