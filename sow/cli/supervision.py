@@ -13,17 +13,18 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -39,6 +40,7 @@ FIGURES = {
     "rows_out": "rows_out",
     "rows_per_s": "rows_per_s",
     "behind": "lag",
+    "behind_s": "lag_seconds",
 }
 """Figures of a pipeline to record, and its names for them."""
 HEALTHY_S = 60.0
@@ -47,13 +49,27 @@ STOP_S_MAX = 3.0
 """Time for a pipeline to stop, within that of `sow serve`. Killing one loses nothing: an incomplete
 batch runs again."""
 
+GATEWAY = "Java ended before Spark began"
+OF_JAVA = re.compile(r"Exception in thread \S+ (.+)")
+"""What Java says when it ends; Python does not get it."""
+
+Result = TypeVar("Result")
+OnFigures = Callable[[Mapping[str, Any]], None]
 Report = Callable[[str], None]
 Note = Callable[..., None]
 """Called with a pipeline's name and its figures by name: `Board` in `sow.server.api.admin`."""
 
 
+Offer = Callable[[str, Callable[[int | None], int]], None]
+"""Called with a pipeline's name and what restarts it; `Board` as well."""
+
+
 def _unnoted(_name: str, **_known: object) -> None:
     """Record nothing."""
+
+
+def _unoffered(_name: str, _restart: Callable[[int | None], int]) -> None:
+    """Nobody restarts it."""
 
 
 class Beside(NamedTuple):
@@ -78,7 +94,7 @@ def pipeline_words(
 
 @asynccontextmanager
 async def supervised(
-    commands: Mapping[str, Beside], report: Report, note: Note = _unnoted
+    commands: Mapping[str, Beside], report: Report, note: Note = _unnoted, offer: Offer = _unoffered
 ) -> AsyncIterator[None]:
     """Keep these commands running, by name, while this context is open."""
     if commands and importlib.util.find_spec("pyspark") is None:
@@ -86,7 +102,10 @@ async def supervised(
         for name in commands:
             note(name, state="failed", error="Spark is not installed")
         commands = {}
-    tasks = [asyncio.create_task(_keep(name, one, report, note)) for name, one in commands.items()]
+    kept = [KeptRunning(name, one, report, note) for name, one in commands.items()]
+    for one in kept:
+        offer(one.name, one.restart)
+    tasks = [asyncio.create_task(one.keep()) for one in kept]
     try:
         yield
     finally:
@@ -95,26 +114,72 @@ async def supervised(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep(name: str, one: Beside, report: Report, note: Note) -> None:
-    pause_s = PAUSE_S
-    while True:
-        started_s = time.monotonic()
-        note(name, state="running")
-        code, last = await _run(one, partial(note, name))
-        if code == 0:
-            note(name, state="done")
-            return
-        note(name, state="failed", error=last or f"ended with code {code}")
-        if time.monotonic() - started_s > HEALTHY_S:
-            pause_s = PAUSE_S
-        report(
-            f"{last or f'pipeline {name} ended with code {code}'}; trying again in {pause_s:g} s"
-        )
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, PAUSE_S_MAX)
+class KeptRunning:
+    """A command that is kept running. Its runs are numbered from 1."""
+
+    def __init__(self, name: str, one: Beside, report: Report, note: Note) -> None:
+        self.name = name
+        self._one = one
+        self._report = report
+        self._note = partial(note, name)
+        self._run = 0
+        self._again = asyncio.Event()
+        self._dead_letters = 0
+        """Of all runs: one that fails takes none of them back."""
+
+    def restart(self, run: int | None = None) -> int:
+        """End the run with this number, or the present one, and begin another at once; returns the
+        number of that. A run that is over is not ended again, so a request may be repeated."""
+        if run in (None, self._run) and not self._again.is_set():
+            self._again.set()
+            self._note(state="restarting")
+        return self._run + self._again.is_set()
+
+    async def keep(self) -> None:
+        """Run the command again and again, until this is cancelled."""
+        pause_s = PAUSE_S
+        while True:
+            started_s = time.monotonic()
+            self._again.clear()
+            self._run += 1
+            self._note(state="running", run=self._run)
+            ended = await self._unless_again(_run(self._one, self._take))
+            if ended is None:
+                pause_s = PAUSE_S
+                continue
+            code, last = ended
+            if code == 0:
+                self._note(state="done")
+                await self._again.wait()
+                continue
+            self._note(state="failed", error=last or f"ended with code {code}")
+            if time.monotonic() - started_s > HEALTHY_S:
+                pause_s = PAUSE_S
+            wrong = last or f"pipeline {self.name} ended with code {code}"
+            self._report(f"{wrong}; trying again in {pause_s:g} s")
+            await self._unless_again(asyncio.sleep(pause_s))
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    async def _unless_again(self, work: Coroutine[Any, Any, Result]) -> Result | None:
+        """The result of some work; None if a restart is requested before its end."""
+        doing = asyncio.ensure_future(work)
+        asking = asyncio.ensure_future(self._again.wait())
+        try:
+            await asyncio.wait((doing, asking), return_when=asyncio.FIRST_COMPLETED)
+            return doing.result() if doing.done() else None
+        finally:
+            doing.cancel()
+            asking.cancel()
+            await asyncio.gather(doing, asking, return_exceptions=True)
+
+    def _take(self, figures: Mapping[str, Any]) -> None:
+        """Note the figures of a batch."""
+        self._dead_letters += figures.get("dead_letters", 0)
+        known = {mine: figures[its] for mine, its in FIGURES.items() if its in figures}
+        self._note(**known, dead_letters=self._dead_letters)
 
 
-async def _run(one: Beside, note: Callable[..., None]) -> tuple[int, str]:
+async def _run(one: Beside, on_figures: OnFigures) -> tuple[int, str]:
     """Run a command to its end; returns its exit code and the last line of its error output."""
     # By the environment, which other users cannot read, unlike a command line.
     token = {} if one.token is None else {"SOW_TOKEN": one.token}
@@ -130,10 +195,10 @@ async def _run(one: Beside, note: Callable[..., None]) -> tuple[int, str]:
         os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
     loop = asyncio.get_running_loop()
 
-    def on_figures(**known: object) -> None:
-        loop.call_soon_threadsafe(partial(note, **known))
+    def on_line(figures: Mapping[str, Any]) -> None:
+        loop.call_soon_threadsafe(on_figures, figures)
 
-    Thread(target=_read_figures, args=(process, on_figures), name="figures", daemon=True).start()
+    Thread(target=_read_figures, args=(process, on_line), name="figures", daemon=True).start()
     followed = loop.run_in_executor(None, _follow, process)
     try:
         return await asyncio.shield(followed)
@@ -144,29 +209,31 @@ async def _run(one: Beside, note: Callable[..., None]) -> tuple[int, str]:
         process.stdin.close()
 
 
-def _read_figures(process: "subprocess.Popen[bytes]", on_figures: Callable[..., None]) -> None:
-    """Record the figures that a process writes, one JSON object per line; runs in a thread."""
+def _read_figures(process: "subprocess.Popen[bytes]", on_figures: OnFigures) -> None:
+    """Hand on the figures that a process writes, one JSON object per line; runs in a thread."""
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
             try:
                 figures = orjson.loads(line)
-                known = {mine: figures[its] for mine, its in FIGURES.items()}
-            except (orjson.JSONDecodeError, KeyError, TypeError):
+            except orjson.JSONDecodeError:
                 continue  # output of Spark or of a library
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
-                on_figures(**known)
+            if isinstance(figures, dict) and "rows_in" in figures:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
+                    on_figures(figures)
 
 
 def _follow(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
-    """Read the error output of a process to its end; runs in a thread."""
-    last = ""
+    """Read the error output of a process to its end; runs in a thread. Its last sentence is the
+    reason, with that of Java where Java has ended first."""
+    last = of_java = ""
     assert process.stderr is not None
     with process.stderr:
         for line in process.stderr:
             text = line.decode(errors="replace").strip()
             last = text.removeprefix("sow: ") if text.startswith("sow: ") else last
-    return process.wait(), last
+            of_java = found[1] if (found := OF_JAVA.match(text)) else of_java
+    return process.wait(), f"{last} ({of_java})" if of_java and GATEWAY in last else last
 
 
 async def _stop(process: "subprocess.Popen[bytes]", followed: "asyncio.Future[Any]") -> None:

@@ -1,54 +1,101 @@
 """Superficial checks of a query and of a list of columns, which catch a slip without Spark.
 
-Spark's own parser decides, and `sow check --spark` runs it. Only what is never a query of Spark's
-is reported here: one that does not begin like one, an open bracket or quote, a second statement,
-and a view that no query reads.
+Spark's own parser decides, and `sow check --spark` runs it. Only what nobody means is reported
+here: a query that does not begin like one, an open bracket or quote, half a statement, a second
+one, and a view that no query reads.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from conflated_topics.user_texts import nearest
 
 BEGINNINGS = ("select", "with", "from", "values", "table")
 TOKEN = re.compile(
     r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`"
-    r"|[A-Za-z_]\w*|[()'\"`;]|/\*",
+    r"|\.\s*[A-Za-z_]\w*|[A-Za-z_]\w*|\d[\w.]*|[()'\"`;,]|/\*"
+    r"|(?:(?!--|/\*)[<>=!|&^%+/~?:*.-])+|\S",
     re.DOTALL,
 )
 OPEN = {"'": "a quote '", '"': 'a quote "', "`": "a quote `", "/*": "a comment /*"}
 COMMENTS = ("--", "/*")
+CLAUSES = ("from", "where", "having", "and", "or", "union", "intersect")
+"""Words that end what stands before them; others may be names of columns, too."""
+OPERATORS = ("=", "==", "<=>", "<", "<=", ">", ">=", "<>", "!=", "||", "->", "+", "-", "/", "%")
+UNFINISHED = (
+    "select", "from", "join", "where", "on", "by", "having", "and", "or", "not", "like", "between",
+    "union", "intersect", "except", "with", "as", "case", "when", "then", "else", ",", *OPERATORS,
+)  # fmt: skip
+"""Something follows each of them."""
+NEEDS_OPERAND = tuple(one for one in UNFINISHED if one not in ("as", "with", "union", "except"))
+"""The same, and no clause follows: `SELECT a, FROM`."""
+
+
+class _Slip(Exception):
+    """The mistake, as the end of a sentence."""
 
 
 def problem(text: str, views: Iterable[str]) -> str:
     """The mistake, with the line of the text; empty if none is found. All `views` are to be
     read."""
-    brackets: list[int] = []
-    words: list[str] = []
+    try:
+        tokens = list(_tokens(text))
+        _check_brackets(tokens)
+        _check_halves(tokens)
+    except _Slip as slip:
+        return str(slip)
+    words = {one.strip("`") for _, one in tokens}
+    unread = next((view for view in views if view.lower() not in words), None)
+    return "" if unread is None else f"it does not read {unread}"
+
+
+def _tokens(text: str) -> Iterator[tuple[int, str]]:
+    """The tokens of the first statement and their lines; raises _Slip."""
     ended = False
     for token in TOKEN.finditer(text):
         found, line = token[0], text.count("\n", 0, token.start()) + 1
         if found in OPEN:
-            return f"in its line {line} {OPEN[found]} is left open"
+            raise _Slip(f"in its line {line} {OPEN[found]} is left open")
         if found.startswith(COMMENTS):
             continue
         if ended and found != ";":
-            return f"in its line {line} a second statement begins, and a pipeline has one"
+            raise _Slip(f"in its line {line} a second statement begins, and a pipeline has one")
         ended = found == ";"
-        if found == "(":
-            brackets.append(line)
-        elif found == ")":
-            if not brackets:
-                return f"in its line {line} a bracket is closed that was not opened"
-            brackets.pop()
-        elif found[0].isalpha() or found[0] in "_`":
-            words.append(found.strip("`").lower())
-    if brackets:
-        return f"in its line {brackets[-1]} a bracket is left open"
-    if not words or words[0] not in BEGINNINGS:
-        return f"it begins with {words[0] if words else 'nothing'}"
-    unread = next((view for view in views if view.lower() not in words), None)
-    return "" if unread is None else f"it does not read {unread}"
+        if not ended:
+            yield line, found.lower()
+
+
+def _check_brackets(tokens: Sequence[tuple[int, str]]) -> None:
+    opened: list[int] = []
+    for line, token in tokens:
+        if token == "(":
+            opened.append(line)
+        elif token == ")":
+            if not opened:
+                raise _Slip(f"in its line {line} a bracket is closed that was not opened")
+            opened.pop()
+    if opened:
+        raise _Slip(f"in its line {opened[-1]} a bracket is left open")
+
+
+def _check_halves(tokens: Sequence[tuple[int, str]]) -> None:
+    """Whether something is missing at the beginning, in the middle, or at the end."""
+    first = next((token for _, token in tokens if token != "("), "nothing")
+    if first not in BEGINNINGS:
+        raise _Slip(f"it begins with {first}")
+    for (_, before), (line, token) in pairwise(tokens):
+        ends = token in CLAUSES or token in (")", ",")
+        if (before in NEEDS_OPERAND and ends) or (before == "(" and token == ","):
+            raise _Slip(
+                f"in its line {line} {token.upper()} follows {before.upper()}, and something is "
+                "missing between them"
+            )
+    if tokens[-1][1] in UNFINISHED:
+        raise _Slip(f"it ends with {tokens[-1][1].upper()}, and something has to follow")
+    names = [token for _, token in tokens]
+    if sum(pair == ("case", "when") for pair in pairwise(names)) > names.count("end"):
+        raise _Slip("a CASE has no END")
 
 
 # A list of columns, `sym string, leg struct<qty: int> NOT NULL`, is parsed by Spark's grammar. What
@@ -71,10 +118,6 @@ COLUMN_TOKEN = re.compile(
 NAME = re.compile(r"`.+`|\w+", re.DOTALL)
 NESTING_MAX = 50
 """Spark reads types in types by calling itself, too, and no table is so deep."""
-
-
-class _Slip(Exception):
-    """The mistake, as the end of a sentence."""
 
 
 def columns_problem(text: str) -> str:

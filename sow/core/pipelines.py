@@ -1,16 +1,21 @@
 """Definitions of pipelines, which Spark runs, and the options of `format("sow")`.
 
 The options are here because the data source reads them (`sow.spark.options`) and the rules of
-`<Pipelines>` check their names before Spark is started; the data source checks their values. Plain
-data like the topics' (`sow.core.definitions`); `sow.config` makes them and `sow.spark.pipelines`
-runs them.
+`<Pipelines>` check their names and values before Spark is started. Plain data like the topics'
+(`sow.core.definitions`); `sow.config` makes them and `sow.spark.pipelines` runs them.
 """
 
 import os.path
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from functools import partial
+from typing import Any, Literal, get_args
+
+from conflated_topics.spec import parse_interval
+from conflated_topics.user_texts import interval_us
+from sow.core.comma_lists import comma_list
+from sow.errors import ClientError
 
 Use = Literal[
     "a read of records", "a read of the log", "a stream read", "a batch write", "a stream write"
@@ -86,6 +91,155 @@ def misuse(name: str, use: Use) -> str:
     return f"the option {name} means nothing in {use}: {instead}"
 
 
+WriteMode = Literal["publish", "delta", "delete", "replace"]
+NEVER_EMPTY = (
+    "url", "ca", "tokenFile", "asOf", "projection", "grouping", "startingBookmark",
+    "endingBookmark", "consumer",
+    "writer", "deadLetterPath", "keyColumn", "opColumn",
+)  # fmt: skip
+"""Options that may not be empty; a `filter` without text lets every row through."""
+
+
+def check_together(requested: Mapping[str, str], use: Use | None) -> None:
+    """Refuse values that do not apply to their use, or need others."""
+    if use == LOG and requested.get("startingBookmark") == "snapshot":
+        raise ClientError(
+            "startingBookmark snapshot is for streams, where the log follows the records; to read "
+            "the records alone leave it out"
+        )
+    if use == LOG and requested.get("readMode") == "latest":
+        raise ClientError(
+            "readMode latest is for streams, which have batches; a read of the log has all changes"
+        )
+    if requested.get("changeFormat") == "cdc":
+        _check_changes(requested)
+    if {"projection", "grouping"} & requested.keys() and {
+        "partitions",
+        "pushdown",
+    } & requested.keys():
+        raise ClientError(
+            "rows of groups are made by the server and come in one piece: leave out partitions and "
+            "pushdown"
+        )
+    replaces = requested.get("mode") == "replace"
+    if use == STREAM_WRITE and replaces:
+        raise ClientError(
+            "mode replace is for batch writes: each batch of a stream would remove what those "
+            "before it wrote; remove records by rows whose op is delete"
+        )
+    if use == WRITE and "allowEmpty" in requested and not replaces:
+        raise ClientError("the option allowEmpty needs mode replace: remove it")
+
+
+def _check_changes(requested: Mapping[str, str]) -> None:
+    """Refuse what has no meaning for rows of changes."""
+    if requested.get("readMode") == "latest":
+        raise ClientError(
+            "changeFormat cdc has every change, before and after, and readMode latest the last one "
+            "of each key: leave one of them out"
+        )
+    if "closesWithin" in requested:
+        raise ClientError(
+            "closesWithin adds rows that are no changes: leave it out, or changeFormat cdc"
+        )
+    if requested.get("pushdown", "false").lower() == "true":
+        raise ClientError(
+            "pushdown would make an insert of a change that enters a filter of Spark's: leave it "
+            "out with changeFormat cdc; the option filter does that knowingly"
+        )
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _list(_name: str, text: str) -> tuple[str, ...]:
+    return tuple(comma_list(text))
+
+
+def _flag(name: str, text: str) -> bool:
+    return _choice(name, text.lower(), "true", "false") == "true"
+
+
+def _choice(name: str, text: str, *choices: str) -> str:
+    if text not in choices:
+        raise ClientError(f"{name} is {text!r}; it must be {' or '.join(choices)}")
+    return text
+
+
+def _count(name: str, text: str, minimum: int = 1) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= minimum):
+        raise ClientError(f"{name} is {text!r}; it must be a whole number, {minimum} or more")
+    return int(text)
+
+
+def _seconds(name: str, text: str) -> float:
+    """How long requests are retried: an interval, or a number of seconds."""
+    try:
+        return interval_us(text) / 1e6 if text[-1:].isalpha() else float(text)
+    except ValueError:
+        raise ClientError(f"{name} is {text!r}; write seconds, such as 60 or 1m") from None
+
+
+def _interval_us(name: str, text: str) -> int:
+    try:
+        return parse_interval(text)
+    except ValueError as error:
+        raise ClientError(f"{name}: {error}") from None
+
+
+OPTION_VALUES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "retryTimeout": ("retry_s", _seconds),
+    "columns": ("columns", _list),
+    "asOf": ("as_of", _text),
+    "inferSchema": ("infer_schema", _flag),
+    "partitions": ("partitions", _count),
+    "pushdown": ("pushdown", _flag),
+    "startingBookmark": ("starting", _text),
+    "endingBookmark": ("ending", _text),
+    "maxRowsPerTrigger": ("rows_max", _count),
+    "readMode": ("latest", lambda name, text: _choice(name, text, "changes", "latest") == "latest"),
+    "changeFormat": ("cdc", lambda name, text: _choice(name, text, "rows", "cdc") == "cdc"),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "closesWithin": ("closes_within_us", _interval_us),
+    "mode": ("mode", lambda name, text: _choice(name, text, *get_args(WriteMode))),
+    "allowEmpty": ("allow_empty", _flag),
+    "epoch": ("epoch", partial(_count, minimum=0)),
+    "rerun": ("rerun", lambda name, text: _choice(name, text, "fail", "skip")),
+    "batchRows": ("batch_rows", _count),
+    "deadLetterPath": ("dead_letter_path", _text),
+    "keyColumn": ("key_column", _text),
+    "opColumn": ("op_column", _text),
+}
+"""The field of an option, and its parser; the others are texts under their own names."""
+
+
+def option_value(name: str, text: str) -> Any:
+    """The value of an option; raises ClientError for a text that is none."""
+    if name in NEVER_EMPTY and not text.strip():
+        raise ClientError(f"the option {name} is empty; give it a value, or leave it out")
+    return OPTION_VALUES.get(name, (name, _text))[1](name, text)
+
+
+def option_field(name: str) -> str:
+    """The field of the data source that an option sets."""
+    return OPTION_VALUES.get(name, (name, _text))[0]
+
+
+PLACE_IN_LOG = re.compile(r"(?:[0-9a-f]{16}-)?[0-9].*")
+"""A bookmark or a time, judged by how it begins: the server reads the rest."""
+
+
+def bookmark_problem(text: str, *words: str) -> str:
+    """Why a text is no place in the log: neither one of `words`, nor a bookmark or a time; empty
+    if it may be one."""
+    if text in words or PLACE_IN_LOG.fullmatch(text):
+        return ""
+    named = "".join(f"{word}, " for word in words)
+    return f"{text!r} is no place in the log; write {named}a bookmark, or a time such as {A_TIME}"
+
+
+A_TIME = "2026-11-21T09:30:00Z"
 OutputMode = Literal["append", "update"]
 NullKeys = Literal["refuse", "drop"]
 FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]

@@ -91,6 +91,21 @@ def cutting(
     return Extent(after, reached, rows)
 
 
+def first_time(
+    journal: Journal, after: int, until: int, topics: Mapping[str, Records]
+) -> Task[int | None]:
+    """The time of the first row of some topics in a range of the log, in steps."""
+    for piece in journal.pieces(after, topics):
+        for entry in piece.entries:
+            start, stop = _bounds(entry.seq, len(entry), after, until)
+            if stop > start and topics[entry.topic].has_logged(entry):
+                return entry.ts_us
+        yield
+        if piece.last_seq >= until:
+            break
+    return None
+
+
 def _counted(
     stretch: LogStretch, after: int, end: int, topics: Mapping[str, Records]
 ) -> int | None:

@@ -1,16 +1,22 @@
 """The options of `format("sow")`: parses and checks them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
-from conflated_topics.spec import parse_interval
-from conflated_topics.user_texts import interval_us
-from sow.core.comma_lists import comma_list
 from sow.core.humanize import did_you_mean
 from sow.core.origin_parsing import URL_DEFAULT
-from sow.core.pipelines import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
+from sow.core.pipelines import (
+    NAMES,
+    USES,
+    Use,
+    WriteMode,
+    check_together,
+    misuse,
+    option_field,
+    option_value,
+    plain,
+)
 from sow.errors import ClientError
 from sow.spark.http import (
     SowServer,
@@ -22,14 +28,6 @@ from sow.spark.http import (
 
 # Options that Spark itself adds.
 SPARKS = ("checkpointlocation", "queryname")
-NEVER_EMPTY = (
-    "url", "ca", "tokenFile", "asOf", "projection", "grouping", "startingBookmark",
-    "endingBookmark", "consumer",
-    "writer", "deadLetterPath", "keyColumn", "opColumn",
-)  # fmt: skip
-"""Options that may not be empty; a `filter` without text lets every row through."""
-
-WriteMode = Literal["publish", "delta", "delete", "replace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,71 +97,18 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         if use is not None and (problem := misuse(known, use)):
             raise ClientError(problem)
         requested[known] = value
-    if empty := next(
-        (name for name in NEVER_EMPTY if requested.get(name, "set").strip() == ""), None
-    ):
-        raise ClientError(f"the option {empty} is empty; give it a value, or leave it out")
-    _check_together(requested, use)
+    values = {name: option_value(name, text) for name, text in requested.items()}
+    check_together(requested, use)
     if not requested.get("topic", "").strip():
         raise ClientError('give the topic: .option("topic", "orders")')
-    parsed: dict[str, Any] = {}
-    for name, text in requested.items():
-        if name in ("token", "tokenFile"):
-            continue
-        field, parse = PARSED.get(name, (name, _text))
-        parsed[field] = parse(name, text)
+    parsed: dict[str, Any] = {
+        option_field(name): value
+        for name, value in values.items()
+        if name not in ("token", "tokenFile")
+    }
     parsed["token_source"] = _token_source(requested)
     parsed["ca"] = certificates(requested.get("ca"))
     return SourceOptions(**parsed)
-
-
-def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
-    """Refuse values that do not apply to their use, or need others."""
-    if use == LOG and requested.get("startingBookmark") == "snapshot":
-        raise ClientError(
-            "startingBookmark snapshot is for streams, where the log follows the records; to read "
-            "the records alone leave it out"
-        )
-    if use == LOG and requested.get("readMode") == "latest":
-        raise ClientError(
-            "readMode latest is for streams, which have batches; a read of the log has all changes"
-        )
-    if requested.get("changeFormat") == "cdc":
-        _check_changes(requested)
-    if {"projection", "grouping"} & requested.keys() and {
-        "partitions",
-        "pushdown",
-    } & requested.keys():
-        raise ClientError(
-            "rows of groups are made by the server and come in one piece: leave out partitions and "
-            "pushdown"
-        )
-    replaces = requested.get("mode") == "replace"
-    if use == STREAM_WRITE and replaces:
-        raise ClientError(
-            "mode replace is for batch writes: each batch of a stream would remove what those "
-            "before it wrote; remove records by rows whose op is delete"
-        )
-    if use == WRITE and "allowEmpty" in requested and not replaces:
-        raise ClientError("the option allowEmpty needs mode replace: remove it")
-
-
-def _check_changes(requested: Mapping[str, str]) -> None:
-    """Refuse what has no meaning for rows of changes."""
-    if requested.get("readMode") == "latest":
-        raise ClientError(
-            "changeFormat cdc has every change, before and after, and readMode latest the last one "
-            "of each key: leave one of them out"
-        )
-    if "closesWithin" in requested:
-        raise ClientError(
-            "closesWithin adds rows that are no changes: leave it out, or changeFormat cdc"
-        )
-    if requested.get("pushdown", "false").lower() == "true":
-        raise ClientError(
-            "pushdown would make an insert of a change that enters a filter of Spark's: leave it "
-            "out with changeFormat cdc; the option filter does that knowingly"
-        )
 
 
 def _token_source(requested: Mapping[str, str]) -> TokenSource:
@@ -178,71 +123,6 @@ def _token_source(requested: Mapping[str, str]) -> TokenSource:
             "the token has characters that a header cannot, such as the end of a line"
         )
     return found
-
-
-def _text(_name: str, text: str) -> str:
-    return text
-
-
-def _list(_name: str, text: str) -> tuple[str, ...]:
-    return tuple(comma_list(text))
-
-
-def _flag(name: str, text: str) -> bool:
-    return _choice(name, text.lower(), "true", "false") == "true"
-
-
-def _choice(name: str, text: str, *choices: str) -> str:
-    if text not in choices:
-        raise ClientError(f"{name} is {text!r}; it must be {' or '.join(choices)}")
-    return text
-
-
-def _count(name: str, text: str, minimum: int = 1) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= minimum):
-        raise ClientError(f"{name} is {text!r}; it must be a whole number, {minimum} or more")
-    return int(text)
-
-
-def _seconds(name: str, text: str) -> float:
-    """How long requests are retried: an interval, or a number of seconds."""
-    try:
-        return interval_us(text) / 1e6 if text[-1:].isalpha() else float(text)
-    except ValueError:
-        raise ClientError(f"{name} is {text!r}; write seconds, such as 60 or 1m") from None
-
-
-def _interval_us(name: str, text: str) -> int:
-    try:
-        return parse_interval(text)
-    except ValueError as error:
-        raise ClientError(f"{name}: {error}") from None
-
-
-PARSED: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
-    "retryTimeout": ("retry_s", _seconds),
-    "columns": ("columns", _list),
-    "asOf": ("as_of", _text),
-    "inferSchema": ("infer_schema", _flag),
-    "partitions": ("partitions", _count),
-    "pushdown": ("pushdown", _flag),
-    "startingBookmark": ("starting", _text),
-    "endingBookmark": ("ending", _text),
-    "maxRowsPerTrigger": ("rows_max", _count),
-    "readMode": ("latest", lambda name, text: _choice(name, text, "changes", "latest") == "latest"),
-    "changeFormat": ("cdc", lambda name, text: _choice(name, text, "rows", "cdc") == "cdc"),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "closesWithin": ("closes_within_us", _interval_us),
-    "mode": ("mode", lambda name, text: _choice(name, text, *get_args(WriteMode))),
-    "allowEmpty": ("allow_empty", _flag),
-    "epoch": ("epoch", partial(_count, minimum=0)),
-    "rerun": ("rerun", lambda name, text: _choice(name, text, "fail", "skip")),
-    "batchRows": ("batch_rows", _count),
-    "deadLetterPath": ("dead_letter_path", _text),
-    "keyColumn": ("key_column", _text),
-    "opColumn": ("op_column", _text),
-}
-"""The field of an option, and its parser; the others are texts under their own names."""
 
 
 def any_option(given: Mapping[str, Any], name: str) -> str | None:

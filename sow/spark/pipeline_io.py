@@ -7,19 +7,48 @@ its conflation needs; any other format as Spark reads it.
 The sink is a topic of the server, or a sink of Spark's own, such as files. Spark's own sinks keep
 their abilities. A topic takes appended rows through `format("sow")`, and updates batch by batch,
 under a name that outlives the run: so the server recognizes a batch that Spark repeats.
+
+A backfill runs a pipeline once more over a range of the log. It is another query with a state of
+its own, beside that of the pipeline: what it interrupts goes on when the same one is run again, and
+what is complete is removed. A changed definition makes another one.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sow.core.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
+from pyspark.sql.types import StructType
+
+from sow.core.pipelines import (
+    FILES,
+    STREAM,
+    UNITS,
+    Input,
+    Pipeline,
+    PipelineOption,
+    Source,
+    Static,
+    located,
+    plain,
+)
 from sow.errors import ClientError
+from sow.history.bookmarks import POSITION, is_time, moment_us
 from sow.spark.conflation import SparkConflation
-from sow.spark.http import own_server, segment
+from sow.spark.http import ServerRefusal, own_server, segment
+from sow.spark.options import SourceOptions, read_options
 from sow.spark.pipeline_conflation import for_topic
-from sow.spark.run_state import RunState
+from sow.spark.reader import STARTS
+from sow.spark.rows import end_of_range, extent, position
+from sow.spark.run_state import RunState, directory_of
+from sow.spark.source import SowDataSource
+from sow.spark.stream import SowStreamReader
 from sow.spark.views import SparkView
 from sow.spark.write_target import writer_of
 
@@ -37,8 +66,10 @@ class SourceRows:
         url: str,
         data_directory: Path,
         run_for: SparkConflation | SparkView | None,
+        until: int | None = None,
     ) -> None:
         self._spark = spark
+        self._until = until
         self._pipeline = pipeline
         self._url = url
         self._data_directory = data_directory
@@ -58,6 +89,9 @@ class SourceRows:
         """The rows of a source as a stream. `ticks` adds rows for silence, `takes_up` includes new
         files."""
         reader = self._spark.readStream.format(source.format)
+        if source.format == "sow" and self._until is not None:
+            self._spark.dataSource.register(RangeSource)
+            reader = self._spark.readStream.format(RangeSource.name()).option("until", self._until)
         schema, path = source.schema, self._located(source)
         if source.is_files:
             assert path is not None
@@ -204,3 +238,202 @@ def _upsert(options: Mapping[str, str], name: str, restarts: bool) -> Callable[[
         writer.mode("append").save()
 
     return write
+
+
+# The ending of a run over rows that have an end (`sow.spark.pipelines`).
+
+SCHEMA = pa.schema([("ending", pa.int64())])
+
+
+class EndingSource(DataSource):
+    """`format("sow_ending")`: with the option `ends` true one row per run, else none ever."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._ends = options.get("ends") == "true"
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return "sow_ending"
+
+    def schema(self) -> str:
+        """The number of the ending."""
+        return "ending long"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The only reader."""
+        return _EndingReader(self._ends)
+
+
+class _EndingReader(DataSourceStreamReader, AvailableNow):
+    """Offsets count endings."""
+
+    def __init__(self, ends: bool) -> None:
+        self._ends = ends
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"ending": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """All ranges follow from the option."""
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        if self._last is None:
+            self._last = start["ending"] + self._ends
+        return {"ending": self._last}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(n) for n in range(start["ending"] + 1, end["ending"] + 1)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield pa.RecordBatch.from_pydict({"ending": [partition.value]}, schema=SCHEMA)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept."""
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+def endings(spark: Any, ends: bool) -> Any:
+    """The stream of endings, for one of the two queries."""
+    spark.dataSource.register(EndingSource)
+    return spark.readStream.format(EndingSource.name()).option("ends", str(ends).lower()).load()
+
+
+# Backfills.
+
+UNLISTED = (*FILES, "orc", "text", "avro", "xml")
+"""Formats whose files Spark lists beside them: those that one query has written."""
+
+
+class Backfill(NamedTuple):
+    """A pipeline over the records after `after`, up to and including `until`, of a log, with the
+    rows of each of its sources."""
+
+    pipeline: Pipeline
+    log: str
+    after: int
+    until: int
+    rows: Mapping[str, int]
+
+
+def backfill(pipeline: Pipeline, url: str, data_directory: Path, start: str, end: str) -> Backfill:
+    """A pipeline as it runs over a range of the log; raises ClientError for a range, or a pipeline,
+    that makes no sense."""
+    _check_ranged(pipeline)
+    log, after, until = _range(_read_as(pipeline.source, url), start, end)
+    begin, stop = position(log, after), position(log, until)
+    rows = {}
+    for source in pipeline.sources:
+        options = _read_as(source, url)
+        # Which changes pass a filter, their count does not say.
+        condition = None if options.cdc else options.filter or None
+        rows[source.name] = int(_extent(options, begin, stop, condition=condition)["rows"])
+    starts = PipelineOption("startingBookmark", begin)
+    sources = tuple(
+        replace(one, options=(*_kept_options(one.options), starts)) for one in pipeline.sources
+    )
+    # Another definition gives other rows, and cannot go on with the state of this one.
+    made = blake2b(repr(replace(pipeline, line=0)).encode(), digest_size=4).hexdigest()
+    place = f"{directory_of(pipeline, data_directory).rstrip('/')}/backfill-{after}-{until}-{made}"
+    ranged = replace(pipeline, sources=sources, checkpoint=place, trigger_us=None)
+    return Backfill(ranged, log, after, until, rows)
+
+
+def _check_ranged(pipeline: Pipeline) -> None:
+    for source in pipeline.sources:
+        if source.format != "sow":
+            raise ClientError(
+                f"pipeline {pipeline.name} reads {source.format}, which has no bookmarks: a range "
+                "is one of the log of topics. Its own runs take up all that is there"
+            )
+    sink = pipeline.sink
+    if sink.topic is None and sink.format in UNLISTED:
+        raise ClientError(
+            f"pipeline {pipeline.name} writes {sink.format} to {sink.path}, and Spark lists there "
+            "the files of one query: it would pass over those of a backfill. Read the range by "
+            'spark.read.format("sow") with startingBookmark and endingBookmark, and write it to '
+            "another directory"
+        )
+
+
+def _kept_options(options: Iterable[PipelineOption]) -> Iterable[PipelineOption]:
+    """The options of a source that hold for a range too: its consumer is that of the pipeline."""
+    left_out = {plain("startingBookmark"), "consumer"}
+    return (one for one in options if plain(one.name) not in left_out)
+
+
+def _read_as(source: Source, url: str) -> SourceOptions:
+    return read_options({"url": url, "topic": source.topic or "", **given(source.options)}, STREAM)
+
+
+def _range(options: SourceOptions, start: str, end: str) -> tuple[str, int, int]:
+    """The name of the log, and the ends of a range in it."""
+    here = _extent(options, "now", limit=1)
+    for name, text in (("--from", start), ("--to", end)):
+        at_us = moment_us(text) if is_time(text) else None
+        if at_us is not None and at_us > here["ts_us"]:
+            raise ClientError(f"{name} {text} lies in the future; write latest, or an earlier time")
+    log, newest, oldest = here["log"], int(here["newest"]), int(here["oldest"])
+    after = int(_extent(options, STARTS.get(start, start), limit=1)["from"])
+    try:
+        to = end_of_range(options.server, options.topic, end) or position(log, newest)
+    except ServerRefusal as error:
+        raise ClientError(f"--to: {error.detail}") from None
+    named = POSITION.fullmatch(to)
+    until = int(named[2]) if named else newest
+    if named and named[1] not in (None, log):
+        raise ClientError(f"--to {end} is of another log; this is the log {log}")
+    if until > newest:
+        raise ClientError(f"--to {end} is not there yet: the newest bookmark is {newest}")
+    if after >= until:
+        raise ClientError(
+            f"--from {start} to {end} is empty: it begins after bookmark {after} and ends with "
+            f"{until}; write a later --to, or an earlier --from"
+        )
+    if is_time(start) and after == oldest > 0:
+        raise ClientError(
+            f"the log begins with bookmark {oldest + 1}, and does not say what came between "
+            f"{start} and that; write --from earliest for what there is"
+        )
+    return log, after, until
+
+
+def _extent(
+    options: SourceOptions,
+    start: str,
+    to: str | None = None,
+    limit: int | None = None,
+    condition: str | None = None,
+) -> Any:
+    try:
+        return extent(options.server, options.topic, start, to, limit, condition)
+    except ServerRefusal as error:
+        raise ClientError(f"Topic {options.topic}: {error.detail}") from None
+
+
+class RangeSource(SowDataSource):
+    """`format("sow_range")`: the log of a topic as a stream that ends with the bookmark in the
+    option `until`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._until = int(options["until"])
+        super().__init__({name: text for name, text in options.items() if name != "until"})
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return "sow_range"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader of a stream, which reads no further."""
+        reader = super().streamReader(schema)
+        assert isinstance(reader, SowStreamReader)
+        reader.until = self._until
+        return reader

@@ -21,28 +21,33 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
-from pyspark.sql.types import StructType
-
 from conflated_topics.user_texts import nearest
 from sow.core.definitions import ConflatedTopic, View
-from sow.core.pipelines import KNOWN_FORMATS, SPARKS_FORMATS, Pipeline, Sink, Source, has_scheme
-from sow.errors import BadFilter, ClientError, SowError, clipped
+from sow.core.pipelines import (
+    KNOWN_FORMATS,
+    SPARKS_FORMATS,
+    Pipeline,
+    PipelineOption,
+    Sink,
+    Source,
+    has_scheme,
+)
+from sow.errors import BadFilter, ClientError, SowError
 from sow.spark.conflation import SparkConflation
 from sow.spark.http import ServerRefusal, own_server, segment
+from sow.spark.options import any_option
 from sow.spark.pipeline_conflation import conflated, copied, row_columns
-from sow.spark.pipeline_io import SourceRows, given, written
+from sow.spark.pipeline_io import SourceRows, endings, given, written
 from sow.spark.rows import DataLoss
 from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of
 from sow.spark.session import has_session, session
+from sow.spark.side_outputs import DeadLetters
 from sow.spark.views import SparkView, following_operators, rows_of_groups
 
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
@@ -68,8 +73,11 @@ class Running:
         once: bool,
         master: str | None,
         run_for: SparkConflation | SparkView | None = None,
+        until: int | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self._until = until
+        """The last bookmark, of a run over a range of the log (`sow.spark.pipeline_io`)."""
         self._run_for = run_for
         """The topic whose engine is Spark, if this run serves one."""
         self.once = once or pipeline.trigger_us is None
@@ -101,14 +109,15 @@ class Running:
             if has_scheme(directory):
                 self._hold(self._leased(directory))
             for static in self.pipeline.statics:
-                self._reads().table(static).createOrReplaceTempView(static.name)
+                with concerning(f"Static {static.name}", static.options):
+                    self._reads().table(static).createOrReplaceTempView(static.name)
             if isinstance(self._run_for, SparkView):
                 with following_operators(self._spark):
                     self.query = self._begun(False)
             else:
                 self.query = ToItsEnd(self._begun) if self._ends else self._begun(False)
         except Exception as error:
-            raise ClientError(f"pipeline {self.pipeline.name}: {reason(error)}") from None
+            raise ClientError(self.reason(error)) from None
 
     def _purpose(self, view: SparkView) -> str:
         path = f"/v1/topics/{segment(view.definition.name)}"
@@ -147,6 +156,31 @@ class Running:
             if self.query.awaitTermination(LOOK_S):
                 return
 
+    def complete(self) -> None:
+        """To be called when the query has ended by itself: a range has no next run, and needs no
+        state."""
+        if self._until is not None and self._state is not None:
+            self._state.files.remove()
+
+    def dead_letters(self, batch: int) -> int:
+        """The rows that a batch has put into the `deadLetterPath` of the sink."""
+        assert self._state is not None
+        sink = self.pipeline.sink
+        path = any_option(given(sink.options), "deadLetterPath")
+        if path is None or sink.topic is None:
+            return 0
+        writer = self._state.files.read("writer") or str(self.query.id)
+        try:
+            return DeadLetters(path, sink.topic, writer, batch).count()
+        except OSError:
+            return 0  # a figure ends no run
+
+    def reason(self, error: BaseException) -> str:
+        """One sentence for what has ended the run."""
+        read = [option for one in self.pipeline.sources for option in one.options]
+        names = given([*read, *self.pipeline.sink.options])
+        return f"pipeline {self.pipeline.name}: {reason(error, options=names)}"
+
     def stop(self) -> None:
         """End the run, and Spark if this run started it; `finish` lets the last batch end first."""
         if self.query is not None:
@@ -158,23 +192,29 @@ class Running:
             self._spark.stop()
 
     @property
+    def _is_finite(self) -> bool:
+        """Whether there is an end to the source."""
+        return self.pipeline.source.is_files or self._until is not None
+
+    @property
     def _ends(self) -> bool:
         """Whether there are windows that a run has to end."""
-        one = self.pipeline
-        return self.once and one.source.is_files and one.conflate is not None
+        return self.once and self._is_finite and self.pipeline.conflate is not None
 
     def _begun(self, ends: bool) -> Any:
         """A query; the one that `ends` a run reads nothing new."""
         assert self._state is not None
-        return written(
-            self._rows(ends),
-            self.pipeline,
-            self._url,
-            self._data_directory,
-            self._state,
-            self.once,
-            isinstance(self._run_for, SparkView),
-        )
+        rows = self._rows(ends)
+        with concerning("Sink", self.pipeline.sink.options):
+            return written(
+                rows,
+                self.pipeline,
+                self._url,
+                self._data_directory,
+                self._state,
+                self.once,
+                isinstance(self._run_for, SparkView),
+            )
 
     # Rows.
 
@@ -186,14 +226,15 @@ class Running:
             if "op" not in row_columns(frame.columns, self.pipeline, has_text=False).names:
                 # The SQL has dropped the column that distinguishes ticks from records.
                 frame = self._queried(False, ends)
-            # Part of every query over files, so that any run can continue any other.
-            last = endings(self._spark, ends) if self.pipeline.source.is_files else None
-            frame = conflated(frame, self.pipeline, self._url, last, str(self._data_directory))
+            # Part of every query with an end, so that any run can continue any other.
+            last = endings(self._spark, ends) if self._is_finite else None
+            with concerning("Conflate"):
+                frame = conflated(frame, self.pipeline, self._url, last, str(self._data_directory))
         return frame.observe(ROWS_OUT, count(lit(1)).alias("rows"))
 
     def _reads(self) -> SourceRows:
         return SourceRows(
-            self._spark, self.pipeline, self._url, self._data_directory, self._run_for
+            self._spark, self.pipeline, self._url, self._data_directory, self._run_for, self._until
         )
 
     def _queried(self, ticks: bool, ends: bool) -> Any:
@@ -202,13 +243,16 @@ class Running:
             return self._taken(self.pipeline.source, ticks, ends)
         for source in self.pipeline.sources:
             self._taken(source, ticks, ends).createOrReplaceTempView(source.name)
-        return self._spark.sql(self.pipeline.sql)
+        with concerning("SQL"):
+            return self._spark.sql(self.pipeline.sql)
 
     def _taken(self, source: Source, ticks: bool, ends: bool) -> Any:
         """The rows of a source, counted: each under its own name, as Spark requires."""
         from pyspark.sql.functions import count, lit
 
-        frame = self._reads().frame(source, ticks, takes_up=not ends)
+        where = "Source" if len(self.pipeline.sources) == 1 else f"Source {source.name}"
+        with concerning(where, source.options):
+            frame = self._reads().frame(source, ticks, takes_up=not ends)
         frame = frame.observe(f"{ROWS_IN}_{source.name}", count(lit(1)).alias("rows"))
         if isinstance(self._run_for, SparkView):
             return rows_of_groups(frame, self._run_for)
@@ -230,70 +274,6 @@ def _batches_of(query: Any) -> int:
     return max((int(progress["batchId"]) for progress in query.recentProgress), default=-1)
 
 
-SCHEMA = pa.schema([("ending", pa.int64())])
-
-
-class EndingSource(DataSource):
-    """`format("sow_ending")`: with the option `ends` true one row per run, else none ever."""
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self._ends = options.get("ends") == "true"
-
-    @classmethod
-    def name(cls) -> str:
-        """The name for `format`."""
-        return "sow_ending"
-
-    def schema(self) -> str:
-        """The number of the ending."""
-        return "ending long"
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The only reader."""
-        return _EndingReader(self._ends)
-
-
-class _EndingReader(DataSourceStreamReader, AvailableNow):
-    """Offsets count endings."""
-
-    def __init__(self, ends: bool) -> None:
-        self._ends = ends
-        self._last: int | None = None
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"ending": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """All ranges follow from the option."""
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        if self._last is None:
-            self._last = start["ending"] + self._ends
-        return {"ending": self._last}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return [InputPartition(n) for n in range(start["ending"] + 1, end["ending"] + 1)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        yield pa.RecordBatch.from_pydict({"ending": [partition.value]}, schema=SCHEMA)
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing is kept."""
-
-    def stop(self) -> None:
-        """Nothing is held."""
-
-
-def endings(spark: Any, ends: bool) -> Any:
-    """The stream of endings, for one of the two queries."""
-    spark.dataSource.register(EndingSource)
-    return spark.readStream.format(EndingSource.name()).option("ends", str(ends).lower()).load()
-
-
 class ToItsEnd:
     """The two queries of a run over files, with the interface of one.
 
@@ -310,6 +290,11 @@ class ToItsEnd:
     def recentProgress(self) -> list[Any]:
         """Batches of both queries."""
         return [*self._before, *self._query.recentProgress]
+
+    @property
+    def id(self) -> Any:
+        """The name of the query, which both share."""
+        return self._query.id
 
     @property
     def status(self) -> Any:
@@ -347,11 +332,18 @@ EARLIER_RELEASE = (
     "cannot be continued; start again by removing it: it is the Checkpoint of the pipeline "
     "or its directory under pipelines in the data directory"
 )
-CALLED = re.compile(r"An error occurred while calling \S+\.\s*:?\s*(?:[\w.$]+: )?")
+CALLED = re.compile(r"An error occurred while calling \S+\.(?=\s|$)(?:\s*Trace:)?\s*:?\s*")
 """The prefix that Python's bridge to Java adds."""
+STREAM_FAILED = re.compile(r"\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception:\s*")
+WRAPPED = re.compile(
+    r"Job aborted due to stage failure:.*?Lost task [^)]*\)[^)]*\):\s*"
+    r"|(?:[\w$]+\.){2,}[\w$]+: "
+)
+"""What Spark and Java put before a cause."""
 CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s+(.+)")
 SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 WITHOUT_SCHEMA = "Schema must be specified"
+CAUSED = re.compile(r"^\s*Caused by: (.+)", re.MULTILINE)
 
 
 class Meant(NamedTuple):
@@ -361,58 +353,171 @@ class Meant(NamedTuple):
     instead: str
 
 
+OF_PIPELINE = ("SQL", "OutputMode", "Checkpoint", "Master", "Setting")
+"""Elements that stand in the pipeline itself, wherever an error of them is raised."""
+DDL = Meant("Schema", "write columns as in SQL, such as id long, px double")
+OF_DDL = ("PARSE_SYNTAX_ERROR", "UNSUPPORTED_DATATYPE", "DATATYPE_MISSING_SIZE")
 WRONG_SCHEMA = Meant("Schema", "write the columns as the files have them, or leave Schema out")
+OTHER_FILES = Meant("Format", "the files at Path have another one, or are damaged")
+MODE = Meant("OutputMode", "write update, or a Watermark in the Source")
+OTHER_QUERY = Meant("Checkpoint", "if the SQL has changed, begin with an empty one")
+PACKAGE = "add its package: <Setting Name='spark.jars.packages' Value='…'/>"
 ELEMENTS = {
     "PATH_NOT_FOUND": Meant(
         "Path",
         "create it, or write where the files are; a relative path starts at the data directory",
     ),
     "UNABLE_TO_INFER_SCHEMA": Meant("Path", "there are no such files yet: write a <Schema>"),
+    "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER": OTHER_FILES,
+    "FAILED_READ_FILE.NO_HINT": OTHER_FILES,
     "FAILED_READ_FILE": WRONG_SCHEMA,
-    "CANNOT_READ_FILE_FOOTER": Meant("Format", "the files at Path have another one"),
+    "CANNOT_READ_FILE_FOOTER": OTHER_FILES,
     "UNRESOLVED_COLUMN": Meant("SQL", "write a column of its views"),
     "UNRESOLVED_ROUTINE": Meant("SQL", "write a function of Spark's"),
     "TABLE_OR_VIEW_NOT_FOUND": Meant("SQL", "write the name of a Source or a Static"),
-    "PARSE_SYNTAX_ERROR": Meant("SQL", "sow check shows where"),
+    "PARSE_": Meant("SQL", "sow check --spark shows where"),
     "DATATYPE_MISMATCH": Meant("SQL", "cast the column"),
     "CAST_INVALID_INPUT": Meant("SQL", "use try_cast, or leave the rows out"),
+    "DIVIDE_BY_ZERO": Meant("SQL", "use try_divide, or leave the rows out"),
+    "INVALID_PARAMETER_VALUE": Meant("Option", "write one that Spark knows"),
+    "CODEC_NOT_AVAILABLE": Meant("Option compression", "write one of these"),
+    "XML_ROW_TAG_MISSING": Meant("Option rowTag", "add it"),
+    "AVRO_DATA_SOURCE_NOT_ENABLED": Meant("Format", PACKAGE),
+    "STREAMING_OUTPUT_MODE": MODE,
+    "UNSUPPORTED_STREAMING_OPERATOR_WITHOUT_WATERMARK": MODE,
+    "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING": Meant("SQL", "group by window(…) instead"),
+    "UNSUPPORTED_DATATYPE": Meant("SQL", "cast to another type"),
+    "DATATYPE_MISSING_SIZE": Meant("SQL", "write one"),
+    "PARTITION_COLUMN_NOT_FOUND_IN_SCHEMA": Meant("Option partitionBy", "name columns of the rows"),
+    "INVALID_CONF_VALUE": Meant("Setting", "write a value as Spark documents it"),
+    "INVALID_SPARK_CONFIG": Meant("Setting", "write a value as Spark documents it"),
+    "CANNOT_MODIFY_": Meant("Setting", "set it where Spark is started"),
+    "CONCURRENT_STREAM_LOG_UPDATE": Meant("Checkpoint", "another query goes on from it: end one"),
+    "STATE_STORE_": OTHER_QUERY,
+    "STREAMING_STATEFUL_OPERATOR_": OTHER_QUERY,
+    "STREAMING_CHECKPOINT_": OTHER_QUERY,
+    "JAVA_GATEWAY_EXITED": Meant(
+        "Setting",
+        "Java ended before Spark began, mostly for a package or a jar that does not exist, or for "
+        "memory; it says why in the lines before this one",
+    ),
 }
 """By the class of an error, or by its prefix."""
+OF_WORDS = {
+    "No FileSystem for scheme": Meant("Path", PACKAGE),
+    "Class org.apache.hadoop.fs.": Meant("Path", PACKAGE),
+    "is not a directory": Meant("Path", "write where a directory is, or can be"),
+    "Permission denied": Meant("Path", "let Spark's user read and write there"),
+    "Mkdirs failed": Meant("Path", "let Spark's user read and write there"),
+    "No suitable driver": Meant("Option", PACKAGE),
+    "ClassNotFoundException": Meant("Setting", f"Spark lacks this class; {PACKAGE}"),
+    "NoClassDefFoundError": Meant("Setting", f"Spark lacks this class; {PACKAGE}"),
+    "Could not parse Master URL": Meant("Master", "write local[2], spark://host:7077 or such"),
+    "All masters are unresponsive": Meant("Master", "no Spark answers there"),
+    "Answer from Java side is empty": Meant(
+        "Setting", "Spark's Java has ended, or was killed; give spark.driver.memory more"
+    ),
+    "Partition column": Meant("Option partitionBy", "name columns of the rows"),
+    "streaming DataFrames/Datasets": Meant("SQL", "a stream has no end: leave that out"),
+    "Python worker failed to connect back": Meant(
+        "", "the machine was too busy to start a process in ten seconds: start it again"
+    ),
+}
+"""The same by what is said where Spark has no class of errors."""
+RAISED_IN = {"sow/spark/writer.py": "Sink", "sow/spark/stream.py": "Source"}
+"""The element by the module of ours that raised an error in a worker."""
+CAUSE_CHARS_MAX = 300
+"""A cause is a sentence, and some have the plan of the query after it."""
 
 
-def reason(error: BaseException) -> str:
-    """One sentence for an error of Spark's."""
+def reason(error: BaseException, where: str = "", options: Iterable[str] = ()) -> str:
+    """One sentence for an error of Spark's, with the element of config.xml that it concerns;
+    `where` is the element at whose reading it was raised, and `options` are the names of its
+    options, as the error may name one."""
+    if isinstance(error, SowError):
+        return _placed(error.detail, where)
     text = str(error)
     if MISSING in text or ("kafka" in text and "DATA_SOURCE_NOT_FOUND" in text):
-        return KAFKA
+        return _placed(KAFKA, where)
     if OTHER_SOURCES in text:
         return EARLIER_RELEASE
     for mark in OURS:
         if mark in text:
+            place = where or next((RAISED_IN[one] for one in RAISED_IN if one in text), "")
             detail = text.rpartition(mark)[2].splitlines()[0].strip().strip("'\"")
-            return SQLSTATE.sub("", detail)
-    return _of_spark(CALLED.sub("", text, count=1).strip()) or type(error).__name__
+            return _placed(SQLSTATE.sub("", detail), place)
+    text = STREAM_FAILED.sub("", CALLED.sub("", text)).strip()
+    found = _by_class(text, where) or _by_words(text, where, options)
+    return found or type(error).__name__
 
 
-def _of_spark(text: str) -> str:
-    """The text of an error of Spark's own classes, with the element that it concerns."""
+@contextmanager
+def concerning(where: str, options: Iterable[PipelineOption] = ()) -> Iterator[None]:
+    """What is raised in this context names the element `where`, and the one of its `options`."""
+    try:
+        yield
+    except Exception as error:
+        raise ClientError(reason(error, where, given(options))) from None
+
+
+def _placed(sentence: str, where: str, element: str = "") -> str:
+    """A sentence after the elements that it concerns, from the outer one to the inner one."""
+    if element:
+        sentence = f"{element}: {sentence}"
+    begin = where.partition(" ")[0]
+    if not where or element in OF_PIPELINE or sentence.startswith(f"{begin}:"):
+        return sentence
+    return f"{where}: {sentence}"
+
+
+def _by_class(text: str, where: str) -> str:
+    """The text of an error of Spark's own classes, with the element that it concerns; empty for
+    another error."""
     if WITHOUT_SCHEMA in text:
-        return "Schema: files of this format do not declare their columns; write a <Schema>"
+        wrong = "files of this format do not declare their columns; write a <Schema>"
+        return _placed(wrong, where, "Schema")
     for condition, detail in CONDITION.findall(text):
-        detail = clipped(SQLSTATE.sub("", detail).strip())
+        detail = SQLSTATE.sub("", detail).strip()[:CAUSE_CHARS_MAX]
+        if condition == "KAFKA_DATA_SOURCE_NOT_ENABLED":
+            return _placed(KAFKA, where)
         if condition == "DATA_SOURCE_NOT_FOUND":
-            return _no_format(detail)
+            return _placed(_no_format(detail), where, "Format")
         for begin, meant in ELEMENTS.items():
             if condition.startswith(begin):
-                return f"{meant.element}: {detail.rstrip('.')}; {meant.instead}"
-    return text.splitlines()[0] if text else ""
+                if condition in OF_DDL and where.startswith(("Source", "Static")):
+                    meant = DDL  # the only text that is parsed there
+                elif meant.element == "SQL" and where not in ("", "SQL"):
+                    return _placed(detail, where)
+                return _placed(f"{detail.rstrip('.')}; {meant.instead}", where, meant.element)
+    return ""
+
+
+def _by_words(text: str, where: str, options: Iterable[str]) -> str:
+    """The innermost cause of any other error, with the element that its words name."""
+    causes = [text, *CAUSED.findall(text)]
+    for mark, meant in OF_WORDS.items():
+        if found := next((one for one in reversed(causes) if mark in one), None):
+            wrong = f"{_cause(found).rstrip('.')}; {meant.instead}"
+            return _placed(wrong, where, meant.element)
+    known = CONDITION.search(text)
+    cause = _cause(causes[-1]) if text else ""
+    if known is not None:
+        cause = f"[{known[1]}] {SQLSTATE.sub('', known[2])}".strip()[:CAUSE_CHARS_MAX]
+    named = next((one for one in options if re.search(rf"(?i)\b{re.escape(one)}\b", cause)), None)
+    return _placed(cause, where, "" if named is None else f"Option {named}") if cause else ""
+
+
+def _cause(text: str) -> str:
+    """The first line of a cause, without what wraps it."""
+    line = SQLSTATE.sub("", WRAPPED.sub("", text.splitlines()[0])).strip()
+    return (line or text.splitlines()[0])[:CAUSE_CHARS_MAX]
 
 
 def _no_format(detail: str) -> str:
-    name = detail.partition("data source: ")[2].partition(".")[0].strip()
+    name = detail.partition("data source: ")[2].partition(". ")[0].rstrip(". ")
     meant = nearest(name, [*KNOWN_FORMATS, *SPARKS_FORMATS])
-    near = f"did you mean {meant}? " if meant else ""
+    near = f"did you mean {meant}? " if meant not in (None, name) else ""
     return (
-        f"Format: Spark has no format {name}; {near}Add a package with "
+        f"Spark has no format {name}; {near}Add a package with "
         "<Setting Name='spark.jars.packages' Value='…'/>"
     )

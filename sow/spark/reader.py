@@ -39,7 +39,6 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from sow.history.bookmarks import POSITION
 from sow.spark.changes import OF_LOG, ChangeRows
 from sow.spark.columns import OF_THE_ROW, Messages, decoder, requested_columns
 from sow.spark.http import ServerRefusal, segment
@@ -49,6 +48,7 @@ from sow.spark.rows import (
     Needed,
     SnapshotPart,
     Wanted,
+    end_of_range,
     extent,
     position,
     range_of_log,
@@ -158,16 +158,9 @@ class SowReader(DataSourceReader):
     def _log_parts(self) -> Sequence[InputPartition]:
         options = self.options
         start = STARTS.get(options.starting, options.starting)
-        part = extent(options.server, options.topic, start, to=self._ending())
+        end = end_of_range(options.server, options.topic, options.ending)
+        part = extent(options.server, options.topic, start, to=end, is_compared=options.cdc)
         return split_log(options, part, options.partitions or (1 if options.cdc else PARTS))
-
-    def _ending(self) -> str | None:
-        """The last bookmark of a read of the log; for a time, the last one before it."""
-        ending = self.options.ending
-        if ending is None or ending == "latest" or POSITION.fullmatch(ending):
-            return None if ending == "latest" else ending
-        found = extent(self.options.server, self.options.topic, ending, limit=1)
-        return position(found["log"], int(found["from"]))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""

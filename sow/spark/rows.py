@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sow.errors import ClientError
+from sow.history.bookmarks import POSITION
 from sow.spark.http import Reply, ServerRefusal, SowServer, member, segment
 
 ROWS_AT_ONCE = 200_000
@@ -72,11 +73,29 @@ def range_of_log(
 
 
 def extent(
-    server: SowServer, topic: str, start: str, to: str | None = None, limit: int | None = None
+    server: SowServer,
+    topic: str,
+    start: str,
+    to: str | None = None,
+    limit: int | None = None,
+    condition: str | None = None,
+    is_compared: bool = False,
 ) -> Any:
-    """The ends of a range of the log, the rows that a topic has in it, and the log's own ends."""
+    """The ends of a range of the log, the rows that a topic has in it, and the log's own ends;
+    `is_compared`: each row is to be read with the record before it."""
     requested = {"topics": member(topic), "from": start, "to": to, "limit": limit}
-    return server.json("GET", "/v1/log/extent", **requested)
+    if is_compared:
+        requested["before"] = "keys"
+    return server.json("GET", "/v1/log/extent", **requested, filter=condition)
+
+
+def end_of_range(server: SowServer, topic: str, ending: str | None) -> str | None:
+    """The last bookmark of a range of the log; for a time, the last one before it; None: there is
+    no end."""
+    if ending is None or ending == "latest" or POSITION.fullmatch(ending):
+        return None if ending == "latest" else ending
+    found = extent(server, topic, ending, limit=1)
+    return position(found["log"], int(found["from"]))
 
 
 def position(log: str, number: int) -> str:

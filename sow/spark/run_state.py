@@ -37,6 +37,9 @@ class Files(Protocol):
     def write(self, name: str, text: str) -> None:
         """Replace a file."""
 
+    def remove(self) -> None:
+        """Remove the directory."""
+
 
 def directory_of(pipeline: Pipeline, data_directory: Path) -> str:
     """The state of a pipeline, at a path or a place with a scheme."""
@@ -62,6 +65,10 @@ class LocalFiles:
         unfinished = self._directory / f"{name}.new"
         unfinished.write_text(text)
         unfinished.replace(self._directory / name)
+
+    def remove(self) -> None:
+        """Remove the directory."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class LocalState:
@@ -210,3 +217,7 @@ class HadoopFiles:
         stream = self._files.create(self._path(name), True)
         stream.write(bytearray(text.encode()))
         stream.close()
+
+    def remove(self) -> None:
+        """Remove the directory."""
+        self._files.delete(self._jvm.org.apache.hadoop.fs.Path(self._directory), True)

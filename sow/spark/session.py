@@ -107,7 +107,8 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{2}
 def session(
     app: str = "sow", master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> Any:
-    """The active Spark session, or a new one.
+    """The active Spark session, or a new one. A thread begins without an active session, and Spark
+    finds no data source of Python's there: this makes that of the process active in it.
 
     `master` is any Spark master, or a Spark Connect address (``sc://host``); the default comes from
     SPARK_REMOTE or Spark's own settings, else it is all cores of this machine. `conf` are settings
@@ -118,9 +119,9 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ClientError(f"{error}: install Spark with pip install 'sow[spark]'") from None
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    existing_session = _existing_session(SparkSession)
+    if existing_session is not None:
+        return existing_session
     by_submit = is_submitted(os.environ)
     builder = SparkSession.builder
     if not by_submit:
@@ -177,7 +178,18 @@ def has_session() -> bool:
         from pyspark.sql import SparkSession
     except ImportError:
         return False
-    return SparkSession.getActiveSession() is not None
+    return _existing_session(SparkSession) is not None
+
+
+def _existing_session(kind: Any) -> Any:
+    """The session that is active in this thread, or else that of the process, which becomes it;
+    None if there is none."""
+    active = kind.getActiveSession()
+    found = getattr(kind, "_instantiatedSession", None)
+    if active is not None or found is None or found._sc._jsc is None:
+        return active
+    found._jvm.SparkSession.setActiveSession(found._jsparkSession)
+    return found
 
 
 def quiet_java() -> str:

@@ -26,7 +26,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ArrowException
-from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 from pyspark import TaskContext
 
 from sow.core.pipelines import ARROW_SCHEMES, has_scheme
@@ -158,6 +158,16 @@ class DeadLetters:
         """Delete the rows of other attempts."""
         if self._files.get_file_info(self._unfinished).type == FileType.Directory:
             self._files.delete_dir(self._unfinished)
+
+    def count(self) -> int:
+        """The rows that are kept of the batch."""
+        kept = self._files.get_file_info(FileSelector(self._directory, allow_not_found=True))
+        lines = 0
+        for one in kept:
+            if one.base_name.startswith(f"{self._batch}-"):
+                with self._files.open_input_stream(one.path) as file:
+                    lines += file.read().count(b"\n")
+        return lines
 
     def _of(self, part: int, attempt: str) -> str:
         return posixpath.join(self._unfinished, f"{part}-{attempt}.ndjson")

@@ -19,6 +19,7 @@ once all windows that they opened have ended; it is part of the offset, so that 
 when it is read again.
 """
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -57,6 +58,9 @@ PARTS_MAX = 8
 """Tasks of a batch, unless `partitions` is set: more add load on the server for little gain."""
 ROWS_OF_A_PART = 50_000
 """Fewer rows are read in less time than another task takes to start."""
+SLOW_S = 2.0
+"""Counting what is unread takes a few milliseconds, unless a row policy makes the server read it.
+If it takes longer than this, the figures stand for ten times as long as it took."""
 EMPTY_AFTER = 100_000
 """So many changes of other topics are worth a batch without rows, to move past them."""
 
@@ -85,6 +89,14 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A range that turned out to have no rows."""
         self._reached: int | None = None
         """The end of the last batch that was planned."""
+        self._planned: dict[str, Any] | None = None
+        self._noted: dict[str, Any] | None = None
+        """The offsets of that batch, and of the last one whose end the consumer has noted."""
+        self.until: int | None = None
+        """The last bookmark to read, for a stream that ends: one that is in the log already."""
+        self.now_s = time.monotonic
+        self._lag: dict[str, Any] | None = None
+        self._lag_until_s = 0.0
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
@@ -106,10 +118,17 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Set the end of this run; later rows are for the next one."""
-        self._end = int(self._extent("now", limit=1)["newest"])
+        self._end = self.until
+        if self._end is None:
+            self._end = int(self._extent("now", limit=1)["newest"])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch: within its row limit and the run's end."""
+        """The end of the next batch: within its row limit and the run's end.
+
+        Spark plans a batch when the one before is done, and says so only when another one follows:
+        a consumer would stay behind for as long as nothing comes."""
+        if start == self._planned:
+            self.commit(start)
         end = self._next_end(start, limit)
         self._reached = int(end["bookmark"])
         return end
@@ -207,6 +226,15 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the log, for the query's progress; with the topic's rows that are in no batch
         yet, and how long the oldest of them has been there."""
+        began_s = self.now_s()
+        if self._lag is not None and began_s < self._lag_until_s:
+            return self._lag
+        self._lag = self._measured()
+        took_s = self.now_s() - began_s
+        self._lag_until_s = began_s + (10 * took_s if took_s > SLOW_S else 0.0)
+        return self._lag
+
+    def _measured(self) -> dict[str, Any]:
         try:
             found = self._extent("now" if self._reached is None else self._reached, limit=None)
         except ServerRefusal as error:
@@ -228,7 +256,9 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows in a range of the log; numbers are those of `log`."""
         begin = start if isinstance(start, str) else position(log, start)
         end = None if to is None else position(log, to)
-        return extent(self._server, self.options.topic, begin, end, limit)
+        return extent(
+            self._server, self.options.topic, begin, end, limit, is_compared=self.options.cdc
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The range in parts; one part if only the last row of each key is wanted."""
@@ -237,6 +267,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         after, until = int(end["after"]), int(end["bookmark"])
         self._reached = until  # a batch of an earlier run is planned without `latestOffset`
+        self._planned = end
         if "records" in end:
             moment = position(self._here(end)["log"], until)
             taken = [TakenSnapshot(name, requested, moment) for name, requested in end["records"]]
@@ -302,10 +333,12 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything up to here is processed: the log need not be retained for this consumer."""
-        if self.options.consumer:
+        if self.options.consumer and end != self._noted:
             path = f"/v1/log/consumers/{segment(self.options.consumer)}"
             reached = position(end.get("log", ""), end["bookmark"])
-            self._server.json("PUT", path, {"bookmark": reached, "reader": end.get("reader", "")})
+            noted = {"bookmark": reached, "reader": end.get("reader", "")}
+            self._server.json("PUT", path, {**noted, "topics": [self.options.topic]})
+            self._noted = end
 
     def stop(self) -> None:
         """Nothing is held."""

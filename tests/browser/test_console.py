@@ -155,13 +155,20 @@ def test_pipelines_are_shown_with_how_they_run(browser, tmp_path):
     running = Running(replace(configuration(TOPICS), pipelines=(bars,)), tmp_path / "data")
     note = running.server.board.note
     try:
-        running.call(lambda: note("bars", state="failed", error="no such topic", rows_per_s=1200))
+        known = {"state": "failed", "error": "no such topic", "rows_per_s": 1200, "run": 3}
+        running.call(lambda: note("bars", **known, behind=7, behind_s=1.5, dead_letters=2))
+        runs = []
+        running.server.board.offer("bars", lambda run: runs.append(run) or note("bars", run=4) or 4)
         with looked(browser, running.url + "/") as console:
             console.open("pipelines")
             console.page.locator("#pipelines td").first.wait_for()
             (row,) = console.cells("#pipelines")
             assert row[0] == "bars"
-            assert row[4:] == ["failed", "1,200", "", "no such topic"]
+            figures = ["1,200", "7", "1.5 s", "2"]
+            assert row[4:] == ["failed", *figures, "no such topic", "restart"]
+            with console.page.expect_response("**/restart?run=3"):
+                console.page.get_by_role("button", name="restart").click()
+            assert runs == [3]
     finally:
         running.close()
 

@@ -125,6 +125,69 @@ def test_what_becomes_of_one_is_noted_with_its_figures():
     assert figures == (9, 3, 5, 1)
 
 
+def restarting(tmp_path, ends, requests):
+    """What is noted of a command that says `ends` at its end, while `requests`, functions of the
+    runs so far, are called with what restarts it."""
+    file = str(tmp_path / "runs")
+    open(file, "w").close()
+    text = f"import signal; open({file!r}, 'a').write('x'); print('{{\"rows_in\": 1, "
+    text += f'"dead_letters": 2}}\', flush=True); {ends}'
+
+    async def run():
+        noted, offered, moved = [], {}, asyncio.Event()
+
+        def note(_name, **known):
+            noted.append(known)
+            moved.set()
+
+        async def until(wanted):
+            while not any(wanted.items() <= known.items() for known in noted):
+                moved.clear()
+                await asyncio.wait_for(moved.wait(), WAIT_S)
+
+        async with supervised({"bars": script(text)}, lambda _: None, note, offered.__setitem__):
+            for wanted, request in requests:
+                await until(wanted)
+                request(offered["bars"])
+            await until({"dead_letters": 2 * (len(requests) + 1)})
+        return [known["run"] for known in noted if "run" in known], noted
+
+    return asyncio.run(run())
+
+
+def test_one_that_runs_is_ended_and_begins_again_once_for_each_run(tmp_path):
+    answers = []
+
+    def request(restart):
+        answers.extend([restart(1), restart(1), restart(None)])
+
+    def repeated(restart):
+        answers.extend([restart(1), restart(2)])
+
+    requests = [({"dead_letters": 2}, request), ({"dead_letters": 4}, repeated)]
+    runs, noted = restarting(tmp_path, "signal.pause()", requests)
+    assert runs == [1, 2, 3]
+    assert answers == [2, 2, 2, 2, 3], "a run that is over is not ended again"
+    assert [known for known in noted if "error" in known] == [], "it was meant"
+
+
+def test_one_that_is_done_or_waits_after_a_failure_begins_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervision, "PAUSE_S", 1e6)
+    for ends, state in (("", "done"), ("exit(1)", "failed")):
+        runs, _ = restarting(tmp_path, ends, [({"state": state}, lambda restart: restart())])
+        assert runs == [1, 2]
+
+
+def test_what_java_said_at_its_end_is_part_of_the_reason():
+    text = "import sys; say = lambda text: print(text, file=sys.stderr); "
+    text += "say('Exception in thread x java.lang.RuntimeException: [not found: a#b;1]');"
+    text += "say('sow: pipeline bars: Setting: Java ended before Spark began'); exit(1)"
+    (said,) = watch({"bars": script(text)}, 1)
+    assert said.startswith(
+        "pipeline bars: Setting: Java ended before Spark began (java.lang.RuntimeException: [not"
+    )
+
+
 CHILD = """
 import os, signal, subprocess, sys
 from sow.cli.supervision import end_with_input

@@ -24,6 +24,17 @@ ROOT = Path(__file__).parents[2]
         ("SELECT * FROM sorce", "does not read source"),
         ("SELECT * FROM source;\nSELECT 1", "line 2 a second statement begins"),
         ("SELECT * FROM source; (SELECT 1)", "a second statement begins"),
+        ("SELECT", "it ends with SELECT, and something has to follow"),
+        ("SELECT a FROM source WHERE", "it ends with WHERE"),
+        ("SELECT a FROM source WHERE a >= ;", "it ends with >="),
+        ("SELECT a FROM source ORDER BY a,", "it ends with ,"),
+        ("SELECT a,\nFROM source", "line 2 FROM follows ,"),
+        ("SELECT FROM source", "FROM follows SELECT"),
+        ("SELECT a FROM WHERE a > 1", "WHERE follows FROM"),
+        ("SELECT a FROM source WHERE a = AND b", "AND follows ="),
+        ("SELECT count(a,) FROM source", ") follows ,"),
+        ("SELECT f(,a) FROM source", "line 1 , follows ("),
+        ("SELECT CASE WHEN a THEN 1 FROM source", "a CASE has no END"),
     ],
 )
 def test_a_slip_is_seen(text, says):
@@ -39,6 +50,11 @@ def test_a_slip_is_seen(text, says):
         "(SELECT 1 FROM source) UNION ALL (SELECT 'a\\'b' FROM source)",
         "FROM source |> WHERE a > 1",
         "SELECT ';' FROM source; -- that; is all\n;",
+        "SELECT count(*), a.*, -1.5e-3 x, window.end, CASE WHEN a THEN 1 END `from` FROM source",
+        "SELECT x -> x + 1, v:a.b::int, a <=> b, m['k'], trim(FROM a), order, limit FROM source",
+        "SELECT a FROM source WHERE NOT a AND (b OR c IS DISTINCT FROM d) GROUP BY ALL",
+        "SELECT *-- all\n EXCEPT (a) FROM source",
+        "SELECT struct(*), case_id FROM source TABLESAMPLE (10 PERCENT)",
     ],
 )
 def test_a_query_is_let_through(text):

@@ -14,7 +14,7 @@ from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency
-from sow.sessions.commands.consumers import Consumers
+from sow.sessions.commands.consumers import ConsumerLags, Consumers
 from tests.laws.harness import ORDERS, SLOW, World
 
 
@@ -48,7 +48,8 @@ def exposed() -> str:
     crowd, budget = ConnectionLimiter(lambda: world.configuration, 10), Quota(lambda: 1)
     replay = SimpleNamespace(progress=Progress(), is_over=True)
     shown = {"certificate.pem": Certificate(0.0, b"")}
-    scrape = Scrape(runtime, world.executor, crowd, budget, lambda: None, lambda: shown)
+    lags = ConsumerLags(world.engine, world.journal)
+    scrape = Scrape(runtime, world.executor, crowd, budget, lambda: None, lambda: shown, lags)
     page = run_to_completion(exposing(scrape)) + replay_exposition(replay)
     return (page + process_exposition()).decode()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +15,15 @@ from sow.config import load
 from sow.core.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source, Static
 from sow.errors import BadFilter, ClientError, SowError
 from sow.spark.http import ServerRefusal
-from sow.spark.pipeline_io import NO_FILE, SourceRows
-from sow.spark.pipelines import EARLIER_RELEASE, KAFKA, EndingSource, Running, ToItsEnd, reason
+from sow.spark.pipeline_io import NO_FILE, EndingSource, SourceRows, backfill
+from sow.spark.pipelines import (
+    EARLIER_RELEASE,
+    KAFKA,
+    Running,
+    ToItsEnd,
+    concerning,
+    reason,
+)
 from sow.spark.rows import DataLoss
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -282,6 +290,108 @@ def test_two_sources_and_a_static_table_are_one_stream(run, server, tmp_path):
     run(pipeline)
     aleph = {"id": "A", "name": "Aleph", "px": 4.0, "desk": "one"}
     assert aleph in server.records("loud")
+
+
+def of_range(server, tmp_path, pipeline, start, end):
+    return backfill(pipeline, server.url, tmp_path, str(start), str(end))
+
+
+def test_a_range_is_run_again_as_the_pipeline_runs_it_and_its_own_progress_stays(
+    run, spark, server, tmp_path
+):
+    begin = int(server.get("/v1/log/extent").json["newest"])
+    own = (
+        PipelineOption("startingBookmark", str(begin)),
+        PipelineOption("consumer", "its own"),
+        PipelineOption("maxRowsPerTrigger", "2"),
+    )
+    source = Source(
+        format="sow",
+        topic="orders",
+        schema="id long, px long, _ts timestamp, _op string, _bookmark long",
+        time_column="_ts",
+        options=own,
+    )
+    pipeline = Pipeline(
+        name="ranged",
+        sources=(source,),
+        conflate=Conflate(keys=("/id",), interval_us=3_600_000_000, policy="max"),
+        sink=Sink(topic="loud"),
+    )
+    for px in (1, 5, 3, 4, 2):
+        server.publish("orders", {"id": 1, "px": px})
+    run(pipeline)
+    assert server.records("loud") == []  # the window is open
+    state = tmp_path / "pipelines" / "ranged"
+    before = {
+        path.name: path.read_bytes() for path in (state / "checkpoint/offsets").glob("[0-9]*")
+    }
+    consumers = server.get("/v1/log/consumers").json
+    part = of_range(server, tmp_path, pipeline, begin + 2, begin + 4)
+    assert (part.rows, part.after, part.until) == ({"source": 2}, begin + 2, begin + 4)
+    for _ in range(2):  # once more after it is complete
+        running = Running(part.pipeline, server.url, tmp_path, True, None, until=part.until)
+        running.start()
+        assert list(state.glob("backfill-*/lock"))
+        running.query.awaitTermination()
+        running.complete()
+        running.stop()
+        assert [(row["id"], row["px"]) for row in server.records("loud")] == [(1, 4)]
+        assert not list(state.glob("backfill-*"))
+    after = {path.name: path.read_bytes() for path in (state / "checkpoint/offsets").glob("[0-9]*")}
+    assert after == before
+    assert [one["bookmark"] for one in server.get("/v1/log/consumers").json] == [
+        one["bookmark"] for one in consumers
+    ]
+    server.request("DELETE", "/v1/log/consumers/its%20own")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sources": (Source(format="csv", path="in"),)}, "reads csv, which has no bookmarks"),
+        ({"sink": Sink(format="parquet", path="out")}, "it would pass over those of a backfill"),
+    ],
+)
+def test_a_pipeline_that_has_no_range_is_refused(server, tmp_path, changes, says):
+    given = {"sources": (Source(format="sow", topic="orders"),), "sink": Sink(topic="loud")}
+    with pytest.raises(ClientError, match=says):
+        of_range(server, tmp_path, Pipeline(name="p", **{**given, **changes}), 0, 1)
+
+
+def test_a_range_that_makes_no_sense_is_refused(server, tmp_path, monkeypatch):
+    server.publish("orders", *({"id": number} for number in (8, 9, 1, 2, 3)))
+    log, newest = (server.get("/v1/log/extent").json[name] for name in ("log", "newest"))
+    options = (PipelineOption("filter", "/id > 1"),)
+    copy = Pipeline(
+        name="p",
+        sources=(Source(format="sow", topic="orders", options=options),),
+        sink=Sink(topic="loud"),
+    )
+    begin = int(newest) - 3
+    assert of_range(server, tmp_path, copy, begin, "latest").rows == {"source": 2}
+    assert of_range(server, tmp_path, copy, "earliest", f"{log}-{newest}").until == int(newest)
+    places = {
+        of_range(server, tmp_path, one, begin, newest).pipeline.checkpoint
+        for one in (copy, replace(copy, line=7), replace(copy, sql="SELECT * FROM source"))
+    }
+    assert len(places) == 2, "another definition does not go on with the state of this one"
+    for start, end, says in (
+        (newest, newest, "is empty: it begins after bookmark"),
+        (newest, begin, "is empty"),
+        (begin, int(newest) + 1, f"is not there yet: the newest bookmark is {newest}"),
+        (begin, f"{'ab' * 8}-{newest}", "is of another log; this is the log"),
+        (begin, "2999-01-01T00:00:00Z", "--to 2999-01-01T00:00:00Z lies in the future"),
+        ("soon", newest, "Topic orders: .*'soon' is not a bookmark"),
+        (begin, "soon", "--to: .*'soon' is not a bookmark"),
+    ):
+        with pytest.raises(ClientError, match=says):
+            of_range(server, tmp_path, copy, start, end)
+    monkeypatch.setattr(server.server.runtime.journal, "_base_seq", begin)
+    with pytest.raises(ClientError, match="is not kept"):
+        of_range(server, tmp_path, copy, begin - 1, newest)
+    with pytest.raises(ClientError, match="write --from earliest for what there is"):
+        of_range(server, tmp_path, copy, "2001-01-01T00:00:00Z", newest)
 
 
 def test_one_pipeline_runs_once_at_a_time(spark, server, tmp_path):
@@ -654,3 +764,92 @@ CALLED = "An error occurred while calling o55.load.\n: org.apache.spark.SparkCla
 )
 def test_an_error_of_sparks_own_names_the_element_that_it_is_about(text, says):
     assert reason(RuntimeError(text)) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "says"),
+    [
+        ("[PATH_NOT_FOUND] No path x.", "Source in", "Source in: Path: No path x; create it"),
+        ("[PARSE_SYNTAX_ERROR] Syntax error at 'b'.", "SQL", "SQL: Syntax error at 'b'; sow check"),
+        ("[PARSE_SYNTAX_ERROR] Syntax error at 'b'.", "Schema", "Schema: Syntax error at 'b'."),
+        ("[PARSE_SYNTAX_ERROR] Error at 'b'.", "Static x", "Static x: Schema: Error at 'b'; write"),
+        (
+            "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.",
+            "Sink",
+            "OutputMode: Invalid streaming output mode: append; write update, or a Watermark",
+        ),
+        (f"{CALLED}Invalid value 'x' for option 'y'", "Source", "Source: Invalid value 'x' for"),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due "
+            "to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task "
+            "0.0 in stage 1.0 (TID 1) (localhost executor driver): java.sql.SQLException: No "
+            "suitable driver\n\tat org.x\nDriver stacktrace:\nCaused by: java.sql.SQLException: No "
+            "suitable driver",
+            "",
+            "Option: No suitable driver; add its package: <Setting",
+        ),
+        (
+            "An error occurred while calling o1.start. Trace:\n: java.lang.RuntimeException: x\n"
+            "\tat x\nCaused by: java.lang.ClassNotFoundException: org.x.Driver\n\tat y",
+            "Sink",
+            "Setting: org.x.Driver; Spark lacks this class; add its package",
+        ),
+        ("outer\nCaused by: java.io.IOException: the disk\n\tat x", "", "the disk"),
+        ("[STREAM_FAILED] Query [id = 1] terminated with exception: [OVERFLOW] No.", "",
+         "[OVERFLOW] No."),
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "", "Setting: Java gateway process"),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+            "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018\n== SQL ==\nSELECT",
+            "",
+            "SQL: The value 'x' cannot be cast; use try_cast",
+        ),
+        (
+            "[KAFKA_DATA_SOURCE_NOT_ENABLED] Failed to find data source: kafka.",
+            "Source",
+            "Source: Spark's connector for Kafka is missing; add <Setting",
+        ),
+        ("[AVRO_DATA_SOURCE_NOT_ENABLED] No avro.", "Source", "Source: Format: No avro; add its"),
+        (
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: org.x.Mine. Make sure",
+            "Sink",
+            "Sink: Format: Spark has no format org.x.Mine; Add a package",
+        ),
+        (
+            "[FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER] Encountered error while reading file a.",
+            "Source",
+            "Source: Format: Encountered error while reading file a; the files at Path",
+        ),
+        ("[CODEC_NOT_AVAILABLE.X] The codec zip is not available.", "", "Option compression: The"),
+        ("Parent path is not a directory: file:/a", "Sink", "Sink: Path: Parent path is not a"),
+        ("Partition column nope not found", "Sink", "Sink: Option partitionBy: Partition column"),
+        ("Sorting is not supported on streaming DataFrames/Datasets", "Sink", "SQL: Sorting is"),
+        ("header flag can be true or false. SQLSTATE: XXKST", "", "header flag can be true or"),
+        ("Python worker failed to connect back.", "", "Python worker failed to connect back; the"),
+    ],
+)  # fmt: skip
+def test_an_error_is_placed_where_it_was_raised(text, where, says):
+    assert reason(RuntimeError(text), where).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("module", "element"), [("writer", "Sink"), ("stream", "Source"), ("other", "http://host")]
+)
+def test_what_a_worker_raises_is_placed_by_where_it_does(module, element):
+    text = f'File "/x/sow/spark/{module}.py", line 1\nsow.errors.ClientError: {SENTENCE}\n\tat org'
+    assert reason(RuntimeError(text)).startswith(f"{element}:")
+
+
+def test_the_option_that_an_error_names_is_named():
+    error = RuntimeError("Invalid value 'none' for option 'maxFilesPerTrigger', must be positive")
+    said = reason(error, "Source", ["header", "maxfilespertrigger"])
+    assert said.startswith("Source: Option maxfilespertrigger: Invalid value 'none' for")
+    assert reason(error, "Source", ["header"]).startswith("Source: Invalid value")
+
+
+def test_a_sentence_of_ours_is_placed_too_and_once():
+    assert reason(ClientError("TimeColumn must be x"), "Source") == "Source: TimeColumn must be x"
+    refused = pytest.raises(ClientError, match="Source: Schema: no")
+    with refused, concerning("Source"), concerning("Schema"):
+        raise ClientError("no")
+    assert reason(ClientError("SQL: no"), "SQL") == "SQL: no"

@@ -49,7 +49,7 @@ def test_a_pipeline_that_runs_is_shown_with_its_rows(tmp_path, browser):
                     }"""
                 )
                 running, idle = console.cells("#pipelines")
-                assert (running[0], running[4], running[7]) == ("copy", "running", "")
+                assert (running[0], running[4], running[9]) == ("copy", "running", "")
                 assert (idle[0], idle[4]) == ("idle", "not run by this server")
         finally:
             process.terminate()

@@ -26,8 +26,8 @@ def run(spark, server, tmp_path):
     file.write_text(CONFIG)
     start = server.get("/v1/log/extent").json["newest"]
 
-    def invoke(*more):
-        words = ["pipeline", "run", "copy", "--config", str(file), "--url", server.url]
+    def invoke(*more, command="run"):
+        words = ["pipeline", command, "copy", "--config", str(file), "--url", server.url]
         words += ["--data-dir", str(tmp_path / "data"), "--set", f"START={start}", *more]
         return CliRunner().invoke(main, words)
 
@@ -66,8 +66,21 @@ def test_a_run_without_end_is_stopped_between_two_batches(run, server):
 
 def test_a_run_that_fails_says_why_in_one_line(run, server):
     server.publish("orders", {"id": 1})
-    result = run("--once", "--set", "START=never")
+    result = run("--once", "--set", "START=0,never")
     assert result.exit_code == 1
     (line,) = [line for line in result.stderr.splitlines() if "bookmark" in line]
     assert line.startswith("sow: pipeline copy: ")
     assert "'never' is not a bookmark" in line
+
+
+def test_a_range_is_counted_and_run(run, server):
+    begin = int(server.get("/v1/log/extent").json["newest"])
+    server.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    words = ("--from", str(begin + 1), "--to", "latest")
+    counted = run("--dry-run", *words, command="backfill")
+    assert counted.output == f"2 rows after bookmark {begin + 1} up to {begin + 3}\n"
+    assert server.records("loud") == []
+    result = run("--json", *words, command="backfill")
+    assert result.exit_code == 0, result.stderr
+    assert sum(json.loads(line)["rows_in"] for line in result.stdout.splitlines()) == 2
+    assert [row["id"] for row in server.records("loud", order_by="/id")] == [2, 3]

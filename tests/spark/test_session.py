@@ -4,14 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from sow.spark import session
 from sow.spark.session import (
     by_arguments,
     by_defaults,
     existing_settings,
+    has_session,
     is_submitted,
     problems,
     settings_for,
@@ -175,3 +178,36 @@ def test_what_spark_cannot_parse_is_one_sentence(spark):
     assert one == ""
     assert "Syntax error" in two
     assert "\n" not in two
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_a_thread_reads_and_writes_by_the_session_that_it_asks_for(spark, server):
+    """Reproduced before it was documented: without it Spark finds no data source there."""
+
+    def copied(begin):
+        def work():
+            try:
+                one = begin()
+                rows = one.createDataFrame([("t",)], "id string")
+                rows.write.format("sow").options(url=server.url, topic="orders").mode(
+                    "append"
+                ).save()
+                read = one.read.format("sow").options(url=server.url, topic="orders").load()
+                found.append(read.count())
+            except Exception as error:
+                found.append(str(error))
+
+        found = []
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return found[0]
+
+    assert copied(session) == 1
+    assert copied(has_session_then) == 1
+
+
+def has_session_then():
+    assert has_session()
+    return session()

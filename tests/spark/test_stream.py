@@ -7,11 +7,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from sow.spark.columns import ROW
+from sow.spark.columns import ROW, SPARK_ROW
 from sow.spark.http import ServerRefusal
 from sow.spark.options import read_options
+from sow.spark.pipeline_io import RangeSource
+from sow.spark.reader import SowReader
 from sow.spark.rows import DataLoss
 from sow.spark.stream import ROWS_OF_A_BATCH, SowStreamReader
 from tests.edge.serving import Running, configuration
@@ -290,3 +293,61 @@ def test_a_lag_that_the_log_does_not_have_any_more_fails_no_query(server, monkey
     next_of(reader, reader.initialOffset())
     reader._reached = 10**12
     assert reader.reportLatestOffset() == {"bookmark": int(end_of_log(server))}
+
+
+def test_a_consumer_is_at_the_end_when_the_last_batch_is_done(server):
+    reader = stream(server, startingBookmark="latest", consumer="ended")
+    start = reader.initialOffset()
+    server.publish("orders", {"id": 1}, {"id": 2})
+    end = next_of(reader, start)
+    read(reader, start, end)
+    assert server.get("/v1/log/consumers").json == []
+    assert next_of(reader, end) == end  # nothing follows, so that Spark says nothing more
+    (found,) = server.get("/v1/log/consumers").json
+    assert int(found["bookmark"]) == end["bookmark"]
+    server.publish("loud", {"id": 1})
+    (line,) = [
+        one for one in server.get("/metrics").body.decode().splitlines() if "lag_rows{" in one
+    ]
+    assert line == 'sow_consumer_lag_rows{consumer="ended"} 0.0'
+    server.request("DELETE", "/v1/log/consumers/ended")
+
+
+def test_a_lag_that_takes_long_to_count_is_counted_a_tenth_of_the_time(server):
+    reader = stream(server, startingBookmark="latest")
+    next_of(reader, reader.initialOffset())
+    moments = iter([0, 3, 29, 31, 31, 32, 32])
+    reader.now_s = lambda: next(moments)
+    lags = []
+    for _ in range(4):
+        server.publish("orders", {"id": 1})
+        lags.append(reader.reportLatestOffset()["lag_rows"])
+    assert lags == [1, 1, 3, 4]
+
+
+def test_a_stream_of_a_range_ends_with_it(server):
+    server.publish("orders", *({"id": number} for number in range(5)))
+    newest = int(end_of_log(server))
+    given = {"url": server.url, "topic": "orders", "startingBookmark": str(newest - 4)}
+    source = RangeSource({**given, "until": str(newest - 1)})
+    assert source.schema() == SPARK_ROW
+    reader = source.streamReader(from_arrow_schema(ROW))
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    server.publish("orders", {"id": 9})
+    end = next_of(reader, start)
+    assert (len(read(reader, start, end)), end["bookmark"]) == (3, newest - 1)
+    assert next_of(reader, end) == end
+
+
+def test_changes_of_a_pattern_are_refused_when_they_are_planned(server):
+    reader = stream(server, "desks", changeFormat="cdc")
+    with pytest.raises(ServerRefusal, match="the changes of one topic, which is no pattern"):
+        reader.initialOffset()
+    checkpoint = stream(server, "desks").initialOffset()
+    with pytest.raises(ServerRefusal, match="which is no pattern"):
+        next_of(reader, checkpoint)
+    options = {"url": server.url, "topic": "desks", "changeFormat": "cdc"}
+    batch = SowReader(read_options({**options, "startingBookmark": "0"}), ROW, from_log=True)
+    with pytest.raises(ServerRefusal, match="which is no pattern"):
+        batch.partitions()

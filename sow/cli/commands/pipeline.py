@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +30,7 @@ REPORT_EVERY_S = 10.0
 """Progress interval without a terminal, so that the log of a day stays readable."""
 ASIDE_WORDS = {"late": "late", "ahead": "ahead of the clock", "without_key": "without a key"}
 """Names of the rows that `Conflate` leaves out."""
+SUMMED = ("rows_in", "rows_out", *ASIDE_WORDS, "dead_letters")
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -44,6 +45,21 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="The configuration.",
     )  # fmt: skip
     return config(variables_option(json_option(command)))
+
+
+def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    master = click.option(
+        "--master", metavar="M", help="Spark's master, instead of Master in the file."
+    )
+    url = click.option(
+        "--url", envvar="SOW_URL", default=None, show_envvar=True,
+        help="Address of the server, instead of Listen in the file.",
+    )  # fmt: skip
+    data = click.option(
+        "--data-dir", metavar="D", type=click.Path(file_okay=False),
+        help="Directory of all data, instead of DataDirectory in the file.",
+    )  # fmt: skip
+    return master(url(data(command)))
 
 
 @pipeline.command("list", epilog=example("sow pipeline list --config desk.xml"))
@@ -73,11 +89,7 @@ def list_pipelines(config: str, variables: dict[str, str]) -> None:
 )
 @click.argument("name")
 @click.option("--once", is_flag=True, help="Process everything there is, and end.")
-@click.option("--master", metavar="M", help="Spark's master, instead of Master in the file.")
-@click.option("--url", envvar="SOW_URL", default=None, show_envvar=True,
-              help="Address of the server, instead of Listen in the file.")  # fmt: skip
-@click.option("--data-dir", metavar="D", type=click.Path(file_okay=False),
-              help="Directory of all data, instead of DataDirectory in the file.")  # fmt: skip
+@_run_options
 @click.option("--until-input-ends", is_flag=True,
               help="End when standard input ends, as a child of a server does.")  # fmt: skip
 @_config_options
@@ -111,7 +123,61 @@ def run_pipeline(
     else:
         run_for = _run_for(found, configuration)
         running = Running(topic_pipeline(found), address, directory, once, master, run_for)
-    _follow(running, PipelineScreen(name, as_json(), reports=until_input_ends))
+    _follow(running, PipelineScreen(name, as_json(), until_input_ends, running.dead_letters))
+
+
+@pipeline.command(
+    "backfill",
+    epilog=example(
+        "sow pipeline backfill bars --from 2026-11-21T09:00:00Z --to 2026-11-21T10:00:00Z",
+        "sow pipeline backfill bars --from earliest --to 4711 --dry-run",
+    ),
+)
+@click.argument("name")
+@click.option("--from", "start", metavar="B", required=True,
+              help="Bookmark after which, or time at which, it begins; or earliest.")  # fmt: skip
+@click.option("--to", "end", metavar="B", required=True,
+              help="Last bookmark, or time before which it ends; or latest.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say how many rows there are, and end.")
+@_run_options
+@_config_options
+def backfill_pipeline(
+    name: str,
+    start: str,
+    end: str,
+    dry_run: bool,
+    master: str | None,
+    url: str | None,
+    data_dir: str | None,
+    config: str,
+    variables: dict[str, str],
+) -> None:
+    """Run the pipeline NAME once more over a range of the log.
+
+    Its own progress stays where it is. What is interrupted goes on with the same command.
+    """
+    configuration = require(config, variables, os.environ)
+    found = _named(configuration, name)
+    if not isinstance(found, Pipeline):
+        raise ClientError(
+            f"{name} is a topic that Spark runs, whose records are those of its whole log: a range "
+            "of it cannot be run again"
+        )
+    from sow.spark.pipeline_io import backfill
+    from sow.spark.pipelines import Running
+
+    if master is not None:
+        _check_master(master)
+    log_on_by(found)
+    directory, address = Path(data_dir or configuration.data_directory), url or configuration.url
+    part = backfill(found, address, directory.absolute(), start, end)
+    rows, ends = sum(part.rows.values()), {"from": str(part.after), "to": str(part.until)}
+    if dry_run or not rows:
+        line = f"{rows:,} rows after bookmark {part.after} up to {part.until}"
+        show({"pipeline": name, **ends, "rows": rows, "sources": dict(part.rows)}, line)
+        return
+    running = Running(part.pipeline, address, directory.absolute(), True, master, until=part.until)
+    _follow(running, PipelineScreen(name, as_json(), dead_letters=running.dead_letters))
 
 
 def log_on_by(one: Pipeline) -> None:
@@ -173,8 +239,6 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
 
 def _follow(running: Any, screen: "PipelineScreen") -> None:
     """Start a run and show its progress until it ends; raises ClientError when it fails."""
-    from sow.spark.pipelines import reason
-
     wanted = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -196,11 +260,13 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
             if wanted.is_set():
                 running.finish()
             screen.show(running.query)
+            if not wanted.is_set():
+                running.complete()
         screen.end()
     except ClientError:
         raise
     except Exception as error:
-        raise ClientError(f"pipeline {running.pipeline.name}: {reason(error)}") from None
+        raise ClientError(running.reason(error)) from None
     finally:
         running.stop()
         for number, handler in before:
@@ -209,23 +275,29 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
 
 class PipelineScreen:
     """Progress of a run of the pipeline `name`: a line that is overwritten in a terminal, else a
-    line now and then, as JSON with `as_json`. With `reports` a parent process reads the figures of
-    each batch as JSON."""
+    line now and then; with `as_json`, or where a parent process `reports`, a line for each batch.
+    `dead_letters` counts those of a batch."""
 
-    def __init__(self, name: str, as_json: bool, reports: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        as_json: bool,
+        reports: bool = False,
+        dead_letters: Callable[[int], int] = lambda _batch: 0,
+    ) -> None:
         self._name = name
         self._reports = reports
         self._as_json = as_json
+        self._dead_letters = dead_letters
         self._live: Any = None
-        self._batch = self._sent = -1
-        self._rows_in = self._rows_out = self._rows_per_s = 0
-        self._aside = dict.fromkeys(ASIDE_WORDS, 0)
-        self._figures: dict[str, Any] = {}
+        self._batch = -1
+        self._batches = 0
+        self._sums = dict.fromkeys(SUMMED, 0)
         self._reported_s = 0.0
 
     def write(self, text: str) -> None:
-        """Write a line for people."""
-        if not self._as_json:
+        """Write a line for people. A parent process takes the last line for an error."""
+        if not (self._as_json or self._reports):
             click.echo(f"sow: pipeline {self._name}: {text}", err=True)
 
     def open(self) -> Any:
@@ -238,66 +310,69 @@ class PipelineScreen:
         return self._live
 
     def show(self, query: Any) -> None:
-        """Show the progress of the query since the last call."""
-        is_new = False
+        """Show the batches of the query since the last call."""
         for progress in query.recentProgress:
             # An idle query reports the coming batch, too.
             was_run = "addBatch" in progress["durationMs"]
             if was_run and progress["batchId"] > self._batch:
-                self._batch, is_new = progress["batchId"], True
-                self._take(progress)
-        if not is_new:
+                self._batch = progress["batchId"]
+                self._show_batch(_figures(progress, self._dead_letters(self._batch)))
+
+    def _show_batch(self, figures: Mapping[str, Any]) -> None:
+        self._batches += 1
+        for name in SUMMED:
+            self._sums[name] += figures[name]
+        if self._as_json or self._reports:
+            click.echo(json_text({"pipeline": self._name, **figures}))
             return
-        if self._reports and not self._as_json:
-            click.echo(json_text({"pipeline": self._name, **self._figures}))
-        if not self._as_json and sys.stderr.isatty() and self._live is not None:
+        rate, lag = f", {figures['rows_per_s']:,} rows/s", figures["lag"]
+        behind = "" if lag is None else f", {lag:,} behind"
+        line = f"batch {figures['batch']}: {_counts(figures, rate + behind)}"
+        if sys.stderr.isatty() and self._live is not None:
             from rich.text import Text
 
-            self._live.update(Text(self._line()), refresh=True)
+            self._live.update(Text(line), refresh=True)
         elif time.monotonic() - self._reported_s > REPORT_EVERY_S:
             self._reported_s = time.monotonic()
-            self._report()
+            self.write(line)
 
     def end(self) -> None:
-        """Report the end of the run, unless that was reported already."""
-        if self._sent < self._batch:
-            self._report()
+        """Report the whole run, if it had batches."""
+        if self._batches:
+            count = f"{self._batches:,} batch{'es' * (self._batches != 1)}"
+            self.write(f"{count}: {_counts(self._sums)}")
 
-    def _report(self) -> None:
-        self._sent = self._batch
-        if self._as_json:
-            click.echo(json_text({"pipeline": self._name, **self._figures}))
-        elif self._figures:
-            self.write(self._line())
 
-    def _take(self, progress: Any) -> None:
-        observed = progress.get("observedMetrics") or {}
-        rows_in = sum(_rows(observed, name) for name in observed if name.startswith("sow_rows_in"))
-        self._rows_in += rows_in
-        if rows_in:
-            # The batch that ends a run over files has no rows, and so no rate.
-            self._rows_per_s = round(progress.get("processedRowsPerSecond") or 0.0)
-        self._rows_out += _rows(observed, "sow_rows_out")
-        for why in ASIDE_WORDS:
-            self._aside[why] += _rows(observed, "sow_rows_aside", why)
-        self._figures = {
-            "batch": self._batch,
-            "rows_in": self._rows_in,
-            "rows_out": self._rows_out,
-            **self._aside,
-            "rows_per_s": self._rows_per_s,
-            "lag": _lag(progress),
-            "conflation_ratio": round(self._rows_in / max(1, self._rows_out), 2),
-        }
+def _figures(progress: Any, dead_letters: int) -> dict[str, Any]:
+    """The figures of one batch, and the lag after it."""
+    observed = progress.get("observedMetrics") or {}
+    rows_in = sum(_rows(observed, name) for name in observed if name.startswith("sow_rows_in"))
+    rows_out = _rows(observed, "sow_rows_out")
+    lag, lag_s = _lag(progress)
+    return {
+        "batch": progress["batchId"],
+        "rows_in": rows_in,
+        "rows_out": rows_out,
+        **{why: _rows(observed, "sow_rows_aside", why) for why in ASIDE_WORDS},
+        "dead_letters": dead_letters,
+        "rows_per_s": round(progress.get("processedRowsPerSecond") or 0.0) if rows_in else 0,
+        "lag": lag,
+        "lag_seconds": lag_s,
+        "conflation_ratio": _ratio(rows_in, rows_out),
+    }
 
-    def _line(self) -> str:
-        f = self._figures
-        lag = "" if f["lag"] is None else f", {f['lag']:,} behind"
-        aside = "".join(f", {f[why]:,} {words}" for why, words in ASIDE_WORDS.items() if f[why])
-        return (
-            f"batch {f['batch']}: {f['rows_in']:,} rows in, {f['rows_out']:,} out "
-            f"({f['conflation_ratio']:g}x), {f['rows_per_s']:,} rows/s{lag}{aside}"
-        )
+
+def _ratio(rows_in: int, rows_out: int) -> float:
+    return round(rows_in / max(1, rows_out), 2)
+
+
+def _counts(figures: Mapping[str, int], more: str = "") -> str:
+    """Rows in and out, and those left out, as text."""
+    rows_in, rows_out = figures["rows_in"], figures["rows_out"]
+    words = {**ASIDE_WORDS, "dead_letters": "dead letters"}
+    aside = "".join(f", {figures[why]:,} {text}" for why, text in words.items() if figures[why])
+    ratio = _ratio(rows_in, rows_out)
+    return f"{rows_in:,} rows in, {rows_out:,} out ({ratio:g}x){more}{aside}"
 
 
 def _rows(observed: Any, name: str, count: str = "rows") -> int:
@@ -307,12 +382,14 @@ def _rows(observed: Any, name: str, count: str = "rows") -> int:
     return int(found[count] if isinstance(found, dict) else getattr(found, count))
 
 
-def _lag(progress: Any) -> int | None:
-    """Rows that are in no batch yet, of the source that has the most."""
-    behind = []
+def _lag(progress: Any) -> tuple[int | None, float | None]:
+    """Rows that are in no batch yet, and for how long, each of the source where it is most."""
+    rows, seconds = [], []
     for source in progress.get("sources") or []:
         try:
-            behind.append(int(orjson.loads(source["latestOffset"])["lag_rows"]))
+            offset = orjson.loads(source["latestOffset"])
+            rows.append(int(offset["lag_rows"]))
+            seconds.append(float(offset.get("lag_seconds", 0)))
         except (KeyError, TypeError, ValueError):
             continue
-    return max(behind, default=None)
+    return max(rows, default=None), max(seconds, default=None)

@@ -242,7 +242,7 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
         notify.stopping()
         return True
     notify.ready(f"serving at {address}")
-    async with supervised(ready(address), log.warning, server.board.note):
+    async with supervised(ready(address), log.warning, server.board.note, server.board.offer):
         await stop.wait()
         notify.stopping()
     try:

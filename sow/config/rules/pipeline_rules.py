@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
-from sow.config.diagnostics import Diagnostics, at
-from sow.config.rules.topic_rules import definition_of
+from sow.config.diagnostics import Diagnostics, MistakeError, at
+from sow.config.elements.pipeline import SHARED_PLACE
+from sow.config.rules.topic_rules import definition_of, is_many
 from sow.config.sql import problem
 from sow.core.pipelines import (
     FILES,
@@ -22,9 +23,14 @@ from sow.core.pipelines import (
     USES,
     WRITE,
     Use,
+    bookmark_problem,
+    check_together,
     misuse,
+    option_value,
     plain,
 )
+from sow.errors import ClientError, shown
+from sow.expressions import compile_filter
 
 Names = Mapping[str, str]
 READ_ONLY: Names = {
@@ -64,6 +70,7 @@ def check_pipelines(root: Section, findings: Diagnostics) -> None:
             _source(source, topics, findings)
             check_options(source, STREAM, findings)
             _time(pipeline, source, findings)
+            _changes(pipeline, source, topics, findings)
         for static in pipeline.sections("statics"):
             _static(static, topics, findings)
         sink = pipeline.values.get("sink")
@@ -202,6 +209,33 @@ def _time(pipeline: Section, source: Section, findings: Diagnostics) -> None:
             )
 
 
+def _changes(
+    pipeline: Section, source: Section, topics: Mapping[str, Section], findings: Diagnostics
+) -> None:
+    """What rows of changes do not go with."""
+    cdc = [
+        option
+        for option in source.sections("options")
+        if plain(option.text("name")) == "changeformat" and option.text("value") == "cdc"
+    ]
+    if not cdc or source.text("format") != "sow":
+        return
+    topic = topics.get(source.text("topic"))
+    if topic is not None and is_many(topic):
+        findings.error(
+            *source.where("Topic"),
+            f"{source.text('topic')} is a pattern, and changeFormat cdc is for the changes of one "
+            "topic",
+            "name one of its topics, each in a pipeline of its own, or leave changeFormat out",
+        )
+    if "Conflate" in pipeline.lines:
+        findings.error(
+            *pipeline.where("Conflate"),
+            "an update is two rows with changeFormat cdc, and Conflate folds rows into one",
+            f"leave changeFormat out of the Source in {at(cdc[0].line, pipeline.line)}",
+        )
+
+
 def _sink(sink: Section, topics: Mapping[str, Section], findings: Diagnostics) -> None:
     to_topic = "Topic" in sink.lines
     if to_topic == ("Format" in sink.lines):
@@ -307,6 +341,8 @@ SET_FOR_SPARK: Names = dict.fromkeys(
     ("spark.master", "spark.remote"), "is set by the element Master"
 )
 """The same of settings."""
+FLAG = ("true", "false")
+WHOLE_NUMBER = ("a whole number, 1 or more",)
 SPARKS = "spark."
 """Prefixes of the names of settings; Spark ignores all others."""
 OF_THE_DRIVER = ("spark.driver.", "spark.executor.", "spark.jars")
@@ -318,27 +354,100 @@ def check_options(section: Section, use: Use, findings: Diagnostics) -> None:
     options = section.sections("options")
     of_topic = section.text("format") == "sow" or "Format" not in section.lines
     _once(options, "Option", plain if of_topic else str.lower, findings)
-    if of_topic:
+    if not of_topic:
         for option in options:
-            _option(option, use, findings)
+            if wrong := _sparks_value(section.text("format"), option):
+                _wrong(option, wrong, findings)
+        return
+    found = [(option, _problem(option, use)) for option in options]
+    for option, wrong in found:
+        if wrong:
+            _wrong(option, wrong, findings)
+    if not any(wrong for _, wrong in found):
+        values = {NAMES[plain(one.text("name"))]: one.text("value") for one in options}
+        try:
+            check_together(values, use)
+        except ClientError as error:
+            meant = [one for one in options if NAMES[plain(one.text("name"))] in error.detail]
+            _wrong((meant or options)[0], error.detail, findings)
 
 
-def _option(option: Section, use: Use, findings: Diagnostics) -> None:
+def _wrong(option: Section, text: str, findings: Diagnostics) -> None:
+    """Report an option by a sentence of two parts."""
+    message, _, instead = text.partition("; " if "; " in text else ": ")
+    findings.error(option.line, "Option", message, instead)
+
+
+def _problem(option: Section, use: Use) -> str:
+    """Why a topic does not take an option, and what to write instead; empty if it does."""
     name, set_elsewhere = option.text("name"), SET_FOR_SOURCES if use in READS else SET_FOR_SINKS
     known = NAMES.get(plain(name))
     if known is None:
         meant = nearest(name, USES)
-        message = f"a topic has no option {name!r}"
         instead = f"did you mean {meant!r}?" if meant else f"there are {', '.join(USES)}"
-        findings.error(option.line, "Option", message, instead)
-    elif known in set_elsewhere:
-        findings.error(option.line, "Option", f"{known} {set_elsewhere[known]}", "remove it")
-    elif known == "mode" and option.text("value") == "replace":
-        message = "mode replace would remove with each batch what those before it wrote"
-        findings.error(option.line, "Option", message, "delete by rows whose op is delete")
-    elif problem := misuse(known, use):
-        message, _, instead = problem.partition(": ")
-        findings.error(option.line, "Option", message, instead)
+        return f"a topic has no option {name!r}; {instead}"
+    if known in set_elsewhere:
+        return f"{known} {set_elsewhere[known]}; remove it"
+    if known == "mode" and option.text("value") == "replace":
+        return (
+            "mode replace would remove with each batch what those before it wrote; delete by rows "
+            "whose op is delete"
+        )
+    if "value" not in option.values:
+        return ""  # reported already
+    return misuse(known, use) or _value_problem(known, option.text("value"), use)
+
+
+def _value_problem(name: str, text: str, use: Use) -> str:
+    """Why an option of a topic cannot have this value; empty if it may."""
+    try:
+        option_value(name, text)
+        if name == "filter" and text.strip():
+            compile_filter(text)
+        if name == "deadLetterPath":
+            SHARED_PLACE.read(text)
+    except MistakeError as mistake:
+        return f"{name}: {mistake.message}; {mistake.instead}"
+    except ClientError as error:
+        return error.detail if name in error.detail else f"{name}: {error.detail}"
+    words = {
+        "startingBookmark": ("earliest", "latest", *(["snapshot"] if use == STREAM else [])),
+        "endingBookmark": ("latest",),
+        "asOf": (),
+    }
+    wrong = bookmark_problem(text, *words[name]) if name in words else ""
+    return f"{name}: {wrong}" if wrong else ""
+
+
+SPARKS_VALUES: Mapping[str, tuple[str, ...]] = {
+    "header": FLAG,
+    "inferSchema": FLAG,
+    "multiLine": FLAG,
+    "recursiveFileLookup": FLAG,
+    "latestFirst": FLAG,
+    "cleanSource": ("archive", "delete", "off"),
+    "failOnDataLoss": FLAG,
+    "maxFilesPerTrigger": WHOLE_NUMBER,
+    "maxOffsetsPerTrigger": WHOLE_NUMBER,
+    "rowsPerSecond": WHOLE_NUMBER,
+    "numPartitions": WHOLE_NUMBER,
+    "mode": ("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+}
+"""What common options of Spark's own formats may be; it reads them in any case."""
+
+
+def _sparks_value(kind: str, option: Section) -> str:
+    """Why an option of Spark's cannot have this value, where that is known; empty if it may."""
+    known = {name.lower(): name for name in SPARKS_VALUES} if kind in KNOWN_FORMATS else {}
+    name, value = known.get(option.text("name").lower()), option.text("value").strip()
+    if name is None:
+        return ""
+    if SPARKS_VALUES[name] is WHOLE_NUMBER:
+        is_right = value.isascii() and value.isdigit() and int(value) > 0
+    else:
+        is_right = value.lower() in [word.lower() for word in SPARKS_VALUES[name]]
+    wanted = " or ".join(SPARKS_VALUES[name])
+    return "" if is_right else f"{name} is {shown(value)}; it must be {wanted}"
 
 
 def check_settings(pipeline: Section, findings: Diagnostics) -> None:

@@ -26,12 +26,26 @@ from sow.config.diagnostics import Reviewed
 from sow.core.definitions import Configuration, without_secrets
 from sow.core.media_types import FRAMES
 from sow.engine.engine import Engine
-from sow.errors import Busy, ClientError, ConfigError, NotEntitled, SowError
-from sow.server.api.response_schemas import ConfigurationFile, Reloaded, Verified
+from sow.errors import (
+    Busy,
+    ClientError,
+    ConfigError,
+    NotEntitled,
+    SowError,
+    UnknownRecord,
+    shown,
+)
+from sow.protocol.encodings import timestamp
+from sow.server.api.response_schemas import (
+    ConfigurationFile,
+    PipelineRestarted,
+    Reloaded,
+    Verified,
+)
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.chunked_response import write_part
 from sow.server.http.responses import json_response
-from sow.server.http.route import operation, parameters_of, read_flag, route
+from sow.server.http.route import operation, parameters_of, read_count, read_flag, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.backup import CopiedStore, frames
 from sow.store.restoring import VerifiedFile, verify_store
@@ -47,12 +61,31 @@ BLOCKS_AT_ONCE = 16
 class Board:
     """The state of pipelines that run beside the server, as last reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_us: Callable[[], int] = lambda: 0) -> None:
+        self._now_us = now_us
         self._noted: dict[str, dict[str, Any]] = {}
+        self._restarts: dict[str, Callable[[int | None], int]] = {}
 
     def note(self, name: str, **known: Any) -> None:
         """Add to what is known of a pipeline."""
+        if known.get("error") is not None:
+            known["error_ts"] = timestamp(self._now_us())
         self._noted[name] = {**self._noted.get(name, {}), **known}
+
+    def offer(self, name: str, restart: Callable[[int | None], int]) -> None:
+        """A pipeline runs beside this server; `restart` ends one of its runs."""
+        self._restarts[name] = restart
+
+    def restart(self, name: str, run: int | None) -> int:
+        """Restart a pipeline, unless run number `run` is over; returns the number of the run that
+        follows. Raises ClientError if it does not run beside this server."""
+        restart = self._restarts.get(name)
+        if restart is None:
+            raise ClientError(
+                f"pipeline {shown(name)} is not run by this server: it has no Autostart, or the "
+                "server was started with --no-pipelines; restart it where sow pipeline run runs it"
+            )
+        return restart(run)
 
     def of(self, name: str) -> dict[str, Any]:
         """What is known of a pipeline."""
@@ -66,6 +99,10 @@ UNKNOWN: dict[str, Any] = {
     "rows_out": None,
     "rows_per_s": None,
     "behind": None,
+    "behind_s": None,
+    "dead_letters": None,
+    "error_ts": None,
+    "run": None,
 }
 """Reported of a pipeline without notes: another process may run it."""
 
@@ -145,6 +182,22 @@ class AdminHandler:
         """`GET /v1/pipelines`: each pipeline of the configuration and its state."""
         pipelines = self._engine.configuration.pipelines
         return json_response([{**one.described(), **self._board.of(one.name)} for one in pipelines])
+
+    @route(
+        "POST",
+        "/v1/pipelines/{name}/restart",
+        "admin",
+        "End a pipeline's run, and begin another",
+        ("run",),
+    )
+    @operation("restart_pipeline", PipelineRestarted)
+    async def restart(self, request: web.Request) -> web.Response:
+        """`POST /v1/pipelines/{name}/restart`: end the run of a pipeline, and begin another one; of
+        the run that `run` numbers, at most once."""
+        name, run = request.match_info["name"], read_count(parameters_of(request), "run")
+        if name not in [one.name for one in self._engine.configuration.pipelines]:
+            raise UnknownRecord(f"no pipeline {shown(name)}; GET /v1/pipelines lists them")
+        return json_response({"name": name, "run": self._board.restart(name, run)})
 
     @route("POST", "/v1/backup", "admin", "A backup of everything, as of one moment")
     @operation("back_up", answers=(FRAMES,))

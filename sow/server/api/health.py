@@ -23,6 +23,7 @@ from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
+from sow.sessions.commands.consumers import ConsumerLags
 from sow.sessions.commands.executor import Executor
 
 STALLED_S = 5.0
@@ -63,7 +64,13 @@ class HealthHandler:
         """Recovery is done: report the state of these from now on. `checkpoint_failure` gives the
         reason why checkpoints cannot be written, if so."""
         self._running = Scrape(
-            runtime, executor, self._crowd, self._reading, checkpoint_failure, self._certificates
+            runtime,
+            executor,
+            self._crowd,
+            self._reading,
+            checkpoint_failure,
+            self._certificates,
+            ConsumerLags(runtime.engine, runtime.journal),
         )
 
     @route("GET", "/metrics", "admin", "Prometheus metrics", ("topics",))

@@ -18,7 +18,7 @@ from sow.core.cooperative import Task
 from sow.core.media_types import ARROW, CSV, JSON, NDJSON
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
-from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, clipped
+from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, TooLarge, clipped
 from sow.expressions import Filter
 from sow.history.bookmarks import number_of, parse_start
 from sow.history.log_rows import Extent, Images, LogRows, cutting, image_pieces, log_pieces
@@ -51,7 +51,7 @@ from sow.server.http.tables import (
     warm_up,
 )
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.commands.consumers import Consumers, no_consumer
+from sow.sessions.commands.consumers import CONSUMER_TOPICS_MAX, Consumers, no_consumer
 from sow.sessions.queries.access_control import row_policy_for
 from sow.topic.records import Records
 
@@ -66,8 +66,8 @@ LOOKED_AT_ONCE = 5_000
 READING = "reading the log"
 """The name of this work in metrics."""
 CONSUMER_PATH = "/v1/log/consumers/{name}"
-EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
-LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format", "select", "columns", "before")
+EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter", "before")
+LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format", "select", "columns")
 IMAGES_BYTES = 1024**2
 """Bytes of records in one batch of changes, as in one of a snapshot."""
 BEFORE_CHOICES = ("true", "keys")
@@ -82,6 +82,8 @@ class Position(msgspec.Struct, forbid_unknown_fields=True):
     bookmark: str
     reader: str = ""
     """Distinguishes readers that share a consumer."""
+    topics: list[str] = []
+    """What it reads; by default what it named before, or all."""
 
 
 class LogHandler:
@@ -104,8 +106,6 @@ class LogHandler:
         kind = NDJSON if kind == JSON else kind
         before = _before(requested, kind)
         topics, condition, guards = await self._wanted(request, requested, before is not None)
-        if before is not None:
-            _check_compared(requested, topics, condition)
         shape, columns = shape_of(requested, topics.values()), columns_of(requested, kind)
         part = await self._requested_for(requested, topics)
         # He may not be who waits any more.
@@ -141,6 +141,7 @@ class LogHandler:
         """`GET /v1/log/extent`: the bounds and size of a range, without its rows; `newest` is the
         end of the whole log, `log` its name."""
         requested = parameters_of(request)
+        _before(requested, ARROW)
         topics, condition, guards = await self._wanted(request, requested, must_be_logged=True)
         # Later entries are younger than this; all older ones are in the log when it is read.
         now_us = self._runtime.now_us()
@@ -192,9 +193,13 @@ class LogHandler:
     ) -> tuple[Topics, Filter | None, dict[str, RowPolicy]]:
         """The requested topics, the filter on their publishes, and the row policies that apply."""
         turns, rights = self._runtime.turns, permissions_of(request)
-        named = self._topics(requested.get("topics"), rights, must_be_logged)
+        # A comma in a name is written %2C, encoded once more than the query string.
+        names = [unquote(name) for name in comma_list(requested.get("topics", ""))]
+        named = self._topics(names if "topics" in requested else None, rights, must_be_logged)
         topics = await turns.run(READING, named)
         condition = self._engine.filter(requested["filter"]) if "filter" in requested else None
+        if requested.get("before", "false") != "false":
+            _check_compared(names, topics, condition)
         checked = condition if "topics" in requested else None
         return topics, condition, await turns.run(READING, _guards(topics, rights, checked))
 
@@ -231,17 +236,14 @@ class LogHandler:
             await asyncio.wait([stored], timeout=left_s)
 
     def _topics(
-        self, names: str | None, rights: Permissions, must_be_logged: bool = False
+        self, names: Sequence[str] | None, rights: Permissions, must_be_logged: bool = False
     ) -> Task[Topics]:
         """The topics of these names, or all that are logged and may be read; in steps, as a pattern
         may have very many."""
         if names is None:
             found = list(self._engine.topics.values())
         else:
-            # A comma in a name is written %2C, encoded once more than the query string.
-            found = [
-                topic for name in comma_list(names) for topic in self._named(unquote(name), rights)
-            ]
+            found = [topic for name in names for topic in self._named(name, rights)]
         logged: Topics = {}
         for at, topic in enumerate(found, 1):
             if at % LOOKED_AT_ONCE == 0:
@@ -332,8 +334,21 @@ class LogHandler:
             raise NotEntitled(f"consumer {clipped(name)} {why}; take another name")
         if owner is not None and owner != rights.owner_text:
             request.app[AUTHN].note_admin(request, rights)
+        if position.topics and position.topics != self._consumers.topics(name):
+            if len(position.topics) > CONSUMER_TOPICS_MAX:
+                raise TooLarge(
+                    f"a consumer names {CONSUMER_TOPICS_MAX} topics at most; name a pattern"
+                )
+            named = self._topics(position.topics, rights, must_be_logged=True)
+            await self._runtime.turns.run(READING, named)
         bookmark = self._consumers.move(
-            name, bookmark, now_us, oldest, position.reader, owner or rights.owner_text
+            name,
+            bookmark,
+            now_us,
+            oldest,
+            position.reader,
+            owner or rights.owner_text,
+            position.topics,
         )
         await self._runtime.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
@@ -409,10 +424,9 @@ def _before(requested: Mapping[str, str], kind: str) -> str | None:
     return text
 
 
-def _check_compared(requested: Mapping[str, str], topics: Topics, condition: Filter | None) -> None:
+def _check_compared(names: Sequence[str], topics: Topics, condition: Filter | None) -> None:
     """Raise ClientError for changes whose records before are not known."""
-    names = comma_list(requested.get("topics", ""))
-    if len(names) != 1 or [*topics] != [unquote(names[0])]:
+    if len(names) != 1 or [*topics] != names:
         raise ClientError(
             "before is for the changes of one topic, which is no pattern: name it in topics, and "
             "read several one by one"

@@ -29,7 +29,7 @@ from sow.server.loop.event_loop import loop_name
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
-from sow.sessions.commands.consumers import Consumer, Consumers
+from sow.sessions.commands.consumers import Consumer, ConsumerLags, Consumers
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 from sow.topic.conflated_topic import CopyUpdate
@@ -56,8 +56,8 @@ class TopicMetric(NamedTuple):
 
 class Scrape(NamedTuple):
     """The sources of one scrape: `crowd` counts connections, `reading` is the memory that requests
-    hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so, and
-    `certificates` gives those of the server by their files."""
+    hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so,
+    `certificates` gives those of the server by their files, and `lags` measures consumers."""
 
     runtime: ServerRuntime
     executor: Executor
@@ -65,6 +65,7 @@ class Scrape(NamedTuple):
     reading: Quota
     checkpoint_failure: Callable[[], str | None]
     certificates: Callable[[], Mapping[str, Certificate]]
+    lags: ConsumerLags
 
 
 class ServerMetric(NamedTuple):
@@ -210,6 +211,20 @@ SERVER_METRICS = (
         "sow_consumer_idle_seconds",
         "Time since a consumer moved.",
         _of_consumers(lambda scrape, one: (scrape.runtime.now_us() - one.moved_us) / 1e6),
+        "consumer",
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_consumer_lag_rows",
+        "Rows of its topics that a consumer has yet to read.",
+        lambda scrape: scrape.lags.rows,
+        "consumer",
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_consumer_lag_seconds",
+        "Age of the oldest of these rows; 0 where there is none.",
+        lambda scrape: scrape.lags.seconds(scrape.runtime.now_us()),
         "consumer",
     ),
     ServerMetric(
@@ -473,6 +488,8 @@ def exposing(scrape: Scrape, reports_topics: bool = True) -> Task[bytes]:
             text = _of_topics(metric, topics[start : start + TOPICS_AT_ONCE])
             written.append(_without_head(text) if start else text)
             yield
+    if CONSUMERS.name in scrape.executor.engine.topics:
+        yield from scrape.lags.measure()
     written += [_of_server(metric, scrape) for metric in SERVER_METRICS]
     return b"".join(written)
 

@@ -183,6 +183,13 @@ class ConsumerMoved(ResponseModel):
     bookmark: str
 
 
+class PipelineRestarted(ResponseModel):
+    """The run of a pipeline that follows."""
+
+    name: str
+    run: int
+
+
 class Removed(ResponseModel):
     """A consumer that was removed."""
 

@@ -114,7 +114,7 @@ class Server:
         look: Callable[[], Reviewed] | None = None,
     ) -> None:
         self._look = look
-        self.board = Board()
+        self.board = Board(lambda: self._clock.now_us())
         """The status of processes beside this server, as its supervisor notes it."""
         self._own_token = own_token
         self._reread = reread

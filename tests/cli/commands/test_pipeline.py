@@ -92,9 +92,11 @@ def test_rows_are_counted_and_those_that_are_left_out_said_apart(capsys):
     screen.show(SimpleNamespace(recentProgress=seen))
     screen.show(SimpleNamespace(recentProgress=[*seen, progress(1, late=3, ahead=1)]))
     screen.end()
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("sow: pipeline slow: batch 1: 10 rows in, 4 out (2.5x)")
-    assert said.endswith(", 3 late, 1 ahead of the clock")
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "sow: pipeline slow: batch 0: 5 rows in, 2 out (2.5x), 0 rows/s"
+    assert last == (
+        "sow: pipeline slow: 2 batches: 10 rows in, 4 out (2.5x), 3 late, 1 ahead of the clock"
+    )
 
 
 def test_rows_of_all_sources_are_counted_and_the_one_furthest_behind_is_the_lag(capsys):
@@ -102,13 +104,33 @@ def test_rows_of_all_sources_are_counted_and_the_one_furthest_behind_is_the_lag(
     seen["observedMetrics"] |= {"sow_rows_in_a": {"rows": 1}, "sow_rows_in_b": {"rows": 2}}
     del seen["observedMetrics"]["sow_rows_in"]
     seen["sources"] = [
-        {"latestOffset": f'{{"bookmark": 9, "lag_rows": {rows}}}'} for rows in (1, 4)
+        {"latestOffset": f'{{"bookmark": 9, "lag_rows": {rows}, "lag_seconds": {5 - rows}}}'}
+        for rows in (1, 4)
     ]
     screen = PipelineScreen("both", as_json=True)
     screen.show(SimpleNamespace(recentProgress=[seen]))
     screen.end()
     said = json.loads(capsys.readouterr().out)
-    assert (said["rows_in"], said["lag"]) == (3, 4)
+    assert (said["rows_in"], said["lag"], said["lag_seconds"]) == (3, 4, 4.0)
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_the_figures_of_each_batch_are_its_own(capsys, reports):
+    screen = PipelineScreen("slow", not reports, reports, dead_letters=lambda batch: 2 * batch)
+    screen.write("starting Spark")  # the last line on stderr would be taken for an error
+    seen = [progress(0, late=3), progress(1), progress(2, ran=False)]
+    screen.show(SimpleNamespace(recentProgress=seen))
+    screen.show(SimpleNamespace(recentProgress=[*seen, progress(2, ahead=1)]))
+    screen.end()
+    output = capsys.readouterr()
+    said = [json.loads(line) for line in output.out.splitlines()]
+    assert output.err == ""
+    names = ("batch", "rows_in", "rows_out", "late", "ahead", "dead_letters")
+    assert [tuple(one[name] for name in names) for one in said] == [
+        (0, 5, 2, 3, 0, 0),
+        (1, 5, 2, 0, 0, 2),
+        (2, 5, 2, 0, 1, 4),
+    ]
 
 
 def test_figures_as_json_have_all_counts(capsys):
@@ -138,3 +160,12 @@ def test_a_pipeline_logs_on_by_its_file(tmp_path, monkeypatch):
     (tmp_path / "token").unlink()
     with pytest.raises(ClientError, match=r"TokenFile of pipeline copy: .*cannot be read: No such"):
         log_on_by(one)
+
+
+def test_a_topic_that_spark_runs_is_not_run_over_a_range(config):
+    words = ["pipeline", "backfill", "symbols", "--from", "1", "--to", "2", "--config", config]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert (
+        "symbols is a topic that Spark runs, whose records are those of its whole" in result.stderr
+    )

@@ -302,6 +302,77 @@ def test_a_mistake_in_views_is_answered_with_what_to_write(parts, says):
     assert says in one
 
 
+def valued(**values):
+    return "".join(f'<Option Name="{name}" Value="{text}"/>' for name, text in values.items())
+
+
+@all_cases(
+    ("options", "says"),
+    [
+        ({"maxRowsPerTrigger": "many"}, "is 'many'; it must be a whole number, 1 or more"),
+        ({"partitions": "0"}, "partitions is '0'; it must be a whole number, 1 or more"),
+        ({"readMode": "last"}, "readMode is 'last'; it must be changes or latest"),
+        ({"changeFormat": "CDC"}, "changeFormat is 'CDC'; it must be rows or cdc"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss is 'no'; it must be true or false"),
+        ({"retryTimeout": "soon"}, "write seconds, such as 60 or 1m"),
+        ({"closesWithin": "5"}, "closesWithin: '5' has no unit; write 5s"),
+        ({"startingBookmark": "never"}, "'never' is no place in the log; write earliest, latest, "),
+        ({"filter": "/px >"}, "the end of the filter at position 5 is not understood"),
+        ({"changeFormat": "cdc", "readMode": "latest"}, "the last one of each key; leave one of"),
+    ],
+)
+def test_a_value_that_an_option_of_a_topic_cannot_have_is_found(findings, options, says):
+    (found,) = findings(source=valued(**options))
+    assert ": Option: " in found
+    assert says in found
+
+
+@pytest.mark.parametrize(
+    "place", ["earliest", "snapshot", "0", f"{'ab' * 8}-7", "20261121T093000Z"]
+)
+def test_a_stream_may_begin_at_each_of_these(findings, place):
+    assert findings(source=valued(startingBookmark=place)) == []
+
+
+def test_what_a_write_to_a_topic_cannot_have_is_found(findings):
+    (found,) = findings(sink=TOPIC_WITH.format(valued(mode="upsert")))
+    assert "mode is 'upsert'; it must be publish or delta or delete or replace" in found
+    (found,) = findings(sink=TOPIC_WITH.format(valued(deadLetterPath="ftp://host/dead")))
+    assert "deadLetterPath: 'ftp://host/dead' is no place that tasks reach" in found
+
+
+@all_cases(
+    ("text", "option", "says"),
+    [
+        (FILES, ("maxFilesPerTrigger", "none"), "maxFilesPerTrigger is 'none'; it must be a whole"),
+        (FILES, ("Header", "yes"), "header is 'yes'; it must be true or false"),
+        (FILES, ("mode", "strict"), "it must be PERMISSIVE or DROPMALFORMED or FAILFAST"),
+        (source(), ("rowsPerSecond", "0"), "rowsPerSecond is '0'; it must be a whole number"),
+    ],
+)
+def test_a_common_option_of_sparks_has_a_value_that_spark_takes(text, option, says):
+    more = valued(**dict([option]))
+    assert says in finding(pipeline(text.replace("</Source>", f"{more}</Source>"), TO_FILES))
+    other = text.replace("parquet", "mine").replace("rate", "mine")
+    assert not loaded(pipeline(other.replace("</Source>", f"{more}</Source>"), TO_FILES)).errors
+
+
+CDC = valued(changeFormat="cdc")
+DESKS = """<Topic><Name>desks</Name><Pattern>^/desk/</Pattern><MessageType>json</MessageType>
+<Key>/id</Key></Topic>"""
+
+
+def test_rows_of_changes_are_of_one_topic_and_not_conflated(findings, instance):
+    assert findings(source=CDC) == []
+    (found,) = findings(source=f"<TimeColumn>_ts</TimeColumn>{CDC}", more=CONFLATE_KEY)
+    assert "Conflate folds rows into one; leave changeFormat out of the Source in line" in found
+    text = f"""<SOW>{DESKS}</SOW><Pipelines><Pipeline><Name>p</Name><Source><Format>sow</Format>
+    <Topic>{{}}</Topic>{CDC}</Source>{CSV_SINK}</Pipeline></Pipelines>"""
+    assert instance(text.format("/desk/one")).findings == ()
+    (found,) = instance(text.format("desks")).findings
+    assert "desks is a pattern, and changeFormat cdc is for the changes of one topic" in str(found)
+
+
 TOPIC_WITH = "<Sink><Topic>orders</Topic>{}</Sink>"
 FILES_WITH = "<Sink><Format>csv</Format><Path>out</Path>{}</Sink>"
 
@@ -324,14 +395,14 @@ def named(*names, element="Option"):
 
 
 def test_an_option_is_given_once_however_it_is_written(findings):
-    (found,) = findings(source=named("readMode", "max_rows_per_trigger", "maxRowsPerTrigger"))
+    (found,) = findings(source=named("partitions", "max_rows_per_trigger", "maxRowsPerTrigger"))
     assert "Option: maxRowsPerTrigger is given in line 1 already; remove one of them" in found
     (found,) = findings(sink=TOPIC_WITH.format(named("deadLetterPath", "deadLetterPath")))
     assert "is given in line 1 already" in found
     # Spark's own do not go by case either, and an underscore is a letter to it.
-    (found,) = findings(sink=FILES_WITH.format(named("header", "Header")))
-    assert "Header is given in line 1 already" in found
-    assert findings(sink=FILES_WITH.format(named("he_ader", "header"))) == []
+    (found,) = findings(sink=FILES_WITH.format(named("quote", "Quote")))
+    assert "Quote is given in line 1 already" in found
+    assert findings(sink=FILES_WITH.format(named("qu_ote", "quote"))) == []
 
 
 def test_a_setting_is_given_once(findings):

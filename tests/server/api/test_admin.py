@@ -121,6 +121,23 @@ async def test_a_pipeline_is_sent_with_what_is_known_of_its_run():
 
 
 @stepped
+async def test_a_pipeline_is_restarted_where_it_runs_beside_this_server():
+    board, runs = Board(lambda: 0), []
+    board.note("bars", state="failed", error="no such topic")
+    assert board.of("bars")["error_ts"] == "1970-01-01T00:00:00.000000Z"
+    async with place(administering(board=board, pipelines=(BARS,))) as served:
+        refused = await served.ask("POST", "/v1/pipelines/bars/restart")
+        assert (refused.status, "no Autostart" in refused.json["detail"]) == (400, True)
+        board.offer("bars", lambda run: runs.append(run) or 8)
+        answer = await served.ask("POST", "/v1/pipelines/bars/restart?run=7")
+        assert (answer.json, runs) == ({"name": "bars", "run": 8}, [7])
+        await served.ask("POST", "/v1/pipelines/bars/restart")
+        assert runs == [7, None]
+        unknown = await served.ask("POST", "/v1/pipelines/bras/restart")
+        assert (unknown.status, runs) == (404, [7, None])
+
+
+@stepped
 async def test_the_configuration_is_sent_and_read_again():
     reloads = []
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import orjson
 import pyarrow.ipc
 import pytest
 
@@ -18,6 +19,7 @@ from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.change_cursors import ChangeCursors
 from sow.server.api.log import LogHandler
 from sow.server.api.snapshots import SnapshotHandler
+from sow.sessions.commands.consumers import CONSUMER_TOPICS_MAX, Consumers
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 from tests.store.in_memory import MemoryJournal
 
@@ -84,7 +86,7 @@ async def test_topics_are_looked_at_some_in_each_step(monkeypatch):
     monkeypatch.setattr(log, "LOOKED_AT_ONCE", 1)
     assert len(list(door._topics(None, EVERYTHING))) == len(world.engine.topics)
     assert set(run_to_completion(door._topics(None, EVERYTHING))) == {"orders", "fills"}
-    assert set(run_to_completion(door._topics("fills,passing", EVERYTHING))) == {"fills"}
+    assert set(run_to_completion(door._topics(["fills", "passing"], EVERYTHING))) == {"fills"}
 
 
 @stepped
@@ -213,6 +215,36 @@ async def test_who_waits_is_answered_when_something_comes_or_the_time_is_over():
         await place.world.runtime.durable()
         assert len(await waiting) == 1
         assert loop.time() < 10
+
+
+@stepped
+async def test_a_consumer_names_topics_that_there_are_and_that_have_a_log():
+    async with Place() as place:
+        await place.fill()
+
+        async def answered(*topics):
+            body = orjson.dumps({"bookmark": "1", "topics": topics})
+            return await place.ask("PUT", "/v1/log/consumers/me", body)
+
+        assert (await answered("orders", "fills")).status == 200
+        assert Consumers(place.world.engine).topics("me") == ["orders", "fills"]
+        unknown = await answered("ordres")
+        assert (unknown.status, "did you mean orders" in unknown.json["detail"]) == (404, True)
+        passing = await answered("passing")
+        assert (passing.status, "passing has no log" in passing.json["detail"]) == (400, True)
+        many = await answered(*(f"t{number}" for number in range(CONSUMER_TOPICS_MAX + 1)))
+        assert (many.status, many.json["reason"]) == (413, "too large")
+        assert Consumers(place.world.engine).topics("me") == ["orders", "fills"]
+
+
+@stepped
+async def test_an_extent_of_changes_is_refused_as_their_read_would_be():
+    async with Place() as place:
+        await place.fill()
+        assert (await place.get("/v1/log/extent?topics=orders&before=keys")).json["rows"] == 2
+        for query in ("topics=orders,fills&before=keys", "before=true", "topics=orders&before=no"):
+            refused = await place.get(f"/v1/log/extent?{query}")
+            assert (refused.status, "before" in refused.json["detail"]) == (400, True)
 
 
 @stepped

@@ -1,6 +1,7 @@
 """The page of metrics: figures read off the engine, each under one name."""
 
 import re
+from dataclasses import replace
 
 from sow import __version__
 from sow.core.cooperative import run_to_completion
@@ -12,6 +13,7 @@ from sow.protocol.wire import read_frame
 from sow.query import Query
 from sow.server.api.metrics import TOPIC_METRICS, Scrape, exposing, process_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
+from sow.sessions.commands.consumers import ConsumerLags, Consumers
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
 SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
@@ -19,7 +21,8 @@ SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
 
 def scrape(world, crowd, reading=None):
     reading = reading or Quota(lambda: 1)
-    return Scrape(world.runtime, world.executor, crowd, reading, lambda: None, dict)
+    lags = ConsumerLags(world.engine, world.journal)
+    return Scrape(world.runtime, world.executor, crowd, reading, lambda: None, dict, lags)
 
 
 def exposition(scrape):
@@ -87,6 +90,21 @@ async def test_sessions_count_while_they_are_here_and_why_they_went():
     assert found['sow_queue_dropped_total{reason="given up"}'] == 0
     assert found['sow_queue_folded_total{reason="always"}'] == 0
     assert found['sow_queue_folded_total{reason="slow"}'] == 0
+    await world.runtime.close()
+
+
+@stepped
+async def test_a_consumer_is_behind_by_the_rows_of_its_topics():
+    world = World(ORDERS, replace(ORDERS, name="fills"))
+    world.publish(b'{"id":1}', b'{"id":2}')
+    world.publish(b'{"id":1}', topic="fills")
+    Consumers(world.engine).move("mine", 1, world.clock.now_us(), topics=["orders"])
+    await world.runtime.durable()
+    world.clock.advance(5 * SECOND)
+    found = figures(world)
+    assert found['sow_consumer_behind{consumer="mine"}'] == 2
+    assert found['sow_consumer_lag_rows{consumer="mine"}'] == 1
+    assert found['sow_consumer_lag_seconds{consumer="mine"}'] == 5
     await world.runtime.close()
 
 

@@ -3,11 +3,20 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONSUMERS, JournalSettings
 from sow.errors import ClientError, TooLarge
 from sow.sessions.commands import consumers as module
-from sow.sessions.commands.consumers import CHANCE_US, ConsumerPatience, Consumers, Overtaken
+from sow.sessions.commands.consumers import (
+    CHANCE_US,
+    ConsumerLags,
+    ConsumerPatience,
+    Consumers,
+    Overtaken,
+)
 from tests.laws.harness import ORDERS, SECOND, World
 
 LASTS_US = JournalSettings().consumer_expiration_us
@@ -163,3 +172,98 @@ def test_consumers_are_bounded_in_number(life, monkeypatch):
     life.move("a", 2)
     life.consumers.remove("b", life.world.now)
     life.move("c")
+
+
+class Counted(Consumers):
+    """Consumers of a world, and what a scrape says of how far they are behind."""
+
+    def __init__(self, world):
+        super().__init__(world.engine)
+        self.world = world
+        self.lags = ConsumerLags(world.engine, world.journal)
+
+    def look(self):
+        self.world.settle()
+        run_to_completion(self.lags.measure())
+        seconds = self.lags.seconds(self.world.now)
+        return {name: (rows, seconds[name]) for name, rows in self.lags.rows.items()}
+
+    def at(self, name, bookmark, *topics):
+        self.move(name, bookmark, self.world.now, topics=topics)
+
+
+FILLS = replace(ORDERS, name="fills")
+
+
+@pytest.fixture
+def counted():
+    world = World(ORDERS, FILLS, CONSUMERS)
+    for number in range(3):
+        world.publish("orders", {"id": number})
+        world.publish("fills", {"id": number})
+        world.clock.advance(SECOND)
+    return Counted(world)
+
+
+def test_a_lag_is_the_rows_of_its_topics_and_the_age_of_the_first(counted):
+    counted.at("of orders", 1, "orders")
+    counted.at("of both", 1, "orders", "fills")
+    counted.at("of all", 1)
+    counted.at("at the end", 5, "orders")
+    counted.at("of nothing yet", 1, "later")
+    assert counted.look() == {
+        "of orders": (2, 2.0),
+        "of both": (5, 3.0),
+        "of all": (5, 3.0),
+        "at the end": (0, 0.0),
+        "of nothing yet": (0, 0.0),
+    }
+
+
+def test_a_lag_follows_what_comes_what_is_read_and_who_goes(counted):
+    counted.at("one", 1, "orders")
+    assert counted.look() == {"one": (2, 2.0)}
+    counted.world.publish("orders", {"id": 9})
+    counted.world.publish("fills", {"id": 9})
+    assert counted.look() == {"one": (3, 2.0)}
+    counted.at("one", 3)  # whose topics stay
+    assert counted.look() == {"one": (2, 1.0)}
+    counted.at("one", 3, "fills")
+    assert counted.look() == {"one": (3, 2.0)}
+    counted.at("one", 8)
+    assert counted.look() == {"one": (0, 0.0)}
+    counted.remove("one", counted.world.now)
+    assert counted.look() == {}
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from("ofmt"), st.integers(0, 40)), max_size=40))
+def test_a_lag_is_what_a_count_of_the_whole_log_says(steps):
+    world = World(ORDERS, FILLS, CONSUMERS)
+    counted, log, at = Counted(world), [], 0
+    counted.at("one", 0, "orders")
+    for what, number in steps:
+        if what == "m":
+            at = min(number, len(log))
+            counted.at("one", at)
+        elif what == "t":
+            world.journal.trim(world.now, min(number, len(log)) + 1, beyond=True)
+        else:
+            name = {"o": "orders", "f": "fills"}[what]
+            world.publish(name, {"id": number})
+            log.append((name, world.now))
+        world.clock.advance(SECOND)
+        found = counted.look()
+        begin = max(at, world.journal.first_seq - 1)
+        left = [ts for name, ts in log[begin:] if name == "orders"]
+        assert found == {"one": (len(left), (world.now - left[0]) / SECOND if left else 0.0)}
+
+
+def test_one_look_measures_so_many_and_the_next_one_the_others(counted, monkeypatch):
+    monkeypatch.setattr(module, "LAGS_AT_ONCE", 2)
+    for name in "abc":
+        counted.at(name, 1, "orders")
+    assert [len(counted.look()) for _ in range(2)] == [2, 3]
+    counted.world.publish("orders", {"id": 9})
+    seen = [[rows for rows, _ in counted.look().values()] for _ in range(2)]
+    assert sorted(seen[0]) == [2, 3, 3]
+    assert seen[1] == [3, 3, 3]

@@ -1,8 +1,8 @@
-// The Spark pipelines of the configuration: what each reads and writes, and its state.
+// The Spark pipelines of the configuration: what each reads and writes, its state, and its restart.
 
-import {html, useSignal, signal, useEvery} from "../parts.js";
+import {html, useSignal, signal, useEvery, attempt} from "../parts.js";
 import {linkTo} from "../address.js";
-import {read} from "../server.js";
+import {call, read} from "../server.js";
 import * as format from "../format.js";
 
 const pipelines = signal(null);
@@ -12,6 +12,14 @@ async function refresh() {
 }
 
 const COLOURS = {running: "good", failed: "bad"};
+
+// By its number, so that of two clicks the second one ends no new run.
+const restart = (one) =>
+  attempt(async () => {
+    const path = `v1/pipelines/${encodeURIComponent(one.name)}/restart`;
+    await call(path, {run: one.run}, {method: "POST"});
+    await refresh();
+  });
 
 export function Pipelines() {
   useEvery(2000, refresh, []);
@@ -29,7 +37,8 @@ export function Pipelines() {
             <th scope="col">pipeline</th><th scope="col">from</th><th scope="col">to</th>
             <th scope="col">every</th><th scope="col">state</th>
             <th scope="col" class="number">rows/s</th><th scope="col" class="number">behind</th>
-            <th scope="col">last error</th>
+            <th scope="col" class="number">lag</th><th scope="col" class="number">dead letters</th>
+            <th scope="col">last error</th><th scope="col"><span class="hidden">restart</span></th>
           </tr>
         </thead>
         <tbody>
@@ -42,7 +51,10 @@ export function Pipelines() {
               <td class=${COLOURS[one.state] || "dim"}>${one.state}</td>
               <td class="number">${format.rate(one.rows_per_s)}</td>
               <td class="number">${format.count(one.behind)}</td>
-              <td class="bad">${one.error}</td>
+              <td class="number">${one.behind_s == null ? "" : format.duration(one.behind_s * 1000)}</td>
+              <td class="number ${one.dead_letters ? "bad" : ""}">${format.count(one.dead_letters)}</td>
+              <td class="bad" title=${one.error_ts}>${one.error}</td>
+              <td>${one.run != null && html`<button onClick=${() => restart(one)}>restart</button>`}</td>
             </tr>`,
           )}
         </tbody>
