@@ -277,7 +277,7 @@ class Outbox:
         """The shared frame that alone waits, if it may leave: of a client that keeps up it nearly
         always does, so without what `pull` looks at beside. None: `pull`."""
         queue = self.queue
-        if len(queue.entries) != 1 or queue.unfolded or queue.share is not None:
+        if len(queue.entries) != 1 or queue.unfolded or queue.count is not None:
             return None
         head = queue.entries[0]
         if type(head) is not QueuedDelivery or head.group > released or head.membership.eager:
