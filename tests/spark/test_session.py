@@ -183,7 +183,7 @@ def test_what_spark_cannot_parse_is_one_sentence(spark):
 @pytest.mark.spark
 @pytest.mark.edge
 def test_a_thread_reads_and_writes_by_the_session_that_it_asks_for(spark, server):
-    """Reproduced before it was documented: without it Spark finds no data source there."""
+    """It finds the data source there. What a thread without it finds is not shown here."""
 
     def copied(begin):
         def work():
