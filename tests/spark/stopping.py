@@ -53,6 +53,14 @@ class Gate:
             self._listener.close()
 
 
+def forget_last_batch(checkpoint):
+    """Leave a checkpoint as a driver does that dies before Spark has noted its last batch."""
+    commits = checkpoint / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+    for file in (commits / f"{last}", commits / f".{last}.crc"):
+        file.unlink(missing_ok=True)
+
+
 def executor_of(worker):
     """The JVM that runs a Python worker: its parent is the daemon of workers, next is the JVM."""
     return _parent(_parent(worker))
