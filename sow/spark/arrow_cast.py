@@ -4,7 +4,7 @@ A value fits a type or it does not; nothing is rounded, guessed or inferred from
 value that does not fit becomes null. Numbers keep their text (`Number`) until the type is known, so
 that a decimal has all its digits and a text column shows the original spelling.
 
-A variant is Spark's type for any value: here a struct of its bytes and its names, one of which is
+A variant is Spark's type for any value: here a struct of its bytes and its names, and the second is
 marked. Spark's own class makes those of JSON and reads them; what it would round is kept from it.
 
 `sow.spark.source` refuses types without JSON values beforehand.

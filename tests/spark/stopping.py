@@ -53,12 +53,14 @@ class Gate:
             self._listener.close()
 
 
-def forget_last_batch(checkpoint):
-    """Leave a checkpoint as a driver does that dies before Spark has noted its last batch."""
+def forget_last_batch(checkpoint, files=None):
+    """Leave a checkpoint as a driver does that dies before Spark has noted its last batch, and a
+    sink of `files` as before its commit."""
     commits = checkpoint / "commits"
     last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-    for file in (commits / f"{last}", commits / f".{last}.crc"):
-        file.unlink(missing_ok=True)
+    for notes in (commits, *([] if files is None else [files / "_spark_metadata"])):
+        for file in (notes / f"{last}", notes / f".{last}.crc"):
+            file.unlink(missing_ok=True)
 
 
 def executor_of(worker):

@@ -151,7 +151,7 @@ def test_rows_out_of_order_are_joined_as_one_by_one_also_when_a_batch_is_made_ag
             fed.put(name, number, pa.Table.from_pylist(some, schema))
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         fed.run(lateness=late, counts="left out")
-        forget_last_batch(tmp_path / "checkpoint")
+        forget_last_batch(tmp_path / "checkpoint", tmp_path / "out")
     progress = fed.run(lateness=late, counts="left out")
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     left, right = (side.to_pylist() for side in sides)

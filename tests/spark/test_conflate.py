@@ -224,7 +224,7 @@ def test_a_stream_of_several_intervals_goes_on_with_each_as_one_by_one(spark, tm
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         feed.run()
         assert len(feed.progress[0]["observedMetrics"]) == 1
-        forget_last_batch(tmp_path / "checkpoint")
+        forget_last_batch(tmp_path / "checkpoint", tmp_path / "out")
     feed.run()
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     assert feed.counted() == {"late": 1, "ahead": 0, "without_key": 0}
