@@ -38,10 +38,10 @@ __all__ = [
     "Spec",
     "State",
     "conflate_table",
+    "continued",
     "key_codes",
     "parse_interval",
     "refuse_missing_keys",
-    "refuse_other_columns",
     "standing_alone",
     "step",
     "times_us",
@@ -129,7 +129,22 @@ def refuse_missing_keys(records: Any, spec: Spec) -> None:
             )
 
 
-def refuse_other_columns(before: Any, now: Any) -> None:
+def continued(kept: Any, fresh: Any) -> Any:
+    """The rows of a state in the zones of the batch that follows, since a moment is the same in
+    all; raises ValueError if the columns differ otherwise."""
+    for at, (was, now) in enumerate(zip(kept.schema, fresh.schema, strict=False)):
+        if was.name == now.name and was.type != now.type and _are_moments(was.type, now.type):
+            kept = kept.set_column(at, now, kept.column(at).cast(now.type))
+    _refuse_other_columns(kept.schema, fresh.schema)
+    return kept
+
+
+def _are_moments(*kinds: pa.DataType) -> bool:
+    """Whether these are all times with a zone."""
+    return all(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)
+
+
+def _refuse_other_columns(before: Any, now: Any) -> None:
     """Raise ValueError if a batch's schema is not that of the batches before it."""
     if before == now:
         return
@@ -270,8 +285,7 @@ def _behind_pending(pending: Any, fresh: Any, fresh_us: Ints) -> tuple[Any, Ints
     """Pending rows and then the batch, and their effective times."""
     if pending is None:
         return fresh.unify_dictionaries().combine_chunks(), fresh_us
-    rows = pending.drop_columns(WINDOW_START)
-    refuse_other_columns(rows.schema, fresh.schema)
+    rows = continued(pending.drop_columns(WINDOW_START), fresh)
     time_us = np.concatenate((times_us(pending[WINDOW_START], WINDOW_START), fresh_us))
     return pa.concat_tables([rows, fresh]).unify_dictionaries().combine_chunks(), time_us
 

@@ -36,8 +36,8 @@ import pyarrow.compute as pc
 from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 from conflated_topics.recorded import (
     State,
+    continued,
     refuse_missing_keys,
-    refuse_other_columns,
     standing_alone,
     step,
     times_us,
@@ -164,8 +164,7 @@ def behind(waiting: Any, fresh: Any) -> Any:
     """Waiting rows, if there are any, and then new ones; raises ValueError for other columns."""
     if waiting is None:
         return fresh
-    refuse_other_columns(waiting.schema, fresh.schema)
-    return pa.concat_tables([waiting, fresh]).unify_dictionaries()
+    return pa.concat_tables([continued(waiting, fresh), fresh]).unify_dictionaries()
 
 
 def latest(one_us: int | None, other_us: int | None) -> int | None:

@@ -66,8 +66,8 @@ def column(name: str) -> Any:
 def arrow_schema(df: Any) -> pa.Schema:
     """The columns of a DataFrame for the core; raises ValueError for invalid names.
 
-    All are nullable: one version of a query may infer less than another, and both must share the
-    state.
+    All are nullable, and times in UTC: one version of a query may infer less than another, or run
+    in a session with another zone, and both must share the state.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -79,8 +79,7 @@ def arrow_schema(df: Any) -> pa.Schema:
                 f"the column {name!r} has a dot or a backtick in its name, so Spark "
                 "cannot pass it to Python; rename it"
             )
-    zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    return to_arrow_schema(df.schema.toNullable(), timezone=zone, prefers_large_types=False)
+    return to_arrow_schema(df.schema.toNullable(), timezone="UTC", prefers_large_types=False)
 
 
 def is_ahead(time: str, skew_us: int) -> Any:

@@ -175,6 +175,11 @@ def merge_into(df: Any, table: str, keys: Sequence[str]) -> None:
     for name in (*named, CHANGE_TYPE, "_commit_version"):
         if name not in df.columns:
             raise ClientError(f"there is no column {name!r} to merge by{_meant(name, df.columns)}")
+    if taken := next((name for name in named if name in BESIDE_THE_BODY), None):
+        raise ClientError(
+            f"{taken} belongs to the change and is no column of the table: merge by the key "
+            f"fields, or rename it in both, as .withColumnRenamed({taken!r}, 'record') does"
+        )
     view = f"sow_changes_{uuid.uuid4().hex}"
     df.createOrReplaceTempView(view)
     try:
@@ -198,7 +203,8 @@ def merge_statement(table: str, view: str, columns: Sequence[str], keys: Sequenc
     lines = [
         f"MERGE INTO {table} AS t",
         f"USING (SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY {', '.join(by)} "
-        f"ORDER BY `_commit_version` DESC) AS `_newest` FROM {view} "
+        # It may be read as a text, too.
+        f"ORDER BY CAST(`_commit_version` AS BIGINT) DESC) AS `_newest` FROM {view} "
         f"WHERE `{CHANGE_TYPE}` <> '{PREIMAGE}') WHERE `_newest` = 1) AS s",
         "ON " + " AND ".join(f"t.{name} <=> s.{name}" for name in by),
         f"WHEN MATCHED AND s.`{CHANGE_TYPE}` = '{DELETE}' THEN DELETE",

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyarrow.parquet import read_schema
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
@@ -35,6 +36,7 @@ from sow.core.pipelines import (
     PipelineOption,
     Source,
     Static,
+    TimeUnit,
     located,
     plain,
 )
@@ -47,11 +49,13 @@ from sow.spark.pipeline_conflation import for_topic
 from sow.spark.reader import STARTS
 from sow.spark.rows import end_of_range, extent, position
 from sow.spark.run_state import RunState, directory_of
+from sow.spark.side_outputs import opened
 from sow.spark.source import SowDataSource
 from sow.spark.stream import SowStreamReader
 from sow.spark.views import SparkView
 from sow.spark.write_target import writer_of
 
+NANOSECONDS_OF: Mapping[TimeUnit, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 NO_FILE = "no/file"
 """A pattern of names that matches nothing."""
 
@@ -113,10 +117,26 @@ class SourceRows:
         reader = reader.options(**given(source.options))
         if source.is_files and not takes_up:
             reader = reader.option("pathGlobFilter", NO_FILE)
-        frame = _timed(reader.load(), source)
+        frame = reader.load()
+        if source.format == "parquet" and source.time_unit is None and _is_whole(frame, source):
+            source = replace(source, time_unit=self._unit_of_file(source))
+        frame = _timed(frame, source)
         if source.watermark_us is not None:
             frame = frame.withWatermark(source.time, f"{source.watermark_us} microseconds")
         return frame
+
+    def _unit_of_file(self, source: Source) -> TimeUnit | None:
+        """What a file says that its times count: Spark reads nanoseconds as numbers."""
+        reader = self._spark.read.format(source.format).options(**given(source.options))
+        if source.schema is not None:
+            reader = reader.schema(source.schema)
+        try:
+            files = reader.load(self._located(source)).inputFiles()
+            storage, name = opened(files[0], "Path")
+            kind = read_schema(name, filesystem=storage).field(source.time).type
+        except (IndexError, KeyError, OSError, pa.ArrowException, ClientError):
+            return None  # the number needs a TimeUnit
+        return "ns" if pa.types.is_timestamp(kind) and kind.unit == "ns" else None
 
     def _located(self, read: Input) -> str | None:
         return None if read.path is None else located(read.path, str(self._data_directory))
@@ -148,7 +168,7 @@ def given(options: Iterable[PipelineOption]) -> dict[str, str]:
 def _timed(frame: Any, source: Source) -> Any:
     """The source's rows with their time as a timestamp."""
     from pyspark.sql.functions import col, expr
-    from pyspark.sql.types import IntegralType
+    from pyspark.sql.types import NumericType
 
     if source.time is None:
         return frame
@@ -159,15 +179,35 @@ def _timed(frame: Any, source: Source) -> Any:
             f"the source has no column {source.time!r}; TimeColumn must be one of "
             f"{', '.join(frame.columns)}"
         )
-    if not isinstance(frame.schema[source.time].dataType, IntegralType):
-        return frame.withColumn(source.time, col(source.time).cast("timestamp"))
-    return frame.withColumn(source.time, expr(_instant(source)))
+    is_whole = _is_whole(frame, source)
+    if is_whole or (source.time_unit is not None and _is_a(NumericType, frame, source)):
+        return frame.withColumn(source.time, expr(_instant(source, is_whole)))
+    return frame.withColumn(source.time, col(_quoted(source.time)).cast("timestamp"))
 
 
-def _instant(source: Source) -> str:
+def _is_whole(frame: Any, source: Source) -> bool:
+    """Whether the time is a whole number, which says nothing without a unit."""
+    from pyspark.sql.types import IntegralType
+
+    return _is_a(IntegralType, frame, source)
+
+
+def _is_a(kind: type, frame: Any, source: Source) -> bool:
+    return source.time in frame.columns and isinstance(frame.schema[source.time].dataType, kind)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _instant(source: Source, is_whole: bool = True) -> str:
     """A number as a timestamp, by integer arithmetic: a double lacks the digits."""
-    column = "`" + (source.time or "").replace("`", "``") + "`"
-    match source.time_unit:
+    column, unit = _quoted(source.time or ""), source.time_unit
+    if unit is not None and not is_whole:
+        # A double becomes the decimal that it is written as.
+        column = f"floor(cast({column} AS decimal(38, 9)) * {NANOSECONDS_OF[unit]})"
+        column, unit = f"cast({column} AS bigint)", "ns"
+    match unit:
         case "s":
             return f"timestamp_seconds({column})"
         case "ms":

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
@@ -180,11 +181,12 @@ SCALARS = (
     TimestampType,
     TimestampNTZType,
     NullType,
+    VariantType,
 )
-"""The types of Spark that have values in messages; an interval or a variant would come back as
-another value."""
+"""The types of Spark that have values in messages; an interval would come back as another value."""
+NAMES_OF_FIELDS = (StringType, IntegralType, DateType, TimestampType, TimestampNTZType)
+"""The types of keys of maps: each value has one text, and each of these texts one value."""
 INSTEAD = {
-    "variant": "to_json(column)",
     "interval": "cast(column as string), or a number of seconds",
     "time": "cast(column as string)",
 }
@@ -204,10 +206,10 @@ def _check(name: str, kind: DataType) -> None:
         case ArrayType():
             _check(name, kind.elementType)
         case MapType():
-            if not isinstance(kind.keyType, StringType | IntegralType):
+            if not isinstance(kind.keyType, NAMES_OF_FIELDS):
                 raise ClientError(
                     f"column {name} is of type {kind.simpleString()}: names of fields are texts, "
-                    "or whole numbers; use map_from_entries with keys cast to string"
+                    "whole numbers, dates or times; use map_from_entries with keys cast to string"
                 )
             _check(name, kind.valueType)
         case _ if not isinstance(kind, SCALARS):

@@ -7,8 +7,8 @@ body, so its key fields are null and it has only a SowKey. A SowKey is specific 
 two topics share a KeyDomain. If a row names its topic, a delete that could not match is refused.
 
 Rows become JSON documents (`documents`). Numbers stay numbers (decimals with all their digits),
-times are ISO 8601 in UTC whatever the zone of the session, bytes base64, maps objects. JSON has no
-NaN or infinity: an error names their column.
+times are ISO 8601 in UTC whatever the zone of the session, bytes base64, maps objects, variants the
+values that they hold. JSON has no NaN or infinity: an error names their column.
 """
 
 import base64
@@ -23,8 +23,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import (
+    BinaryType,
+    DataType,
     NullType,
     NumericType,
     StringType,
@@ -34,6 +36,7 @@ from pyspark.sql.types import (
 from sow.core.humanize import did_you_mean
 from sow.core.paths import parse_path
 from sow.errors import ClientError, shown
+from sow.spark.arrow_cast import is_variant, value_of
 from sow.spark.changes import BESIDE_THE_BODY, CHANGE_TYPE
 from sow.spark.columns import OF_THE_ROW, REMOVE, ROW
 from sow.spark.http import ServerRefusal, SowServer, segment
@@ -69,6 +72,15 @@ class WriteTarget:
     domain: str | None = None
     part_bytes: int = PART_BYTES_MAX
 
+    def is_message(self, kind: DataType | pa.DataType | None) -> bool:
+        """Whether a column `value` of a type, of Spark's or Arrow's, holds whole messages: texts
+        and, where messages are no JSON, bytes."""
+        if isinstance(kind, pa.DataType):
+            kind = from_arrow_type(kind)
+        if isinstance(kind, BinaryType):
+            return self.messages != "json"
+        return isinstance(kind, StringType)
+
 
 def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -> None:
     """Raise ClientError for columns that cannot be written, and for a named column that does not
@@ -78,17 +90,18 @@ def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -
         raise ClientError(f"two columns are called {twice!r}; a document has each field once")
     kinds = {field.name: field.dataType for field in schema}
     fields = [name for name in names if name not in (options.op_column, options.key_column)]
-    if to.messages != "json" and fields and not isinstance(kinds.get("value"), StringType):
+    are_messages = to.is_message(kinds.get("value"))
+    if to.messages != "json" and fields and not are_messages:
         raise ClientError(
             f"{options.topic} holds messages of type {to.messages}, which cannot be made of "
-            f"columns such as {fields[0]}; write one column value, the text of the "
-            "message, or its base64 where the type has bytes"
+            f"columns such as {fields[0]}; write one column value, the text or the bytes of the "
+            "message"
         )
     beside = [name for name in fields if not isinstance(kinds[name], ROW_TYPES.get(name, NoneType))]
     if CHANGE_TYPE in names:
         beside = [name for name in beside if name not in BESIDE_THE_BODY]
-    beside = [name for name in beside if name not in OF_THE_ROW]
-    if isinstance(kinds.get("value"), StringType) and beside:
+    beside = [name for name in beside if name not in OF_THE_ROW and name != "value"]
+    if are_messages and beside:
         raise ClientError(
             f"the column value is the whole document, and {beside[0]} stands beside it: leave "
             f"{' and '.join(beside[:5])} out, or make documents of all columns, as "
@@ -259,7 +272,7 @@ def _utc(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_utc(kind.item_type)))
+        return pa.map_(_utc(kind.key_type), kind.item_field.with_type(_utc(kind.item_type)))
     return kind
 
 
@@ -288,6 +301,8 @@ def _converter(name: str, kind: pa.DataType) -> Convert | None:
         if element is None:
             return None
         return lambda values: None if values is None else list(map(element, values))
+    if is_variant(kind):
+        return lambda value: None if value is None else _of_variant(name, value)
     if pa.types.is_struct(kind):
         fields = {field.name: _converter(f"{name}.{field.name}", field.type) for field in kind}
         if not any(fields.values()):
@@ -296,6 +311,27 @@ def _converter(name: str, kind: pa.DataType) -> Convert | None:
             None if value is None else {k: (fields[k] or _same)(v) for k, v in value.items()}
         )
     return None
+
+
+def _of_variant(name: str, variant: dict[str, bytes]) -> Any:
+    try:
+        found = value_of(variant)
+    except ValueError as error:
+        raise ClientError(
+            f"column {name} holds a variant that messages cannot: {error}; write null instead, or "
+            f"to_json({name})"
+        ) from None
+    _check_finite(name, found)
+    return found
+
+
+def _check_finite(name: str, value: Any) -> None:
+    """Raise ClientError for a number within a value that JSON lacks."""
+    if isinstance(value, float):
+        _finite(name, value)
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            _check_finite(name, one)
 
 
 def _same(value: Any) -> Any:

@@ -185,7 +185,7 @@ class RowMessages:
             columns["op"] = batch.column(options.op_column).cast(pa.string()).fill_null(operation)
         elif options.mode in ("delta", "delete"):
             columns["op"] = pa.repeat(pa.scalar(options.mode), len(batch))
-        self.are_values = "value" in names and pa.types.is_string(batch.schema.field("value").type)
+        self.are_values = "value" in names and to.is_message(batch.schema.field("value").type)
         if options.key_column in names and (self.are_values or not to.key_is_field):
             columns["key"] = batch.column(options.key_column).cast(pa.string())
         if to.is_copy:
@@ -203,7 +203,7 @@ class RowMessages:
         """The rows of changes that are applied."""
         batch, operations = applied(batch)
         options, to, names = self._options, self._to, batch.schema.names
-        self.are_values = "value" in names and pa.types.is_string(batch.schema.field("value").type)
+        self.are_values = "value" in names and to.is_message(batch.schema.field("value").type)
         columns: dict[str, Any] = {"op": operations}
         fields = [name for name in names if name not in BESIDE_THE_BODY]
         own_key = options.key_column in fields and (self.are_values or not to.key_is_field)
@@ -256,7 +256,7 @@ class RowMessages:
                     "a delete without key fields names its record by _key, which is a SowKey of "
                     "one topic, and there is no _topic: add it, or the key fields"
                 )
-        return pc.if_else(by_key, pa.scalar(None, pa.string()), value)
+        return pc.if_else(by_key, pa.scalar(None, value.type), value)
 
 
 def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:

@@ -193,6 +193,22 @@ def test_other_columns_than_those_before_are_refused():
         take_in(stream, more, 0, 0)
 
 
+@pytest.mark.parametrize("lateness_us", [0, 40])
+def test_a_state_of_another_zone_goes_on_since_a_moment_is_the_same_in_all(lateness_us):
+    def through(*zones):
+        stream, found = OrderedStream(State(BY_N)), []
+        for at, zone in enumerate(zones):
+            rows = log(("k", 10 * at, at), ("l", 10 * at + 1, at))
+            place = rows.schema.get_field_index("at")
+            rows = rows.set_column(place, "at", rows["at"].cast(pa.timestamp("us", tz=zone)))
+            stream, out, _ = take_in(stream, rows, 10 * at + 1, lateness_us)
+            stream = OrderedStream.from_bytes(stream.to_bytes(32), BY_N, 32)
+            found += out.to_pylist()
+        return found
+
+    assert through(*["UTC"] * 8) == through(*["Europe/Berlin"] * 4, *["UTC"] * 4) != []
+
+
 INTERVAL_US = 100_000
 LATENESS_US = 300_000
 ORDERED = LOG.append(pa.field("place", pa.int64()))

@@ -32,9 +32,11 @@ class Requested(NamedTuple):
 
     @property
     def step(self):
-        """What it is in the course of a batch: read, stage, commit, abort; else other."""
+        """What it is in the course of a batch: read, part, stage, commit, abort; else other."""
         if self.path == "/v1/log":
             return "read"
+        if self.path.startswith("/v1/snapshots/"):
+            return "part"
         if not self.path.startswith("/v1/writes/"):
             return "other"
         if self.method == "DELETE":

@@ -53,6 +53,16 @@ class Gate:
             self._listener.close()
 
 
+def forget_last_batch(checkpoint, files=None):
+    """Leave a checkpoint as a driver does that dies before Spark has noted its last batch, and a
+    sink of `files` as before its commit."""
+    commits = checkpoint / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+    for notes in (commits, *([] if files is None else [files / "_spark_metadata"])):
+        for file in (notes / f"{last}", notes / f".{last}.crc"):
+            file.unlink(missing_ok=True)
+
+
 def executor_of(worker):
     """The JVM that runs a Python worker: its parent is the daemon of workers, next is the JVM."""
     return _parent(_parent(worker))

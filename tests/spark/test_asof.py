@@ -11,6 +11,7 @@ import pytest
 
 from conflated_topics.asof import AsOf
 from conflated_topics.spark import asof_join
+from tests.spark.stopping import forget_last_batch
 
 pytestmark = pytest.mark.spark
 Observation = pytest.importorskip("pyspark.sql").Observation
@@ -116,3 +117,47 @@ def test_a_stream_in_any_pieces_and_partitions_gives_what_the_whole_does(spark, 
     assert fed.rows() == expected
     late = [one["observedMetrics"]["left out"]["late_right"] for one in progress]
     assert sum(late) == 1
+
+
+def one_by_one(left, right):
+    """For each row on the left the price of the last fitting one on the right, looked for."""
+    found = {}
+    for trade in left:
+        fitting = [
+            (quote["ts"], quote["bookmark"], quote["px"])
+            for quote in right
+            if trade["sym"] is not None
+            and quote["sym"] == trade["sym"]
+            and timedelta(0) <= trade["ts"] - quote["ts"] <= timedelta(seconds=2)
+        ]
+        found[trade["id"]] = max(fitting)[2] if fitting else None
+    return found
+
+
+def test_rows_out_of_order_are_joined_as_one_by_one_also_when_a_batch_is_made_again(
+    spark, tmp_path
+):
+    chance, late = random.Random(3), timedelta(seconds=5)
+    sides = logs(3)
+    fed, runs = Fed(spark, tmp_path), ("1", "3", "2")
+    coming = [
+        sorted(side.to_pylist(), key=lambda row: row["ts"] + late * chance.random())
+        for side in sides
+    ]
+    for number, partitions in enumerate(runs):
+        for name, rows, schema in zip(("trades", "quotes"), coming, (TRADES, QUOTES), strict=True):
+            size = len(rows) // len(runs) + 1
+            some = rows[number * size : (number + 1) * size]
+            fed.put(name, number, pa.Table.from_pylist(some, schema))
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        fed.run(lateness=late, counts="left out")
+        forget_last_batch(tmp_path / "checkpoint", tmp_path / "out")
+    progress = fed.run(lateness=late, counts="left out")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    left, right = (side.to_pylist() for side in sides)
+    until = max(row["ts"] for row in right) - late
+    expected = one_by_one([row for row in left if row["ts"] < until], right)
+    assert {row["id"]: row["px"] for row in fed.rows()} == expected
+    assert len(fed.rows()) == len(expected) > 80
+    assert sum(px is not None for px in expected.values()) > 20
+    assert all(one["observedMetrics"]["left out"]["late_left"] == 0 for one in progress)

@@ -230,6 +230,8 @@ def test_elements_of_xml_are_structs_of_texts_that_fit():
         ("int64", "5", pa.decimal128(9, 2), Decimal("5.00")),
         ("double", "6.5e3", pa.float64(), 6500.0),
         ("binary", "AQI=", pa.binary(), b"\x01\x02"),
+        ("binary", "AQI=", pa.string(), "AQI="),
+        ("binary", "AQI=", pa.int64(), None),
         ("string", "x", pa.binary(), None),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from conflated_topics.recorded import Spec, conflate_table
 from conflated_topics.spark import conflate
 from tests.edge.serving import records
+from tests.spark.stopping import forget_last_batch
 
 pytestmark = pytest.mark.spark
 Observation = pytest.importorskip("pyspark.sql").Observation
@@ -194,25 +195,51 @@ def test_a_stream_in_any_pieces_and_partitions_gives_what_the_whole_does(spark, 
     assert feed.counted() == {"late": 1, "ahead": 0, "without_key": 0}
 
 
-def test_a_stream_of_several_intervals_goes_on_with_each(spark, tmp_path):
-    table = log(3, 60)
-    feed = Feed(spark, tmp_path, "several", interval=["1s", "2s"], buckets=2, late="late")
-    for rows in (table.slice(0, 30), pa.concat_tables([table.slice(30), table.slice(0, 1)])):
+def one_by_one(table, seconds, until):
+    """The windows of each key that ended by then, found row by row."""
+    open_windows, closed, interval = {}, [], timedelta(seconds=seconds)
+    for row in table.to_pylist():  # in order of time and bookmark
+        start, _ = open_windows.get(row["sym"], (row["ts"], row))
+        if row["ts"] >= start + interval:
+            closed.append(open_windows[row["sym"]])
+            start = row["ts"]
+        open_windows[row["sym"]] = (start, row)
+    ends = [(start + interval, start, row) for start, row in (*closed, *open_windows.values())]
+    return sorted(
+        (end, row["sym"], start, row["bookmark"]) for end, start, row in ends if end <= until
+    )
+
+
+def test_a_stream_of_several_intervals_goes_on_with_each_as_one_by_one(spark, tmp_path):
+    """Out of order, in one pass over the rows, and with each last batch made once more."""
+    table, allowed = log(3, 90), timedelta(seconds=7)
+    coming = out_of_order(table, 8, 3)
+    feed = Feed(
+        spark, tmp_path, "several", interval=["1s", "2s"], buckets=2, late="late", lateness="7s"
+    )
+    early = table.slice(0, 1)  # what is seconds too late by then
+    pieces = (coming.slice(0, 45), pa.concat_tables([coming.slice(45), early]))
+    for rows, partitions in zip(pieces, ("1", "3"), strict=True):
         feed.put(rows)
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
         feed.run()
+        assert len(feed.progress[0]["observedMetrics"]) == 1
+        forget_last_batch(tmp_path / "checkpoint", tmp_path / "out")
+    feed.run()
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
     assert feed.counted() == {"late": 1, "ahead": 0, "without_key": 0}
-    (late,) = (row for row in feed.rows() if row["late"])
+    rows = feed.rows()
+    (late,) = (row for row in rows if row["late"])
     assert late["interval"] is None
-    until, rows = table["ts"][-1].as_py(), [row for row in feed.rows() if not row.pop("late")]
+    until = table["ts"][-1].as_py() - allowed
     for written, seconds in (("1s", 1), ("2s", 2)):
-        spec = Spec(("sym",), "ts", seconds * 1_000_000, order=("bookmark",))
-        windows = [
-            row for row in by_time(conflate_table(table, spec)) if row["window_end"] <= until
+        found = [
+            (row["window_end"], row["sym"], row["window_start"], row["bookmark"])
+            for row in rows
+            if row["interval"] == written
         ]
-        assert [row for row in rows if row["interval"] == written] == [
-            {**row, "interval": written} for row in windows
-        ]
-    assert len(feed.progress[0]["observedMetrics"]) == 1
+        assert found == one_by_one(table, seconds, until)
+        assert len(found) > 20
 
 
 def test_rows_without_a_key_and_rows_far_ahead_take_no_part_in_a_batch(spark):

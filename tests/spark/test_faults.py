@@ -6,6 +6,7 @@ moments are made, not waited for: a task stops at a gate, a request at a proxy.
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -169,8 +170,13 @@ class Kills:
         self.victim = Victim(data)
         self._port = urlsplit(self.victim.url).port
         self._is_up = True
+        self._one_at_a_time = Lock()
 
     def __call__(self, requested, forward):
+        with self._one_at_a_time:  # tasks ask at the same time
+            return self._pass(requested, forward)
+
+    def _pass(self, requested, forward):
         if not self._is_up:
             self.victim, self._is_up = Victim(self._data, self._port), True
         moment = self.moments[0] if self.moments else None

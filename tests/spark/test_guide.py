@@ -61,6 +61,24 @@ def test_the_views_of_the_guide_are_topics(spark, server):
     spark.catalog.dropTempView("orders")
 
 
+def test_the_recipe_for_jdbc_copies_a_table_into_a_topic_and_back(spark, server, tmp_path):
+    """By the database that is beside Spark's own jars."""
+    spark._jvm.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
+    url, there = "jdbc:derby:memory:shop;create=true", {"url": server.url, "topic": "orders"}
+    rows = [(1, "ACME", 10.5), (2, "EMCA", None)]
+    table = spark.createDataFrame(rows, "id long, symbol string, price double")
+    table.write.jdbc(url, "ORDERS", "overwrite")
+    server.publish("orders", {"id": 9})
+    found = spark.read.jdbc(url, "ORDERS")
+    found.write.format("sow").options(**there, mode="replace").mode("append").save()
+    assert server.records("orders", order_by="/id") == [
+        dict(zip(table.columns, row, strict=True)) for row in rows
+    ]
+    copy = spark.read.format("sow").options(**there).schema(table.schema).load()
+    copy.write.jdbc(url, "COPIES", "overwrite")
+    assert sorted(spark.read.jdbc(url, "COPIES").collect()) == rows
+
+
 def test_the_example_of_the_readme_shows_the_windows_of_what_is_there(spark, shipped, capfd):
     shipped.publish("quotes", {"symbol": "ACME", "bid": 10.25})
     (text,) = blocks(ROOT / "README.md")

@@ -3,6 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source, Static
@@ -32,6 +34,43 @@ def test_nanoseconds_before_1970_are_cut_like_all_others(spark):
     rows = spark.sql("select -1L at union all select -1000L union all select -1001L")
     found = _timed(rows, source).selectExpr("unix_micros(at) us").collect()
     assert sorted(row.us for row in found) == [-2, -1, -1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["decimal(30, 9)", "double"])
+def test_times_that_are_fractions_are_cut_and_a_double_is_what_is_written(spark, kind):
+    units = {"s": "1700000000.123457", "ms": "1700000000123.457", "us": "1700000000123457.25"}
+    for unit, text in {**units, "ns": "1700000000123457000"}.items():
+        source = Source(format="json", time_column="a.t", time_unit=unit)
+        rows = spark.sql(f"SELECT CAST({text}{'D' if kind == 'double' else ''} AS {kind}) `a.t`")
+        (row,) = _timed(rows, source).selectExpr("unix_micros(`a.t`) us").collect()
+        assert row.us == 1_700_000_000_123_457
+    # Without a unit a fraction counts seconds, as Spark has it.
+    source = Source(format="json", time_column="at")
+    (row,) = _timed(spark.sql("SELECT 1.5D at"), source).selectExpr("unix_micros(at) us").collect()
+    assert row.us == 1_500_000
+
+
+@pytest.mark.spark
+def test_a_parquet_file_says_whether_it_counts_nanoseconds(spark, tmp_path):
+    pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"))
+    sources = SourceRows(spark, pipeline, "http://host", tmp_path, None)
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    try:
+        for name, column, unit in (
+            ("with ns", pa.array([NS]).cast(pa.timestamp("ns")), "ns"),
+            ("numbers", pa.array([NS]), None),
+        ):
+            (tmp_path / name).mkdir()
+            pyarrow.parquet.write_table(pa.table({"at": column}), tmp_path / name / "a.parquet")
+            for path in (name, f"{name}/a.parquet", f"{name}/*.parquet"):
+                source = Source(format="parquet", path=path, time_column="at", schema="at long")
+                assert sources._unit_of_file(source) == unit
+        empty = Source(format="parquet", path="none", time_column="at", schema="at long")
+        (tmp_path / "none").mkdir()
+        assert sources._unit_of_file(empty) is None
+    finally:
+        spark.conf.unset("spark.sql.legacy.parquet.nanosAsLong")
 
 
 @pytest.mark.spark

@@ -92,6 +92,37 @@ def test_a_data_frame_is_read_and_written_by_the_rights_of_its_token(spark, secu
     assert {"id": 7, "desk": "z"} in records(secured, "copies")
 
 
+def test_a_token_that_ends_while_a_stream_runs_is_renewed_in_its_file(spark, secured, tmp_path):
+    file, seen = tmp_path / "token", []
+
+    def take(frame, number):
+        seen.extend(row.id for row in frame.collect())
+        if number == 0:
+            file.write_text("t-ended\n")
+
+    def run():
+        options = {"url": secured.url, "topic": "orders", "ca": secured.files.ca}
+        found = spark.readStream.format("sow").options(**options, tokenFile=str(file))
+        query = (
+            found.options(maxRowsPerTrigger="1", partitions="1")
+            .schema("id long")
+            .load()
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    file.write_text("t-ann\n")
+    with pytest.raises(Exception, match="token is not good"):
+        run()
+    assert seen == [1]
+    file.write_text("t-ann\n")
+    run()
+    assert seen == [1, 2]
+
+
 @pytest.mark.slow  # a Java of its own; the data frame is written with a token, too
 def test_a_pipeline_reads_and_writes_by_the_token_of_its_file(secured, tmp_path):
     # A process of its own, as the server starts one: Java hands on what its environment was.

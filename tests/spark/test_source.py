@@ -324,6 +324,61 @@ def test_a_mistake_in_the_options_is_a_sentence_in_what_spark_says(spark, server
         spark.read.format("sow").options(url=server.url, topic="orders", filtre="1").load()
 
 
+VALUES = """
+SELECT id, parse_json(text) v, if(id < 3, named_struct('v', parse_json('[1, "a"]')), null) s,
+  CASE id WHEN 1 THEN map(date'2026-01-02', 1) WHEN 2 THEN map() END days,
+  if(id = 1, map(timestamp'2026-01-02 03:04:05.5', parse_json('7')), null) moments,
+  if(id = 1, map(timestamp_ntz'2026-01-02 03:04:05', 'x'), null) times
+FROM VALUES
+  (1L, '{"a":1.50,"b":[1,null,"ü",true],"c":{"d":12345678901234567890123456789012345678}}'),
+  (2L, '"text"'), (3L, null) t(id, text)
+"""
+KINDS = (
+    "id long, v variant, s struct<v:variant>, days map<date,int>, "
+    "moments map<timestamp,variant>, times map<timestamp_ntz,string>"
+)
+
+
+@pytest.mark.edge
+def test_values_of_any_kind_and_names_that_are_times_come_back_as_they_were(
+    spark, sow, save, run, server
+):
+    start = server.get("/v1/log/extent").json["newest"]
+    written = spark.sql(VALUES)
+    save(written, "orders")
+    first = json.loads(server.get(records("orders", filter="/id = 1")).body, parse_float=str)[0]
+    assert first["v"] == {
+        "a": "1.50",
+        "b": [1, None, "ü", True],
+        "c": {"d": int("1234567890" * 3 + "12345678")},
+    }
+    assert first["days"] == {"2026-01-02": 1}
+    assert first["moments"] == {"2026-01-02T03:04:05.500000Z": 7}
+    assert first["times"] == {"2026-01-02T03:04:05": "x"}
+
+    def shown(frame):
+        texts = "id", "to_json(struct(*)) text", "schema_of_variant(v) kind"
+        return frame.orderBy("id").selectExpr(*texts).collect()
+
+    assert shown(sow("orders", KINDS)) == shown(written)
+    save(sow("orders", KINDS), "loud")
+    assert server.records("loud", order_by="/id") == server.records("orders", order_by="/id")
+    assert len(server.get(f"/v1/log?topics=loud&from={start}").rows) == 3
+
+
+@pytest.mark.edge
+def test_bytes_are_read_and_written_as_they_are(spark, sow, save, server):
+    bodies = {"a": b"\xff\x00", "b": b"{}", "c": b"\x01" * 100}
+    save(spark.createDataFrame([*bodies.items()], "key string, value binary"), "binary")
+    found = sow("binary", "value binary, _key string")
+    assert {row._key: bytes(row.value) for row in found.collect()} == bodies
+    save(found.selectExpr("concat('z', _key) key", "value"), "binary")
+    assert {bytes(row.value) for row in sow("binary", "value binary").collect()} == {
+        *bodies.values()
+    }
+    assert len(server.records("binary", meta="true")) == 6
+
+
 # Streams.
 
 
@@ -401,13 +456,13 @@ def schema(kind):
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (types.VariantType(), r"column x is of type variant, .* use to_json\(column\)"),
+        (types.TimeType(), r"column x is of type time.*, .* use cast\(column as string\)"),
         (types.DayTimeIntervalType(), "column x is of type interval"),
         (types.YearMonthIntervalType(), "column x is of type interval"),
-        (types.MapType(types.DoubleType(), TEXT), "names of fields are texts, or whole numbers"),
-        (types.ArrayType(types.VariantType()), "column x is of type variant"),
-        (types.MapType(TEXT, types.VariantType()), "column x is of type variant"),
-        (schema(types.VariantType()), r"column x\.x is of type variant"),
+        (types.MapType(types.DoubleType(), TEXT), "texts, whole numbers, dates or times; use map"),
+        (types.ArrayType(types.TimeType()), "column x is of type time"),
+        (types.MapType(TEXT, types.TimeType()), "column x is of type time"),
+        (schema(types.TimeType()), r"column x\.x is of type time"),
     ],
 )
 def test_a_type_without_values_is_refused(kind, says):
@@ -417,6 +472,8 @@ def test_a_type_without_values_is_refused(kind, says):
 
 def test_all_others_are_taken():
     taken = [types.LongType(), types.DecimalType(38, 10), types.BinaryType(), types.NullType()]
-    taken += [types.TimestampNTZType(), types.DateType(), types.MapType(types.IntegerType(), TEXT)]
+    taken += [types.TimestampNTZType(), types.DateType(), types.VariantType()]
+    keys = [types.IntegerType(), types.DateType(), types.TimestampType(), types.TimestampNTZType()]
+    taken += [types.MapType(key, TEXT) for key in keys]
     for kind in taken:
         check_types(schema(types.ArrayType(kind)))

@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 
 from sow.errors import ClientError
+from sow.spark.arrow_cast import Number, variant_of
 from sow.spark.columns import decoder
 from sow.spark.write_target import documents
 from tests.spark.test_columns import rows
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
 from sow.spark.http import SowServer
 from sow.spark.options import read_options
@@ -26,6 +27,7 @@ from sow.spark.write_target import (
     target,
     writer_of,
 )
+from sow.spark.writer import RowMessages
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -85,6 +87,18 @@ def test_of_other_types_there_is_a_text_or_a_key_to_delete():
     to = WriteTarget(key_is_field=False, messages="bflat")
     for columns in ({"value": TEXT}, {"key": TEXT, "op": TEXT, "value": TEXT}, {"key": TEXT}):
         check_columns(schema(**columns), options(), to)
+
+
+def test_bytes_are_messages_where_these_are_no_json():
+    to, column = WriteTarget(key_is_field=False, messages="binary"), {"value": BinaryType()}
+    check_columns(schema(key=TEXT, **column), options(), to)
+    messages = RowMessages(options("binary"), to, frozenset())
+    rows = pa.RecordBatch.from_pydict({"key": ["a", "b"], "value": [b"\xff\x00", None]})
+    assert messages.of(rows).to_pylist() == rows.to_pylist()
+    with pytest.raises(ClientError, match="id stands beside it"):
+        check_columns(schema(id=TEXT, **column), options(), to)
+    as_json = RowMessages(options(), WriteTarget(key_is_field=False), frozenset())
+    assert as_json.of(rows.select(["value"])).to_pylist()[0] == {"value": '{"value":"/wA="}'}
 
 
 def test_a_document_stands_beside_columns_of_its_row_alone():
@@ -188,6 +202,23 @@ def test_what_json_has_no_number_for_is_refused_by_column(odd, wrapped, kind, na
     with pytest.raises(ClientError, match=f"column {name} holds NaN or infinity"):
         written(px=pa.array([wrapped(1.0), wrapped(odd)], kind))
     assert written(px=pa.array([wrapped(1.0), None], kind))
+
+
+def test_a_variant_is_written_as_its_value_and_what_json_lacks_is_named():
+    inner = pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"})
+    variant = pa.struct([pa.field("value", pa.binary(), nullable=False), inner])
+
+    def document(*values):
+        return written(v=pa.array([variant_of(value) for value in values], variant))
+
+    at = {"value": b"\x30" + (1_500_000).to_bytes(8, "little"), "metadata": b"\x01\x00\x00"}
+    assert written(v=pa.array([at], variant)) == ['{"v":"1970-01-01T00:00:01.500000Z"}']
+    assert document({"a": [Number("1.50")]}, None) == ['{"v":{"a":[1.50]}}', '{"v":null}']
+    with pytest.raises(ClientError, match="column v holds NaN"):
+        document([{"a": float("nan")}])
+    broken = pa.array([{**at, "value": b"\xfc"}], variant)
+    with pytest.raises(ClientError, match="column v holds a variant that messages cannot"):
+        written(v=broken)
 
 
 def test_nulls_are_left_out_of_deltas():

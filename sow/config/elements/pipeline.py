@@ -232,8 +232,8 @@ SOURCE = Element(
         leaf(
             "TimeUnit",
             value_types.choice(TimeUnit),
-            "What TimeColumn counts since 1970 where it is a whole number. Times of a file "
-            "that have nanoseconds are such numbers to Spark.",
+            "What TimeColumn counts since 1970 where it is a number. Times of a file that have "
+            "nanoseconds are numbers to Spark; of these Parquet says so itself.",
         ),
         leaf(
             "Watermark",

@@ -138,10 +138,10 @@ def parameters_of(world, monkeypatch):
     what it holds asks for two.)"""
     requested, answering = [], world.engine.queries.answering
 
-    def noted(name, query):
+    def noted(name, query, *more):
         if query.top_n != 2:
             requested.append((query.top_n, len(query.order_by)))
-        return answering(name, query)
+        return answering(name, query, *more)
 
     monkeypatch.setattr(world.engine.queries, "answering", noted)
     return requested
