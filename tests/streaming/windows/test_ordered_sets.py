@@ -178,11 +178,11 @@ def test_what_leaves_while_it_is_counted_has_the_order_requested_again(monkeypat
     reader = reader_of(world)
     answering, requested = world.engine.queries.answering, []
 
-    def leaving(name, query):
+    def leaving(name, query, *more):
         requested.append(query.top_n)
         if query.top_n == 0:
             world.engine.remove(world.engine.topics["orders"], ["0", "1", "2"], "delete", world.now)
-        return answering(name, query)
+        return answering(name, query, *more)
 
     monkeypatch.setattr(world.engine.queries, "answering", leaving)
     client = reader.client
