@@ -12,8 +12,8 @@ DELIVERY = (
     Mutation(
         "a frame leaves as if it alone waited, and takes what is behind it along",
         "sow/streaming/outbox/outbox.py",
-        "if len(queue.entries) != 1 or queue.unfolded or queue.share is not None:",
-        "if not queue.entries or queue.unfolded or queue.share is not None:",
+        "if len(queue.entries) != 1 or queue.unfolded or queue.count is not None:",
+        "if not queue.entries or queue.unfolded or queue.count is not None:",
     ),
     Mutation(
         "a frame that alone waits leaves although its session applies other permissions",
