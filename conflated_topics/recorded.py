@@ -31,7 +31,8 @@ import pyarrow.compute as pc
 
 from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 from conflated_topics.folds import Flags, Groups, Ints, accumulator, fold, sortable
-from conflated_topics.spec import WINDOW_END, WINDOW_START, Policy, Spec, parse_interval
+from conflated_topics.spec import WINDOW_END, WINDOW_START, Policy, Spec
+from conflated_topics.user_texts import parse_interval
 
 __all__ = [
     "Policy",

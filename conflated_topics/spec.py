@@ -6,41 +6,18 @@ Every error is a sentence with a way out.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from conflated_topics.folds import DOCUMENTS, RECORDED_OPERATIONS, Fold, accumulator, objection
-from conflated_topics.user_texts import INTERVAL_US_MAX, interval_us, nearest
+from conflated_topics.user_texts import in_bounds, nearest
 
 Policy = str | Fold | Mapping[str, str | Fold]
 
 VALUE = "value"
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
-
-
-def parse_interval(interval: str | timedelta, least_us: int = 1) -> int:
-    """The length of windows: ``"500ms"``, ``"5m"`` or a timedelta, in microseconds, rounded up.
-
-    Raises ValueError for an invalid interval, for one shorter than `least_us`, which is 1 or 0, and
-    for one beyond all times.
-    """
-    if isinstance(interval, timedelta):
-        return _in_bounds(interval // timedelta(microseconds=1), interval, least_us)
-    if isinstance(interval, str):
-        return _in_bounds(interval_us(interval.strip()), interval, least_us)
-    raise ValueError(f"{interval!r} is not an interval; write 500ms, 1s, 5m or a timedelta")
-
-
-def _in_bounds(length_us: int, written: object, least_us: int = 1) -> int:
-    if length_us < least_us:
-        bound = "not be negative" if least_us == 0 else "be positive"
-        raise ValueError(f"the interval {written} must {bound}; write 1s or 100ms")
-    if length_us > INTERVAL_US_MAX:
-        raise ValueError(f"the interval {written} is too long; write at most 73,000 years")
-    return length_us
 
 
 @dataclass(frozen=True)
@@ -68,7 +45,7 @@ class Spec:
             raise ValueError('keys and order are tuples of column names; write ("key",)')
         if not self.keys:
             raise ValueError("conflation is per key; name at least one key column")
-        _in_bounds(self.interval_us, f"interval_us={self.interval_us}")
+        in_bounds(self.interval_us, f"interval_us={self.interval_us}")
         named = [*self.keys, self.time, *filter(None, [self.delete])]
         if twice := {name for name in named if named.count(name) > 1}:
             raise ValueError(

@@ -12,6 +12,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable
+from datetime import timedelta
 from fractions import Fraction
 
 UNITS_NS = {
@@ -84,3 +85,26 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     beginning = word.lower()[:COMPARED_CHARS_MAX]
     close = difflib.get_close_matches(beginning, by_lower, 1, LIKENESS_MIN)
     return by_lower[close[0]] if close else None
+
+
+def parse_interval(interval: str | timedelta, least_us: int = 1) -> int:
+    """The length of windows: ``"500ms"``, ``"5m"`` or a timedelta, in microseconds, rounded up.
+
+    Raises ValueError for an invalid interval, for one shorter than `least_us`, which is 1 or 0, and
+    for one beyond all times.
+    """
+    if isinstance(interval, timedelta):
+        return in_bounds(interval // timedelta(microseconds=1), interval, least_us)
+    if isinstance(interval, str):
+        return in_bounds(interval_us(interval.strip()), interval, least_us)
+    raise ValueError(f"{interval!r} is not an interval; write 500ms, 1s, 5m or a timedelta")
+
+
+def in_bounds(length_us: int, written: object, least_us: int = 1) -> int:
+    """A length of windows, if it can be one; raises ValueError, which shows what was written."""
+    if length_us < least_us:
+        bound = "not be negative" if least_us == 0 else "be positive"
+        raise ValueError(f"the interval {written} must {bound}; write 1s or 100ms")
+    if length_us > INTERVAL_US_MAX:
+        raise ValueError(f"the interval {written} is too long; write at most 73,000 years")
+    return length_us

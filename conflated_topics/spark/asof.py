@@ -41,8 +41,8 @@ from conflated_topics.spark.frames import (
     turned,
     with_bucket,
 )
-from conflated_topics.spec import parse_interval
 from conflated_topics.state_partitions import BUCKET, COUNT, COUNT_MAX, NEVER_US
+from conflated_topics.user_texts import parse_interval
 
 PACKED = f"{BUCKET} int, left_us long, right_us long, left binary, right binary"
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from conflated_topics.envelope import from_ipc, to_ipc
-from conflated_topics.spec import parse_interval
 from conflated_topics.state_partitions import BUCKET, VERDICT
+from conflated_topics.user_texts import parse_interval
 
 Turn = Callable[[Any, Iterable[Any], Any], Iterator[Any]]
 """A bucket's turn as Spark calls it: the bucket, the packed rows, and its state."""

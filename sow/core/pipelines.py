@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
-from conflated_topics.spec import parse_interval
-from conflated_topics.user_texts import interval_us
+from conflated_topics.user_texts import interval_us, parse_interval
 from sow.core.comma_lists import comma_list
 from sow.errors import ClientError
 

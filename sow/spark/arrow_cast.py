@@ -83,7 +83,7 @@ class ArrowCast:
     def _map(self, value: Any, kind: pa.DataType) -> Any:
         if not isinstance(value, dict):
             return None
-        names = [NAMES.fit(name, kind.key_type) for name in value]
+        names = [OF_TEXTS.fit(name, kind.key_type) for name in value]
         if None in names or len(set(names)) < len(names):  # "7" and "07" are one number
             return None
         values = [self.fit(one, kind.item_type) for one in value.values()]
@@ -122,7 +122,7 @@ class ArrowCast:
             return None
 
 
-NAMES = ArrowCast(from_texts=True)
+OF_TEXTS = ArrowCast(from_texts=True)
 """Names of fields are texts, which are keys of a map."""
 
 

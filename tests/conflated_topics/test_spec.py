@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from conflated_topics.folds import DOCUMENTS
-from conflated_topics.spec import INTERVAL_US_MAX, Spec, parse_interval
+from conflated_topics.spec import Spec
+from conflated_topics.user_texts import INTERVAL_US_MAX, parse_interval
 from tests.cases import all_cases
 
 TIME = ("at", pa.timestamp("us"))

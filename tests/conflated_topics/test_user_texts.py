@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conflated_topics.spec import parse_interval
 from conflated_topics.user_texts import (
     COMPARED_CHARS_MAX,
     INTERVAL_US_MAX,
@@ -12,6 +11,7 @@ from conflated_topics.user_texts import (
     IntervalError,
     interval_us,
     nearest,
+    parse_interval,
 )
 from sow.config.diagnostics import MistakeError
 from sow.config.value_types import duration_us
