@@ -245,7 +245,7 @@ class Columns:
         """By slot, the number of the newest record that it is made of, where that was given."""
         self._gone: dict[str, int] | None = None
         """Where removed records were, by identity, while there is a frozen copy."""
-        self._gone_keys: dict[int, int] = {}
+        self._gone_keys: dict[int, int] = NONE_KEYED
         """The same by SowKey."""
 
     def freezing(self) -> Task[Self]:
@@ -293,7 +293,7 @@ class Columns:
 
     def thaw(self) -> None:
         """The frozen copy is not read any more."""
-        self._gone, self._gone_keys = None, {}
+        self._gone, self._gone_keys = None, NONE_KEYED
 
     def _keep_gone(self, identities: Sequence[str], slots: Sequence[int]) -> None:
         """Keep where removed records were; one that came later counts no less."""
