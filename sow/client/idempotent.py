@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from sow.client.encode import Document, encode_all
 from sow.client.errors import ClosedByServer, Disconnected, SequenceLost, Unreachable
 from sow.client.messages import Line
-from sow.client.publish_store import Entry, PublishStore
+from sow.client.publish_store import PublishStore, StoredFrame
 from sow.client.publisher import WINDOW_FRAMES
 from sow.client.socket import Retry, Socket, framed
 from sow.errors import AnotherLog, BadMessage, ClientError, SowError, shown
@@ -152,7 +152,7 @@ class IdempotentPublisher:
         places = range(0, len(bodies), FRAME_LENGTH)
         is_delete = command == "sow_delete"
         for some in [bodies] if is_delete else [bodies[at : at + FRAME_LENGTH] for at in places]:
-            self._store.add(Entry(command, topic, some, given))
+            self._store.add(StoredFrame(command, topic, some, given))
         self._start()
         self._to_send.set()
 

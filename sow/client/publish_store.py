@@ -31,7 +31,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Entry:
+class StoredFrame:
     """One frame that waits: a command on a topic with its bodies, and its other `fields`."""
 
     command: str
@@ -68,7 +68,7 @@ class PublishStore:
         """The name of the log that its numbers belong to."""
         self.base: int | None = None
         """The number of the first message that waits."""
-        self.waiting: deque[Entry] = deque()
+        self.waiting: deque[StoredFrame] = deque()
         self.size_bytes = 0
         self._path = None if path is None else Path(path)
         self._file = -1
@@ -83,7 +83,7 @@ class PublishStore:
 
     # Events.
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredFrame) -> None:
         """A frame waits; a file has it when this returns."""
         self._note(entry.event())
 
@@ -121,7 +121,7 @@ class PublishStore:
 
     def _on_add(self, value: list[Any]) -> None:
         command, topic, bodies, fields = value
-        entry = Entry(command, topic, [body.encode("latin-1") for body in bodies], fields)
+        entry = StoredFrame(command, topic, [body.encode("latin-1") for body in bodies], fields)
         self.waiting.append(entry)
         self.size_bytes += entry.size_bytes
 
@@ -135,7 +135,7 @@ class PublishStore:
                 count -= entry.count
                 self.waiting.popleft()
             else:
-                self.waiting[0] = rest = Entry(
+                self.waiting[0] = rest = StoredFrame(
                     entry.command, entry.topic, entry.bodies[count:], entry.fields
                 )
                 self.size_bytes += rest.size_bytes
@@ -149,7 +149,7 @@ class PublishStore:
             del self.waiting[place]
             return
         bodies = entry.bodies[:index] + entry.bodies[index + 1 :]
-        self.waiting[place] = rest = Entry(entry.command, entry.topic, bodies, entry.fields)
+        self.waiting[place] = rest = StoredFrame(entry.command, entry.topic, bodies, entry.fields)
         self.size_bytes += rest.size_bytes
 
     def _on_number(self, value: list[Any]) -> None:

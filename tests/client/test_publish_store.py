@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.client import publish_store
-from sow.client.publish_store import Entry, PublishStore
+from sow.client.publish_store import PublishStore, StoredFrame
 from sow.errors import ClientError, Damaged
 
 
 def entry(*bodies, command="publish"):
-    return Entry(command, "orders", [str(body).encode() for body in bodies], {"k": "1"})
+    return StoredFrame(command, "orders", [str(body).encode() for body in bodies], {"k": "1"})
 
 
 def held(store):
@@ -102,7 +102,7 @@ def test_a_file_of_the_past_is_written_anew(tmp_path, monkeypatch):
 
 def test_bodies_are_kept_byte_for_byte(tmp_path):
     store = PublishStore("feed", tmp_path / "store")
-    store.add(Entry("publish", "ü", [bytes(byte for byte in range(256) if byte != 10)]))
+    store.add(StoredFrame("publish", "ü", [bytes(byte for byte in range(256) if byte != 10)]))
     store.close()
     (found,) = PublishStore("feed", tmp_path / "store").waiting
     assert (found.topic, found.bodies) == ("ü", [bytes(b for b in range(256) if b != 10)])
