@@ -234,12 +234,14 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
         elif header.kind == BASE:
             base_seq = max(base_seq, header.seq)
     groups = [found for found in groups if found[0].last_seq > base_seq]
-    run, loads = _with_loads(data_file, unbroken_run(groups, max(after_seq, base_seq)))
+    loads = _whole_loads(data_file, groups)
+    whole = [found for found in groups if found[0].kind != LINK or found in loads]
+    run = unbroken_run(whole, max(after_seq, base_seq))
     base = run[0][0].seq - 1 if run else max(after_seq, base_seq)
     last_seq = run[-1][0].last_seq if run else base
     fresh = begin(directory)
     _write_journal(fresh, base, data_file, run, _accounts(data_file, last_seq))
-    _write_loads(fresh, data_file, loads)
+    _write_loads(fresh, data_file, {link: loads[link] for link in run if link in loads})
     newest_seq = max(
         [read_high_water_mark(directory / NEWEST_FILE), *(h.last_seq for h, _ in groups)]
     )
@@ -251,39 +253,37 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
     )
 
 
-Loads = list[tuple[int, Load, list[Found]]]
-"""Loads with their parts, and the record at which each begins in the log."""
+Loads = dict[Found, tuple[Load, list[Found]]]
+"""By link, its load and all parts of that."""
 
 
-def _with_loads(data_file: Path, run: list[Found]) -> tuple[list[Found], Loads]:
-    """A run of groups up to the first link whose parts are not all whole, and what the others
-    link."""
-    links = [found for found in run if found[0].kind == LINK]
+def _whole_loads(data_file: Path, groups: list[Found]) -> Loads:
+    """What the links among some groups stand for; without those whose parts are not all whole."""
+    links = [found for found in groups if found[0].kind == LINK]
     if not links:
-        return run, []
+        return {}
     ends = {found[0].checksum: found for found in scan(data_file) if found[0].kind == LOAD_PART}
-    loads: Loads = []
-    for header, link in read_blocks(data_file, links):
+    loads: Loads = {}
+    for place, (_, link) in zip(links, read_blocks(data_file, links), strict=True):
         load, parts = decode_link(link)[0], list[Found]()
         found = ends.get(load.checksum)
         while found is not None and len(parts) < load.parts:
             parts.append(found)
             found = ends.get(found[0].chain)
-        if len(parts) < load.parts or parts[-1][0].seq != 1:
-            return [found for found in run if found[0].seq < header.seq], loads
-        loads.append((header.seq, load, parts[::-1]))
-    return run, loads
+        if len(parts) == load.parts and parts[-1][0].seq == 1:
+            loads[place] = load, parts[::-1]
+    return loads
 
 
 def _write_loads(directory: Path, data_file: Path, loads: Loads) -> None:
     if not loads:
         return
     env = Environment(directory, subdir=True)
-    for seq, load, parts in loads:
+    for (link, _), (load, parts) in loads.items():
         for start in range(0, len(parts), COPY_BLOCKS):
             blocks = read_blocks(data_file, parts[start : start + COPY_BLOCKS])
             env.put([(part_key(load.name, start + at), b) for at, (_, b) in enumerate(blocks)])
-        env.put([(load_key(load.name), seq.to_bytes(8, "big"))])
+        env.put([(load_key(load.name), link.seq.to_bytes(8, "big"))])
     env.close()
 
 

@@ -413,3 +413,11 @@ def test_loads_are_kept_whole_and_a_broken_one_ends_the_log(tmp_path):
     report = repair_journal(tmp_path / "j")
     assert (report.kept, report.lost) == ("records 1 to 40", "records 41 to 70")
     assert seqs(tmp_path / "j") == list(range(1, 41))
+
+
+def test_a_broken_load_that_checkpoints_have_does_not_end_what_follows(tmp_path):
+    with_loads(tmp_path / "j")
+    damage(tmp_path / "j" / "data.mdb", 15)
+    report = repair_journal(tmp_path / "j", after_seq=65)
+    assert (report.kept, report.lost) == ("records 31 to 70", "records 1 to 30")
+    assert seqs(tmp_path / "j", at_least_seq=65) == list(range(31, 71))
