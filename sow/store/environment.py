@@ -99,6 +99,8 @@ class Environment:
         return env
 
     def _opened(self) -> lmdb.Environment:
+        """The files, opened again after a failed commit, under the lock: once, and not closed while
+        someone is about to use them."""
         if self._closed:
             raise StoreError(f"{self.path} has been closed")
         if self._env is None:
@@ -111,8 +113,12 @@ class Environment:
         Raises DiskFull when the disk has no room; then nothing of `work` is kept.
         """
         while True:
+            env = self._env  # which only this thread releases
+            if env is None:
+                with self._map_lock:
+                    env = self._opened()
             try:
-                with self._opened().begin(write=True, buffers=True) as txn:
+                with env.begin(write=True, buffers=True) as txn:
                     work(txn)
                 return
             except lmdb.MapFullError:
@@ -152,8 +158,7 @@ class Environment:
 
         With `views` it gives memoryviews that end with it, instead of bytes.
         """
-        begin: Callable[..., Transaction] = self._opened().begin
-        with self._map_lock, begin(buffers=views) as txn:
+        with self._map_lock, self._opened().begin(buffers=views) as txn:
             yield txn
 
     def has_room(self, size_bytes: int = 0) -> bool:

@@ -66,6 +66,45 @@ def readers():
     return [thread for thread in threading.enumerate() if thread.name == "sow-ahead"]
 
 
+class Contended:
+    """A lock that another thread has held until now, and that has released the files meanwhile."""
+
+    def __init__(self, env):
+        self._env = env
+
+    def __enter__(self):
+        if self._env._env is not None:
+            self._env._env.close()
+            self._env._env = None
+
+    def __exit__(self, *_error):
+        pass
+
+
+def test_who_waits_while_a_failed_commit_releases_the_files_reads_on(tmp_path):
+    env = Environment(tmp_path / "files", subdir=False)
+    env.put([(b"key", b"value")])
+    env._map_lock = Contended(env)
+    with env.read() as txn:
+        assert txn.get(b"key") == b"value"
+    env.close()
+
+
+@pytest.mark.parametrize("use", ["read", "write"])
+def test_files_that_were_released_are_opened_by_one_at_a_time(tmp_path, use, monkeypatch):
+    env, held = Environment(tmp_path / "files", subdir=False), []
+    env._release()
+    opened = env._open
+    monkeypatch.setattr(env, "_open", lambda: held.append(env._map_lock.locked()) or opened())
+    if use == "read":
+        with env.read() as txn:
+            txn.get(b"key")
+    else:
+        env.put([(b"key", b"value")])
+    assert held == [True]
+    env.close()
+
+
 def test_pieces_read_ahead_are_the_same_in_order_and_few_of_them_at_a_time():
     taken, seen = [], []
 
