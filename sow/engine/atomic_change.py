@@ -149,13 +149,22 @@ class AtomicBatch:
 
     def tidying(self) -> Task[None]:
         """All is stored: work off what waits in indexes, while readers still read what there was;
-        the first reader of what there is now would have to."""
+        the first reader of what there is now would have to. Then they read that, and what there was
+        is let go of, some at a time."""
         change = self._change
         assert change is not None
         if change.before is not None:
             indexes = change.topic.records.indexes
             while indexes.dirty_count:
                 indexes.refresh(indexes.step_notes)
+                yield
+            before, change.before, change.seq = change.before, None, self._seq()
+            change.topic.records.table.thaw()
+            yield from before.table.emptying()
+            parts = before.indexes.parts()
+            del before
+            while parts:
+                parts.pop()
                 yield
 
     def readable(self, topic: LiveTopic) -> Records | None:

@@ -125,6 +125,10 @@ class Indexes:
         frozen._key = self._key and self._key.frozen(table)
         return frozen
 
+    def parts(self) -> list[object]:
+        """What it consists of: to free all of that at once takes long."""
+        return [*self.hashes, *self._memos.values()]
+
     @property
     def memos(self) -> tuple[Path, ...]:
         """The fields that have a memo column now."""

@@ -151,7 +151,9 @@ class MemoColumn:
         for name in ("kinds", "numbers", "whole", "codes", "counts"):
             setattr(frozen, name, getattr(self, name).copy())
             yield
-        frozen.texts, frozen._code_of = self.texts[:], self._code_of.copy()
+        frozen.texts = self.texts[:]
+        yield
+        frozen._code_of = self._code_of.copy()
         frozen.text_order = TextOrder(frozen.texts)
         frozen._sweep = frozen._per_value = frozen.sorted = None
         return frozen

@@ -106,7 +106,9 @@ class HashIndex:
         for name in COPIED:
             setattr(frozen, name, getattr(self, name)[:])
             yield
-        frozen._codes, frozen._old = self._codes.copy(), self._old.copy()
+        frozen._codes = self._codes.copy()
+        yield
+        frozen._old = self._old.copy()
         yield
         frozen._spellings = [spellings.copy() for spellings in self._spellings]
         return frozen

@@ -213,3 +213,10 @@ def test_a_frozen_table_stays_as_it_was(seed, keyed):
     assert table._gone is None
     with pytest.raises(KeyError):
         frozen.slots["none"]
+    held = frozen.hold_bodies(), frozen.hold_identities()
+    had = [frozen.bodies[:], frozen.identities[:]]
+    now = state(table)
+    run_to_completion(frozen.emptying())
+    assert not any(frozen.bodies + frozen.identities)
+    assert [[hold[slot] for slot in range(len(hold))] for hold in held] == had
+    assert state(table) == now
