@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,8 +103,9 @@ def restore(
         shifted = _shifted_manifest(manifest, until, shift)
         ManifestFile(directory).write(shifted)
         for kept in shifted.kept:
-            is_sent = until == backup.bookmark and kept.name != CONSUMERS.name
-            blocks = backup.checkpoint(kept.name) if is_sent else iter(())
+            blocks = backup.checkpoint(kept.name) if until == backup.bookmark else iter(())
+            if kept.name == CONSUMERS.name:
+                blocks = islice(blocks, 1)  # how far it reaches, and no consumer
             _restore_checkpoint(directory, kept, blocks, shift, advance)
         _restore_log(backup, directory, manifest.journal, restored, advance)
     except BaseException:

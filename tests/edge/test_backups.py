@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from sow.core.definitions import CONSUMERS
 from sow.errors import AnotherLog, ClientError, Damaged, StoreError
 from sow.history.bookmarks import parse_bookmark
 from sow.store import restoring
@@ -121,6 +122,23 @@ def test_what_the_log_no_longer_reports_is_restored_as_of_its_end_alone(trimmed,
     restore(trimmed, tmp_path / "a", now_us=LATER_US)
     with lives_on(tmp_path / "a")(ORDERS, journal=LITTLE_LOG) as life:
         assert len(life.records("orders")) == 21
+
+
+def test_consumers_are_dropped_and_what_is_restored_starts_also_behind_a_trimmed_log(tmp_path):
+    with lives_on(tmp_path / "data")(ORDERS, CONSUMERS, journal=LITTLE_LOG) as life:
+        life.fill("orders")
+        account = life.engine.catalog.account(CONSUMERS)
+        noted = b'{"name":"report","bookmark":"3"}'
+        life.engine.put(account, account.records.read([noted]), NOW_US, 0)
+        life.store()
+        life.checkpoint()
+        life.trim()
+        backup = backed_up(life, tmp_path / "backup")
+    assert backup.oldest > 0
+    restore(backup, tmp_path / "a", now_us=LATER_US)
+    with lives_on(tmp_path / "a")(ORDERS, CONSUMERS, journal=LITTLE_LOG) as life:
+        assert len(life.records("orders")) == 20
+        assert life.records(CONSUMERS.name) == []
 
 
 def test_a_time_is_the_last_record_that_is_no_newer(trimmed):
