@@ -163,6 +163,7 @@ class AtomicBatch:
             yield from before.table.emptying()
             parts = before.indexes.parts()
             del before
+            yield
             while parts:
                 parts.pop()
                 yield
