@@ -306,7 +306,7 @@ class Columns:
                 some = column[start : start + EMPTIED_ROWS]
                 if holds is not None:
                     holds.save(range(start, start + len(some)), some)  # type: ignore[arg-type]
-                column[start : start + len(some)] = [None] * len(some)  # type: ignore[list-item]
+                column[start : start + len(some)] = [None] * len(some)
                 yield
 
     def _keep_gone(self, identities: Sequence[str], slots: Sequence[int]) -> None:

@@ -158,8 +158,10 @@ class Environment:
 
         With `views` it gives memoryviews that end with it, instead of bytes.
         """
-        with self._map_lock, self._opened().begin(buffers=views) as txn:
-            yield txn
+        with self._map_lock:
+            begin: Callable[..., Transaction] = self._opened().begin
+            with begin(buffers=views) as txn:
+                yield txn
 
     def has_room(self, size_bytes: int = 0) -> bool:
         """Would a write of so many bytes leave more free space than the reserve? Costs one system
