@@ -25,7 +25,7 @@ from sow.client.messages import Line
 from sow.client.publish_store import PublishStore, StoredFrame
 from sow.client.publisher import WINDOW_FRAMES
 from sow.client.socket import Retry, Socket, framed
-from sow.errors import AnotherLog, BadMessage, ClientError, SowError, shown
+from sow.errors import AnotherLog, BadMessage, ClientError, SowError, StoreError, shown
 
 FRAME_LENGTH = 1000
 """Messages of a frame, as of every publish of this client."""
@@ -151,8 +151,8 @@ class IdempotentPublisher:
         given = {name: value for name, value in fields.items() if value is not None}
         places = range(0, len(bodies), FRAME_LENGTH)
         is_delete = command == "sow_delete"
-        for some in [bodies] if is_delete else [bodies[at : at + FRAME_LENGTH] for at in places]:
-            self._store.add(StoredFrame(command, topic, some, given))
+        parts = [bodies] if is_delete else [bodies[at : at + FRAME_LENGTH] for at in places]
+        self._store.add(*(StoredFrame(command, topic, some, given) for some in parts))
         self._start()
         self._to_send.set()
 
@@ -251,6 +251,11 @@ class IdempotentPublisher:
             self._errors.append(error)  # the next call tries again
         except SowError as error:
             self._fatal = error
+        except OSError as error:
+            # The disk of the store. What it could not note is known again at the next logon.
+            self._errors.append(
+                StoreError(f"the store of {shown(self.name)} cannot be written: {error}")
+            )
         finally:
             self._moved.set()
 

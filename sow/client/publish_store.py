@@ -73,6 +73,7 @@ class PublishStore:
         self._path = None if path is None else Path(path)
         self._file = -1
         self._written_bytes = 0
+        self._rewritten_at = REWRITTEN_BYTES_MIN
         if self._path is not None:
             self._open(self._path)
 
@@ -83,9 +84,9 @@ class PublishStore:
 
     # Events.
 
-    def add(self, entry: StoredFrame) -> None:
-        """A frame waits; a file has it when this returns."""
-        self._note(entry.event())
+    def add(self, *frames: StoredFrame) -> None:
+        """Frames wait; a file has all of them when this returns, and none if it raises OSError."""
+        self._note(*(frame.event() for frame in frames))
 
     def applied(self, count: int) -> None:
         """The first so many messages are durable on the server."""
@@ -101,11 +102,12 @@ class PublishStore:
         if (log_id, base) != (self.log_id, self.base):
             self._note({"number": [log_id, base]})
 
-    def _note(self, event: Event) -> None:
+    def _note(self, *events: Event) -> None:
         if self._file >= 0:
-            self._append(_line(event))
-        self._happen(event)
-        if self._written_bytes > max(REWRITTEN_BYTES_MIN, REWRITTEN_FACTOR * self.size_bytes):
+            self._append(b"".join(map(_line, events)))
+        for event in events:
+            self._happen(event)
+        if self._written_bytes > max(self._rewritten_at, REWRITTEN_FACTOR * self.size_bytes):
             self._rewrite()
 
     def _happen(self, event: Event) -> None:
@@ -165,12 +167,18 @@ class PublishStore:
             for event, read in _events(path, data):
                 self._happen(event)
                 end = read
+            first = _line({"client": self.client})
+            if not end and not first.startswith(data):
+                raise Damaged(
+                    f"{path} is no store of the publisher {shown(self.client)}, and is left as it "
+                    "is; give the store a file of its own"
+                )
             if end < len(data):
                 os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
             self._written_bytes = end
             if not end:
-                self._append(_line({"client": self.client}))
+                self._append(first)
         except BaseException:
             self.close()
             raise
@@ -188,17 +196,26 @@ class PublishStore:
         self._written_bytes += len(line)
 
     def _rewrite(self) -> None:
-        """Write what holds now into a file of its own, which takes the place of this one."""
+        """Write what holds now into a file of its own, which takes the place of this one. If that
+        fails, this one goes on: all of it is there, and it is tried again when it is twice as
+        long."""
         if self._path is None or self._file < 0:
             return
         new = self._path.with_name(self._path.name + ".new")
-        before, self._file = self._file, _locked(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        before, written_bytes = self._file, self._written_bytes
         try:
-            self._written_bytes = 0
+            self._file, self._written_bytes = _locked(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC), 0
             self._append(b"".join(map(_line, self._all())))
             os.fsync(self._file)
             new.replace(self._path)
-        finally:
+            self._rewritten_at = REWRITTEN_BYTES_MIN
+        except OSError:
+            failed, self._file, self._written_bytes = self._file, before, written_bytes
+            self._rewritten_at = 2 * written_bytes
+            if failed != before:
+                os.close(failed)
+                new.unlink(missing_ok=True)
+        else:
             os.close(before)
 
     def _all(self) -> Iterable[Event]:
@@ -229,11 +246,15 @@ def _locked(path: Path, flags: int) -> int:
     file = os.open(path, flags, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # One that was opened while its owner replaced it is not the one that is there.
+        is_there = os.path.samestat(os.fstat(file), path.stat())
     except OSError:
+        is_there = False
+    if not is_there:
         os.close(file)
         raise ClientError(
             f"the store {path} is in use; close the other publisher, or give this one another file"
-        ) from None
+        )
     return file
 
 

@@ -13,7 +13,7 @@ from sow.client.idempotent import IdempotentPublisher
 from sow.client.messages import read_lines
 from sow.client.publish_store import PublishStore
 from sow.client.socket import Retry
-from sow.errors import AnotherLog, BadMessage, ClientError, DiskFull
+from sow.errors import AnotherLog, BadMessage, ClientError, DiskFull, StoreError
 from tests.edge.serving import Running, configuration
 
 TOPIC = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
@@ -170,6 +170,27 @@ def test_a_refused_message_is_raised_once_and_those_behind_it_are_stored():
         await publisher.publish("orders", {"n": 5})
         await publisher.drain()
         assert (numbers(server), server.highest) == ([1, 2, 3, 5], 4)
+        await publisher.close()
+
+    run(work())
+
+
+def test_a_store_that_cannot_be_written_is_raised_and_what_waits_is_stored_once(tmp_path):
+    async def work():
+        server, store = Server(), PublishStore("feed", tmp_path / "store")
+        publisher, applied = publisher_of(server, store), store.applied
+        await publisher.publish("orders", {"n": 1})
+
+        def full(_count):
+            raise OSError(28, "no room")
+
+        store.applied = full
+        for _ in range(2):
+            with pytest.raises(StoreError, match="the store of 'feed' cannot be written"):
+                await publisher.drain()
+        store.applied = applied
+        await publisher.drain()
+        assert (numbers(server), publisher.waiting) == ([1], 0)
         await publisher.close()
 
     run(work())

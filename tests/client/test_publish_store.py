@@ -1,5 +1,8 @@
 """The store of a publisher: what waits, in memory or in a file that is cut off at any byte."""
 
+import errno
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +109,78 @@ def test_bodies_are_kept_byte_for_byte(tmp_path):
     store.close()
     (found,) = PublishStore("feed", tmp_path / "store").waiting
     assert (found.topic, found.bodies) == ("ü", [bytes(b for b in range(256) if b != 10)])
+
+
+def test_a_file_that_cannot_be_written_anew_is_written_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(publish_store, "REWRITTEN_BYTES_MIN", 1000)
+    path, tried = tmp_path / "store", []
+
+    def full(file):
+        tried.append(file)
+        raise OSError(errno.ENOSPC, "no room")
+
+    store = PublishStore("feed", path)
+    store.number("aa", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        for number in range(100):
+            store.add(entry(number, "x" * 50))
+            store.applied(2)
+        store.add(entry("last"))
+    assert 1 < len(tried) < 10, "not for every message"
+    assert [one.name for one in tmp_path.iterdir()] == ["store"]
+    again = tmp_path / "again"
+    again.write_bytes(path.read_bytes())
+    assert held(PublishStore("feed", again)) == ("aa", 201, [["last"]]), "it is all there"
+    with pytest.raises(ClientError, match="in use"):
+        PublishStore("feed", path)
+    for number in range(500):
+        store.add(entry(number, "x" * 50))
+        store.applied(2)
+    assert path.stat().st_size < 3000, "there is room again"
+    store.close()
+
+
+def test_a_store_that_its_owner_writes_anew_while_another_opens_it_is_in_use(tmp_path, monkeypatch):
+    path = tmp_path / "store"
+    filled(path).close()
+    before = path.read_bytes()
+    lock = publish_store.fcntl.flock
+
+    def late(file, operation):
+        new = tmp_path / "new"
+        new.write_bytes(before)
+        new.replace(path)
+        lock(file, operation)
+
+    monkeypatch.setattr(publish_store.fcntl, "flock", late)
+    with pytest.raises(ClientError, match="in use"):
+        PublishStore("feed", path)
+
+
+@pytest.mark.parametrize("data", [b'{"id": 1}', b"\0" * 100, b"00000000 "])
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path, data):
+    path = tmp_path / "orders.json"
+    path.write_bytes(data)
+    with pytest.raises(Damaged, match="is no store of the publisher 'feed'"):
+        PublishStore("feed", path)
+    assert path.read_bytes() == data
+
+
+def test_frames_wait_together_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "store"
+    store, write = PublishStore("feed", path), os.write
+
+    def half(file, data):
+        if len(data) < 100:
+            raise OSError(errno.ENOSPC, "no room")
+        return write(file, data[:100])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", half)
+        with pytest.raises(OSError, match="no room"):
+            store.add(entry("a" * 50), entry("b" * 50))
+    assert held(store) == ("", None, [])
+    store.add(entry("c"), entry("d"))
+    store.close()
+    assert held(PublishStore("feed", path)) == ("", None, [["c"], ["d"]])

@@ -243,7 +243,8 @@ async def _why(
             plan = await client.explain(topic, filter=filter_text)
             show(plan, lambda: _say(plan))
         else:
-            record = await _story(client, topic, key or await _found(client, topic, filter_text))
+            named = await _found(client, topic, filter_text) if key is None else key
+            record = await _story(client, topic, named)
             show(record, lambda: _show_record(record))
 
 

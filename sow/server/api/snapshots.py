@@ -35,7 +35,14 @@ from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import write_pieces
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import json_response
-from sow.server.http.route import operation, parameters_of, read_count, read_sow_keys, route
+from sow.server.http.route import (
+    check_named,
+    operation,
+    parameters_of,
+    read_count,
+    read_sow_keys,
+    route,
+)
 from sow.server.http.tables import columns_of, of_snapshot, shape_of, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
@@ -338,10 +345,11 @@ class SnapshotHandler:
         query = restrict_query(Query(filter=condition, keys=keys), guard)
         if "as_of" in requested:
             room = self._taken.client_bytes_max
-            then = await self._past.query(requested["topic"], requested["as_of"], query, room)
-            return then.rows, then.bookmark
-        found = await self._in_turns(execute_query(engine, requested["topic"], query))
-        await self._runtime.settled()
+            found = await self._past.query(requested["topic"], requested["as_of"], query, room)
+        else:
+            found = await self._in_turns(execute_query(engine, requested["topic"], query))
+            await self._runtime.settled()
+        check_named(requested["topic"], requested, len(found.rows))
         return found.rows, found.bookmark
 
     async def _in_turns(self, steps: Task[Result]) -> Result:

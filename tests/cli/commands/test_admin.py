@@ -176,6 +176,8 @@ def test_a_record_is_named_by_the_values_of_its_key(sow, orders):
     orders({"id": 77, "px": 5})
     by_value = json.loads(sow.ok("why", "orders-C", "77", "--json"))
     assert by_value == json.loads(sow.ok("why", "orders-C", by_value["key"], "--json"))
+    orders({"id": "", "px": 5})
+    assert json.loads(sow.ok("why", "orders", "", "--json"))["key"], "an empty text is a value"
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,7 @@ def test_a_record_is_named_by_the_values_of_its_key(sow, orders):
         (("7", "--filter", "1=1"), 2, "give either KEY"),
         (("7",), 1, "topic orders has no such record: 'key=7'"),
         (("7,8",), 1, "the Key of orders is /id; write 1 value"),
+        (("",), 1, "topic orders has no such record: 'key='"),
         (("--filter", "1=1"), 1, "2 records of 'orders' match; name one"),
         (("--filter", "/id = 9"), 1, "0 records of 'orders' match"),
         (("7", "--query"), 2, "write --filter F in place of KEY"),

@@ -59,6 +59,17 @@ class Place(Served):
 
 
 @stepped
+async def test_a_snapshot_of_a_key_that_names_nothing_is_not_taken():
+    async with Place() as place:
+        await place.publish(1, 2)
+        assert (await place.take("topic=orders&key=1")).json["rows"] == 1
+        for query in ("key=3", "key=3&as_of=2", "key=1&filter=/id%20=%202"):
+            refused = await place.take(f"topic=orders&{query}")
+            assert (refused.status, "no such record" in refused.json["detail"]) == (404, True)
+        assert (await place.take("topic=orders&keys=3")).json["rows"] == 0
+
+
+@stepped
 async def test_what_is_read_is_of_the_moment_it_was_taken_however_often():
     async with Place() as place:
         await place.publish(1, 2)
