@@ -9,12 +9,14 @@ Windows and views report complete requests. A request or a frame may take many s
 clients are served between them. A subscription to single changes gets each at once; a live window
 or a view reports the result of a request when the request ends, so that it never shows half of one.
 So their output is held back while a request is open that has changed one of their topics, but no
-longer than `HELD_US_MAX`. A request that changes nothing holds nothing back.
+longer than `HELD_US_MAX`, however many requests follow or overlap each other meanwhile. A request
+that changes nothing holds nothing back.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from sow.core.cooperative import Result, Task
 from sow.engine.timers import Timers
@@ -58,6 +60,8 @@ class RequestBoundaries:
         self._open: dict[OpenRequest, None] = {}
         """Unfinished requests that have changed something."""
         self._held: dict[WindowChannel, None] = {}
+        self._since_us: WeakKeyDictionary[WindowChannel, int] = WeakKeyDictionary()
+        """Since when channels that are held, or were until just now, have waited."""
         self._until_us: int | None = None
         """When the first of the held channels has been held for `HELD_US_MAX`."""
 
@@ -99,18 +103,24 @@ class RequestBoundaries:
         if held:
             self._release(held)
 
-    def holds_until_us(self, names: Collection[str]) -> int | None:
-        """Until when output of these topics has to wait, unless the request ends before; None: it
-        need not wait."""
+    def holds_until_us(self, names: Collection[str], since_us: int | None = None) -> int | None:
+        """Until when output of these topics has to wait that has waited since `since_us`, unless
+        the request ends before; None: it need not wait."""
         began_us = [one.began_us for one in self._open if not one.topics.isdisjoint(names)]
-        until_us = max(began_us, default=0) + HELD_US_MAX
-        return until_us if began_us and until_us > self.now_us() else None
+        if not began_us:
+            return None
+        newest_us = max(began_us)
+        until_us = HELD_US_MAX + (newest_us if since_us is None else min(newest_us, since_us))
+        return until_us if until_us > self.now_us() else None
 
     def holds(self, channel: WindowChannel) -> bool:
         """Whether a window has to wait for the end of a request; if so, it is released then."""
-        until_us = self.holds_until_us((channel.encoder.topic.name,))
+        since_us = self._since_us.get(channel, self.now_us())
+        until_us = self.holds_until_us((channel.encoder.topic.name,), since_us)
         if until_us is None:
+            self._since_us.pop(channel, None)
             return False
+        self._since_us[channel] = since_us
         self._held[channel] = None
         self._until_us = until_us if self._until_us is None else min(until_us, self._until_us)
         return True
