@@ -37,12 +37,13 @@ what other clients publish to the same topic."""
 
 
 class OpenRequest:
-    """A request that began at `began_us`, and the names of the topics that it has changed."""
+    """A request: since when it has changed something, and the names of the topics that it has
+    changed."""
 
     __slots__ = ("began_us", "topics")
 
-    def __init__(self, began_us: int) -> None:
-        self.began_us = began_us
+    def __init__(self) -> None:
+        self.began_us = 0
         self.topics: set[str] = set()
 
 
@@ -69,7 +70,7 @@ class RequestBoundaries:
         """Run steps that are one request, or a part of the request that is running."""
         if self.current is not None:
             return (yield from steps)
-        request = OpenRequest(self.now_us())
+        request = OpenRequest()
         try:
             while True:
                 self.current = request
@@ -80,7 +81,9 @@ class RequestBoundaries:
                     return result
                 finally:
                     self.current = None
-                if request.topics:
+                if request.topics and request not in self._open:
+                    # Not before: until a change the time may be that of one long ago.
+                    request.began_us = self.now_us()
                     self._open[request] = None
                 yield
         finally:
@@ -105,8 +108,13 @@ class RequestBoundaries:
 
     def holds_until_us(self, names: Collection[str], since_us: int | None = None) -> int | None:
         """Until when output of these topics has to wait that has waited since `since_us`, unless
-        the request ends before; None: it need not wait."""
-        began_us = [one.began_us for one in self._open if not one.topics.isdisjoint(names)]
+        the request ends before; None: it need not wait. What the request whose step is running has
+        done before, it may see."""
+        began_us = [
+            one.began_us
+            for one in self._open
+            if one is not self.current and not one.topics.isdisjoint(names)
+        ]
         if not began_us:
             return None
         newest_us = max(began_us)

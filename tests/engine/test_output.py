@@ -139,6 +139,29 @@ def test_requests_that_overlap_hold_nothing_back_longer_than_one(monkeypatch):
         steps = following
 
 
+def test_a_request_after_a_pause_is_one_turn_as_well(world):
+    reader = reader_of(world)
+    world.advance(2 * HELD_US_MAX)
+    for _ in steps_of(world, (0, 10), (1, 11), (2, 12)):
+        world.settle()
+        assert reader.client.lines() == []
+    world.settle()
+    reader.read()
+    assert reader.turns == 1
+
+
+def test_a_query_of_a_view_has_what_its_own_frame_has_published_before(monkeypatch):
+    monkeypatch.setattr("sow.sessions.commands.executor.TOGETHER_MAX", 2)
+    monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 2)
+    count = View("count", "json", ("orders",), ("COUNT(/id) AS /n", "/px"), ("/px",))
+    world = World(ORDERS, count)
+    rows = [b'{"id":%d,"px":1}' % at for at in range(5)]
+    head = b'{"c":"publish","t":"orders","n":5,"cid":"1"}'
+    lines = world.client().send(b"\n".join([head, *rows, b'{"c":"sow","t":"count"}']))
+    assert [line["d"] for line in lines if line["c"] == "sow"] == [{"n": 5, "px": 1}]
+    world.check()
+
+
 def test_a_request_that_changes_another_topic_holds_nothing_back(world):
     copied = reader_of(world, topic="orders-C")
     steps = steps_of(world, (0, 10), (1, 11), (2, 12))
