@@ -413,7 +413,7 @@ class Views:
         """Whether a view may not be released now; `known` is what is known of others already."""
         held = known.get(view.sources)
         if held is None:
-            held = known[view.sources] = self._atomic.concerns(view.sources) or self._is_behind(
+            held = known[view.sources] = self._atomic.shows_half(view.sources) or self._is_behind(
                 view.sources
             )
         # Its followers may be late: they get what has changed meanwhile in one.
@@ -421,7 +421,7 @@ class Views:
             held
             or self._waits_until_us(view) is not None
             or self._find(view.name).records.late > 0
-            or self._atomic.concerns((view.name,))
+            or self._atomic.shows_half((view.name,))
         )
 
     def _waits_until_us(self, view: MaterializedView) -> int | None:
@@ -433,8 +433,16 @@ class Views:
         topics when they began: a large one reaches the views of a topic later, and many rows are
         released some at a time."""
         made_of = self._made_of(name)
+        return self._settling(lambda: made_of)
+
+    def settling_above(self, name: str) -> Task[None]:
+        """The same of all views that are made of the topic `name`: the steps before its records
+        change for so long that queries of these views cannot wait."""
+        return self._settling(lambda: [view for view in self._dirty if name in view.sources])
+
+    def _settling(self, of: Callable[[], Iterable[MaterializedView]]) -> Task[None]:
         for _ in range(SETTLED_TURNS_MAX):
-            if not any(map(self._lags, made_of)):
+            if not any(map(self._lags, of())):
                 return
             self._catch_up()
             self.release()
@@ -453,7 +461,7 @@ class Views:
         a change or a publish."""
         if self._is_behind(view.sources):
             return True
-        waits = self._atomic.concerns({*view.sources, view.name}) or (
+        waits = self._atomic.shows_half({*view.sources, view.name}) or (
             self._waits_until_us(view) is not None
         )
         return view in self._dirty and not waits

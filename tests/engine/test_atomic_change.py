@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
+from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic, View
 from sow.engine.stored_topics import stored_slices
 from sow.errors import Full, UnknownTopic
 from sow.query import Query
@@ -513,3 +513,22 @@ def test_few_rows_are_waited_for_and_the_records_not_copied():
     applying = begin(world)
     assert world.engine.atomic.readable(world.engine.topics["orders"]) is None
     assert run_to_completion(applying) == 4
+
+
+@pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
+def test_a_view_shows_meanwhile_what_was_published_before(upto, monkeypatch):
+    monkeypatch.setattr("sow.engine.views.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("sow.topic.views.view.RELEASED_AT_ONCE", 1)
+    each = View("each", "json", ("orders",), ("/id", "MAX(/v) AS /v"), ("/id",))
+    above = View("above", "json", ("each",), ("COUNT(/id) AS /n", "/v"), ("/v",))
+    world = made(each, above)
+    bodies = [b'{"id":%d,"v":0}' % number for number in range(9)]
+    world.engine.publish("orders", bodies, world.now)
+    applying = begin(world, upto=upto)
+    for name, shown in (("each", 9), ("above", 1)):
+        asked = execute_query(world.engine, name, Query())
+        assert len(run_to_completion(asked).rows) == shown
+    assert world.records("above") == [{"n": 9, "v": 0}]
+    run_to_completion(applying)
+    world.settle()
+    world.check()

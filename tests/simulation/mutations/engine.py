@@ -136,6 +136,18 @@ ENGINE = (
         "",
     ),
     Mutation(
+        "a change in steps hides what views had to release",
+        "sow/sessions/commands/staged_writes.py",
+        "            yield from engine.views.settling_above(topic.name)\n",
+        "",
+    ),
+    Mutation(
+        "a request after a pause is no turn",
+        "sow/engine/output.py",
+        "                    request.began_us = self.now_us()\n",
+        "",
+    ),
+    Mutation(
         "requests that overlap hold views back for ever",
         "sow/engine/output.py",
         "(newest_us if since_us is None else min(newest_us, since_us))",
