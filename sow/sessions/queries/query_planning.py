@@ -262,6 +262,8 @@ class QueryPlanner:
                     )
                     noted.pop(topic, None)
                     self._take(session, taken, topic, answer, reads_before)
+            if requested.pattern is None:
+                noted.clear()  # it was pinned in this step, and others do not matter
             left = AGAIN_FACTOR * len(requested.topics)
             while True:
                 while len(noted) > TAKEN_AT_ONCE and left > 0:
