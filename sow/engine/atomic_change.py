@@ -42,6 +42,8 @@ class AtomicChange(Generic[Result]):
         """Readers do not wait for it."""
         self.before: Records | None = None
         """The topic's records as they were; None: as they are."""
+        self.is_planned = False
+        """None of it is in the records yet, nor in the log."""
         self._steps = steps
         self._results: list[Result] = []
         self._error: Exception | None = None
@@ -128,11 +130,17 @@ class AtomicBatch:
         over."""
         assert self._change is not None
         assert self._change.topic is topic
+        self._change.is_planned = False
         topic.router.meet()
         self._change.channels = [feed.channel for feed in topic.router.feeds()]
         for channel in self._change.channels:
             if isinstance(channel, ChangeChannel):
                 channel.in_order(topic.records, partial(channel.hold_others, topic.records))
+
+    def plan(self) -> None:
+        """Nothing of the change under way is stored before `hold_other_output`."""
+        assert self._change is not None
+        self._change.is_planned = True
 
     def keep(self) -> None:
         """The change under way lets readers read on: it does not store anything before
@@ -201,6 +209,11 @@ class AtomicBatch:
     def concerns(self, names: Iterable[str]) -> bool:
         """Whether one of these topics is changing."""
         return self._change is not None and self._change.topic.name in names
+
+    def shows_half(self, names: Iterable[str]) -> bool:
+        """Whether one of these topics may hold half of a change."""
+        change = self._change
+        return change is not None and not change.is_planned and change.topic.name in names
 
     def finish_before(self, name: str) -> Task[None]:
         """Finish a change of the topic `name` first; no step if there is none."""

@@ -9,12 +9,14 @@ Windows and views report complete requests. A request or a frame may take many s
 clients are served between them. A subscription to single changes gets each at once; a live window
 or a view reports the result of a request when the request ends, so that it never shows half of one.
 So their output is held back while a request is open that has changed one of their topics, but no
-longer than `HELD_US_MAX`. A request that changes nothing holds nothing back.
+longer than `HELD_US_MAX`, however many requests follow or overlap each other meanwhile. A request
+that changes nothing holds nothing back.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from sow.core.cooperative import Result, Task
 from sow.engine.timers import Timers
@@ -35,12 +37,13 @@ what other clients publish to the same topic."""
 
 
 class OpenRequest:
-    """A request that began at `began_us`, and the names of the topics that it has changed."""
+    """A request: since when it has changed something, and the names of the topics that it has
+    changed."""
 
     __slots__ = ("began_us", "topics")
 
-    def __init__(self, began_us: int) -> None:
-        self.began_us = began_us
+    def __init__(self) -> None:
+        self.began_us = 0
         self.topics: set[str] = set()
 
 
@@ -58,6 +61,8 @@ class RequestBoundaries:
         self._open: dict[OpenRequest, None] = {}
         """Unfinished requests that have changed something."""
         self._held: dict[WindowChannel, None] = {}
+        self._since_us: WeakKeyDictionary[WindowChannel, int] = WeakKeyDictionary()
+        """Since when channels that are held, or were until just now, have waited."""
         self._until_us: int | None = None
         """When the first of the held channels has been held for `HELD_US_MAX`."""
 
@@ -65,7 +70,7 @@ class RequestBoundaries:
         """Run steps that are one request, or a part of the request that is running."""
         if self.current is not None:
             return (yield from steps)
-        request = OpenRequest(self.now_us())
+        request = OpenRequest()
         try:
             while True:
                 self.current = request
@@ -76,7 +81,9 @@ class RequestBoundaries:
                     return result
                 finally:
                     self.current = None
-                if request.topics:
+                if request.topics and request not in self._open:
+                    # Not before: until a change the time may be that of one long ago.
+                    request.began_us = self.now_us()
                     self._open[request] = None
                 yield
         finally:
@@ -99,18 +106,29 @@ class RequestBoundaries:
         if held:
             self._release(held)
 
-    def holds_until_us(self, names: Collection[str]) -> int | None:
-        """Until when output of these topics has to wait, unless the request ends before; None: it
-        need not wait."""
-        began_us = [one.began_us for one in self._open if not one.topics.isdisjoint(names)]
-        until_us = max(began_us, default=0) + HELD_US_MAX
-        return until_us if began_us and until_us > self.now_us() else None
+    def holds_until_us(self, names: Collection[str], since_us: int | None = None) -> int | None:
+        """Until when output of these topics has to wait that has waited since `since_us`, unless
+        the request ends before; None: it need not wait. What the request whose step is running has
+        done before, it may see."""
+        began_us = [
+            one.began_us
+            for one in self._open
+            if one is not self.current and not one.topics.isdisjoint(names)
+        ]
+        if not began_us:
+            return None
+        newest_us = max(began_us)
+        until_us = HELD_US_MAX + (newest_us if since_us is None else min(newest_us, since_us))
+        return until_us if until_us > self.now_us() else None
 
     def holds(self, channel: WindowChannel) -> bool:
         """Whether a window has to wait for the end of a request; if so, it is released then."""
-        until_us = self.holds_until_us((channel.encoder.topic.name,))
+        since_us = self._since_us.get(channel, self.now_us())
+        until_us = self.holds_until_us((channel.encoder.topic.name,), since_us)
         if until_us is None:
+            self._since_us.pop(channel, None)
             return False
+        self._since_us[channel] = since_us
         self._held[channel] = None
         self._until_us = until_us if self._until_us is None else min(until_us, self._until_us)
         return True

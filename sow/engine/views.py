@@ -282,6 +282,8 @@ class Views:
         """State of removed and stopped views."""
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
+        self._released: MaterializedView | None = None
+        """The view whose changes reach those above it."""
         self._woken: list[MaterializedView] | None = None
         self._releases: dict[MaterializedView, int] = {}
         """How often each was released since it was dirty."""
@@ -310,7 +312,9 @@ class Views:
     def wake(self, view: MaterializedView) -> None:
         """`view` has something to release at the end of the turn."""
         if view not in self._dirty:
-            self._dirty[view] = self._requests.now_us()
+            below = self._released
+            since_us = None if below is None else self._dirty.get(below)
+            self._dirty[view] = self._requests.now_us() if since_us is None else since_us
             if self._woken is not None:
                 self._woken.append(view)
 
@@ -343,7 +347,7 @@ class Views:
             if rows >= ROWS_AT_ONCE:
                 self._is_left = bool(self._dirty)
                 return
-        held = [self._requests.holds_until_us(view.sources) for view in self._dirty]
+        held = [self._waits_until_us(view) for view in self._dirty]
         self._held_until_us = min((one for one in held if one is not None), default=None)
 
     def releasing(self) -> Iterator[int]:
@@ -386,8 +390,12 @@ class Views:
 
     def _release(self, view: MaterializedView) -> None:
         topic = self._find(view.name)
-        for batch in view.release():
-            self._route(topic, batch)
+        self._released = view
+        try:
+            for batch in view.release():
+                self._route(topic, batch)
+        finally:
+            self._released = None
         self._releases[view] = self._releases.get(view, 0) + 1
         if not view.is_dirty:
             self.forget(view)
@@ -405,21 +413,36 @@ class Views:
         """Whether a view may not be released now; `known` is what is known of others already."""
         held = known.get(view.sources)
         if held is None:
-            held = known[view.sources] = (
-                self._atomic.concerns(view.sources)
-                or self._is_behind(view.sources)
-                or self._requests.holds_until_us(view.sources) is not None
+            held = known[view.sources] = self._atomic.shows_half(view.sources) or self._is_behind(
+                view.sources
             )
         # Its followers may be late: they get what has changed meanwhile in one.
-        return held or self._find(view.name).records.late > 0 or self._atomic.concerns((view.name,))
+        return (
+            held
+            or self._waits_until_us(view) is not None
+            or self._find(view.name).records.late > 0
+            or self._atomic.shows_half((view.name,))
+        )
+
+    def _waits_until_us(self, view: MaterializedView) -> int | None:
+        """Until when a view waits for requests that overlap, at most; None: for none."""
+        return self._requests.holds_until_us(view.sources, self._dirty.get(view))
 
     def settling(self, name: str) -> Task[None]:
         """The steps after which the view `name`, if it is one, shows all changes that were in its
         topics when they began: a large one reaches the views of a topic later, and many rows are
         released some at a time."""
         made_of = self._made_of(name)
+        return self._settling(lambda: made_of)
+
+    def settling_above(self, name: str) -> Task[None]:
+        """The same of all views that are made of the topic `name`: the steps before its records
+        change for so long that queries of these views cannot wait."""
+        return self._settling(lambda: [view for view in self._dirty if name in view.sources])
+
+    def _settling(self, of: Callable[[], Iterable[MaterializedView]]) -> Task[None]:
         for _ in range(SETTLED_TURNS_MAX):
-            if not any(map(self._lags, made_of)):
+            if not any(map(self._lags, of())):
                 return
             self._catch_up()
             self.release()
@@ -438,8 +461,8 @@ class Views:
         a change or a publish."""
         if self._is_behind(view.sources):
             return True
-        waits = self._atomic.concerns({*view.sources, view.name}) or (
-            self._requests.holds_until_us(view.sources) is not None
+        waits = self._atomic.shows_half({*view.sources, view.name}) or (
+            self._waits_until_us(view) is not None
         )
         return view in self._dirty and not waits
 

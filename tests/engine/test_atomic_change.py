@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
+from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic, View
 from sow.engine.stored_topics import stored_slices
 from sow.errors import Full, UnknownTopic
-from sow.query import Query
+from sow.query import Query, answering
 from sow.sessions.commands.record_ops import at_hand
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
@@ -521,3 +521,47 @@ def test_few_rows_are_waited_for_and_the_records_not_copied():
     applying = begin(world)
     assert world.engine.atomic.readable(world.engine.topics["orders"]) is None
     assert run_to_completion(applying) == 4
+
+
+@pytest.mark.usefixtures("_read_on")
+def test_a_query_does_not_wait_where_many_other_topics_change(monkeypatch):
+    monkeypatch.setattr("sow.sessions.queries.query_planning.TAKEN_AT_ONCE", 1)
+
+    def slowly(indexes, query):
+        yield
+        return (yield from answering(indexes, query))
+
+    monkeypatch.setattr("sow.engine.queries.answering", slowly)
+    world = made()
+    world.publish("orders", {"id": 9})
+    applying = begin(world, *range(10, 30))
+
+    def others():
+        world.publish("other", {"id": 1})
+        world.publish("lives", {"id": 1})
+        next(applying)
+
+    lines = world.client().say_in_steps(others, c="sow", t="orders")
+    assert held(lines) == [9]
+    assert lines[-1]["bm"] == "1"
+    assert world.engine.atomic.topic is not None, "it is under way"
+    run_to_completion(applying)
+
+
+@pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
+def test_a_view_shows_meanwhile_what_was_published_before(upto, monkeypatch):
+    monkeypatch.setattr("sow.engine.views.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("sow.topic.views.view.RELEASED_AT_ONCE", 1)
+    each = View("each", "json", ("orders",), ("/id", "MAX(/v) AS /v"), ("/id",))
+    above = View("above", "json", ("each",), ("COUNT(/id) AS /n", "/v"), ("/v",))
+    world = made(each, above)
+    bodies = [b'{"id":%d,"v":0}' % number for number in range(9)]
+    world.engine.publish("orders", bodies, world.now)
+    applying = begin(world, upto=upto)
+    for name, shown in (("each", 9), ("above", 1)):
+        asked = execute_query(world.engine, name, Query())
+        assert len(run_to_completion(asked).rows) == shown
+    assert world.records("above") == [{"n": 9, "v": 0}]
+    run_to_completion(applying)
+    world.settle()
+    world.check()

@@ -114,6 +114,54 @@ def test_a_request_that_takes_very_long_is_sent_in_parts(world):
     steps.close()
 
 
+def test_requests_that_overlap_hold_nothing_back_longer_than_one(monkeypatch):
+    """Of publishers that never pause, one is always under way."""
+    monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 2)
+    count = View("count", "json", ("orders",), ("COUNT(/id) AS /n", "/px"), ("/px",))
+    above = View("above", "json", ("count",), ("SUM(/n) AS /n", "/px"), ("/px",))
+    world = World(ORDERS, count, above)
+    reader, ended, steps = reader_of(world), [], None
+    for number in range(9):
+        following = steps_of(world, *[(at, at) for at in range(3 * number, 3 * number + 3)])
+        next(following)
+        if steps is not None:
+            run_to_completion(steps)
+            ended.append(world.now)
+        world.settle()
+        world.advance(HELD_US_MAX * 2 // 5)
+        world.settle()
+        old = 3 * sum(at <= world.now - HELD_US_MAX for at in ended)
+        for name in ("count", "above"):
+            assert sum(row["n"] for row in answered(world, name)) >= old
+        reader.read()
+        assert max([row["px"] for _, row in reader.held], default=-1) >= old - 1
+        world.check()
+        steps = following
+
+
+def test_a_request_after_a_pause_is_one_turn_as_well(world):
+    reader = reader_of(world)
+    world.advance(2 * HELD_US_MAX)
+    for _ in steps_of(world, (0, 10), (1, 11), (2, 12)):
+        world.settle()
+        assert reader.client.lines() == []
+    world.settle()
+    reader.read()
+    assert reader.turns == 1
+
+
+def test_a_query_of_a_view_has_what_its_own_frame_has_published_before(monkeypatch):
+    monkeypatch.setattr("sow.sessions.commands.executor.TOGETHER_MAX", 2)
+    monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 2)
+    count = View("count", "json", ("orders",), ("COUNT(/id) AS /n", "/px"), ("/px",))
+    world = World(ORDERS, count)
+    rows = [b'{"id":%d,"px":1}' % at for at in range(5)]
+    head = b'{"c":"publish","t":"orders","n":5,"cid":"1"}'
+    lines = world.client().send(b"\n".join([head, *rows, b'{"c":"sow","t":"count"}']))
+    assert [line["d"] for line in lines if line["c"] == "sow"] == [{"n": 5, "px": 1}]
+    world.check()
+
+
 def test_a_request_that_changes_another_topic_holds_nothing_back(world):
     copied = reader_of(world, topic="orders-C")
     steps = steps_of(world, (0, 10), (1, 11), (2, 12))

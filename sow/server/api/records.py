@@ -164,6 +164,7 @@ class RecordsHandler:
                     share.let_go()
                 raise
         share = made[0]
+        bookmark = share.bookmark if bookmark is None else bookmark
         try:
             return await self._query(request, share.topic, requested, options, None, seen, bookmark)
         finally:

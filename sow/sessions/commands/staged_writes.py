@@ -361,6 +361,7 @@ class StagedWrites:
         """Number and log all that is planned or prepared, and the account of it, which has `noted`
         in it; then store it."""
         engine = self._engine
+        engine.atomic.plan()
         pieces = yield from plan.pieces()
         deeds = [piece.deed for piece in pieces if engine.capacity.bounds(topic)]
         if prepared is not None and engine.capacity.bounds(topic):
@@ -368,6 +369,9 @@ class StagedWrites:
         room = engine.capacity.reserve(topic, [deed for deed in deeds if deed.sizes is not None])
         try:
             yield from engine.capacity.check(topic, deeds, room)
+            # Until all is stored, which may take minutes, views show nothing of what came before.
+            yield from engine.followers.caught_up(topic.name)
+            yield from engine.views.settling_above(topic.name)
             yield from engine.atomic.freezing()
             now_us = engine.sequencer.moment(now_us)
             expires_us = topic.expiry_us(None, now_us)

@@ -117,11 +117,13 @@ Admit = Callable[[int], None]
 
 
 class Share:
-    """A reference to a view that was created for `client`, until it is released."""
+    """A reference to a view that was created for `client`, until it is released; `bookmark` is the
+    moment that its rows are as of, None where they follow the topic."""
 
     def __init__(self, topic: ViewTopic, client: Hashable, let_go: Callable[[], None]) -> None:
         self.topic = topic
         self.client = client
+        self.bookmark: int | None = None
         self._let_go: Callable[[], None] | None = let_go
 
     def let_go(self) -> None:
@@ -275,13 +277,15 @@ class Aggregations:
         query = Query(filter=question.condition).at(engine.now_us)
         answer = yield from engine.queries.answering(topic.name, query)
         admit(len(answer.slots))
-        records = self._still(topic).records
+        records, seq = self._still(topic).records, engine.seq
         rows, table = Snapshot.take(records, answer.slots), records.table
         newest = table.newest[answer.slots] if table.keeps_newest else None
         order = table.order[answer.slots]
         yield
         yield from rows.settle()
-        return (yield from self.computed_of(question, client, rows, newest, order))
+        share = yield from self.computed_of(question, client, rows, newest, order)
+        share.bookmark = seq
+        return share
 
     def computed_of(
         self,

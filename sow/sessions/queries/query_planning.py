@@ -69,14 +69,17 @@ class QueryPlanner:
         self._journal = journal
         self.unread = UnreadQuota()
 
-    def answer(self, session: Session, command: Command, name: str) -> Task[None]:
-        """`sow`: send the current records of the topics under `name`."""
+    def answer(
+        self, session: Session, command: Command, name: str, bookmark: int | None = None
+    ) -> Task[None]:
+        """`sow`: send the current records of the topics under `name`; those of a view that was made
+        for it are as of a `bookmark`."""
         _, taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
         seq = self._engine.seq
         if self._reads_before(command):
             _, seq = self._engine.queries.shown(command.topic)
-        self.say_answer(session, taken, name, command, seq)
+        self.say_answer(session, taken, name, command, seq if bookmark is None else bookmark)
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
         yield from taken.settle()
 
@@ -262,6 +265,8 @@ class QueryPlanner:
                     )
                     noted.pop(topic, None)
                     self._take(session, taken, topic, answer, reads_before)
+            if requested.pattern is None:
+                noted.clear()  # it was pinned in this step, and others do not matter
             left = AGAIN_FACTOR * len(requested.topics)
             while True:
                 while len(noted) > TAKEN_AT_ONCE and left > 0:

@@ -99,7 +99,8 @@ class Subscriptions:
             question, session.account, self._admit(session)
         )
         try:
-            yield from self.planner.answer(session, about_rows(command, share), name)
+            about = about_rows(command, share)
+            yield from self.planner.answer(session, about, name, share.bookmark)
         finally:
             share.let_go()
 

@@ -171,6 +171,20 @@ def test_records_that_are_grouped_can_be_named_by_their_keys():
     assert client.data() == [("p", {"qty": 2, "desk": "b"})]
 
 
+def test_rows_that_are_asked_for_once_name_the_moment_that_they_are_as_of():
+    world = World(T)
+    world.publish("orders", *[{"id": number, "desk": "a"} for number in range(600)])
+
+    def meanwhile():
+        world.engine.publish("orders", [b'{"id":600,"desk":"a"}'], world.now)
+
+    opts = "projection=[COUNT(/id) AS /n,/desk],grouping=[/desk]"
+    lines = world.client().say_in_steps(meanwhile, c="sow", t="orders", opts=opts)
+    assert [line["d"]["n"] for line in lines if line["c"] == "sow"] == [600]
+    assert lines[-1]["bm"] == "600"
+    assert world.engine.seq > 600
+
+
 def test_without_order_they_stand_as_their_first_records_do():
     world, client = world_with(*DESKS)
     world.delete("orders", "/id = 0")

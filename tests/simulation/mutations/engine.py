@@ -18,7 +18,7 @@ ENGINE = (
     Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
-        "                or self._requests.holds_until_us(view.sources) is not None\n",
+        "            or self._waits_until_us(view) is not None\n",
         "",
     ),
     Mutation(
@@ -136,9 +136,27 @@ ENGINE = (
         "",
     ),
     Mutation(
+        "a change in steps hides what views had to release",
+        "sow/sessions/commands/staged_writes.py",
+        "            yield from engine.views.settling_above(topic.name)\n",
+        "",
+    ),
+    Mutation(
+        "a request after a pause is no turn",
+        "sow/engine/output.py",
+        "                    request.began_us = self.now_us()\n",
+        "",
+    ),
+    Mutation(
+        "requests that overlap hold views back for ever",
+        "sow/engine/output.py",
+        "(newest_us if since_us is None else min(newest_us, since_us))",
+        "newest_us",
+    ),
+    Mutation(
         "a window shows half a request",
         "sow/engine/output.py",
-        "        until_us = self.holds_until_us((channel.encoder.topic.name,))\n",
+        "        until_us = self.holds_until_us((channel.encoder.topic.name,), since_us)\n",
         "        until_us: int | None = None\n",
     ),
     Mutation(
