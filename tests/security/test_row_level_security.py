@@ -125,3 +125,21 @@ def test_projections_and_groupings_are_of_what_may_be_seen():
     assert guard.grouping(("/client", "/desk")) == ("/desk",)
     assert guard.grouping(("/client",)) == ("[/no field]",)
     assert RowPolicy(of_desk("a")).projection(("/client",)) == ("/client",)
+
+
+def test_equalities_of_one_field_are_one_test():
+    texts = [*(f"/desk = '{at}'" for at in range(1_000)), "/px > 5", "/book = 'a'", "/desk = ''"]
+    policy = row_policy_of([read_condition(text) for text in texts], [None] * len(texts))
+    assert policy.rows.expression.contents.tests == 4
+    for record, may in (
+        ({"desk": "7"}, True),
+        ({"desk": 7}, True),
+        ({"desk": "x"}, False),
+        ({"px": 6}, True),
+        ({"book": "a", "desk": None}, True),
+        ({}, False),
+    ):
+        row = [record.get(str(path).strip("/")) for path in policy.paths]
+        alone = (row_policy_of([read_condition(text)], [None]) for text in texts)
+        each = any(one.holds([record.get(str(p).strip("/")) for p in one.paths]) for one in alone)
+        assert policy.holds(row) is each is may, record
