@@ -14,7 +14,7 @@ from sow.core.cooperative import Task
 from sow.core.definitions import Topic
 from sow.core.media_types import BYTES, JSON, PLAIN_TEXT
 from sow.engine.running_topics import SourceTopic
-from sow.errors import BadMessage, ClientError, NotEntitled, shown
+from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
 from sow.messages.base import MessageType
 from sow.security.row_level_security import DENY_ALL
 from sow.server.api.records import RECORDS_PATH
@@ -130,17 +130,19 @@ class RecordHandler:
         """`DELETE …/{key}`: delete the record."""
         refuse_idempotency_key(request)
         topic = self._engine.catalog.deletable(request.match_info["topic"])
-        deleted = await self._runtime.turns.run(
-            "delete over HTTP",
-            record_ops.delete(
-                self._engine,
-                topic.name,
-                sow_key_of(request, topic.records),
-                self._runtime.now_us(),
-                rights=lambda: permissions_of(request),
-                look=self._looking(request).look,
-            ),
+        steps = record_ops.delete(
+            self._engine,
+            topic.name,
+            sow_key_of(request, topic.records),
+            self._runtime.now_us(),
+            rights=lambda: permissions_of(request),
+            look=self._looking(request).look,
         )
+        try:
+            deleted = await self._runtime.turns.run("delete over HTTP", steps)
+        except UnknownRecord:
+            # By the name that the client knows.
+            raise no_such_record(topic.name, request.match_info["key"]) from None
         await self._runtime.durable()
         return json_response({"deleted": deleted})
 

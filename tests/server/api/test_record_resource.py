@@ -148,8 +148,9 @@ async def test_a_record_is_named_by_the_values_of_its_key_fields():
         short = await place.send("GET", "key=X,Y,5", topic="quotes")
         assert (short.status, "write 2 values in this order" in short.json["detail"]) == (400, True)
         assert (await place.send("DELETE", named, topic="quotes")).json == {"deleted": 1}
-        gone = await place.send("GET", named, topic="quotes")
-        assert (gone.status, "no such record" in gone.json["detail"]) == (404, True)
+        for method in ("GET", "DELETE"):
+            gone = await place.send(method, named, topic="quotes")
+            assert (gone.status, f"no such record: '{named}'" in gone.json["detail"]) == (404, True)
 
 
 @stepped
