@@ -11,6 +11,7 @@ roles (`sow.security.authorization`) or of topics.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import cast
 from weakref import WeakKeyDictionary
 
 from sow.core.paths import Path, Scalar, Value
@@ -211,17 +212,23 @@ def row_policy_of(
 
 
 def _any_of(conditions: Sequence[Node]) -> Node:
-    """Conditions ORed. Equalities of one field are one list: a test of a thousand takes no longer
-    than one of a few, and an index finds the rows of all."""
-    equal: dict[Path, list[Compare]] = {}
-    joined: list[Node] = []
-    for one in conditions:
+    """Conditions ORed. Equalities of one field are one list, at the place of the first: a test of
+    a thousand takes no longer than one of a few, and an index finds the rows of all."""
+    alike: dict[Path | int, list[Node]] = {}
+    for place, one in enumerate(conditions):
         match one:
             # '' is NULL, too, which nothing equals.
             case Compare("=", Identifier(path), Literal(value)) if value not in (None, ""):
-                equal.setdefault(path, []).append(one)
+                alike.setdefault(path, []).append(one)
             case _:
-                joined.append(one)
-    for same in equal.values():
-        joined.append(same[0] if len(same) == 1 else In(same[0].left, tuple(c.right for c in same)))
+                alike[place] = [one]
+    joined = [_one_test(same) for same in alike.values()]
     return joined[0] if len(joined) == 1 else Or(tuple(joined))
+
+
+def _one_test(equalities: Sequence[Node]) -> Node:
+    """One test for equalities of one field; a condition that stands alone is itself."""
+    if len(equalities) == 1:
+        return equalities[0]
+    compared = cast(Sequence[Compare], equalities)
+    return In(compared[0].left, tuple(one.right for one in compared))
