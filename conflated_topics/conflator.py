@@ -22,9 +22,10 @@ V = TypeVar("V")
 Fold = Callable[[V, V], V]
 
 
-JOINED_FACTOR = 8
-"""When a take is limited, so many keys of later due windows are merged into the first one per key
-taken: so they never pile up, at less cost than the work on the keys taken."""
+WINDOWS_MAX = 1_000
+"""Windows that have ended and wait for a take, at most: as they end every 20 ms at the soonest,
+their receiver is then 20 s late at least. Later ones are folded into the last of them, so that what
+waits is bounded."""
 
 
 class Conflator(Generic[K, V]):
@@ -171,54 +172,34 @@ class Conflator(Generic[K, V]):
     def take(self, now_us: int, count_max: int | None = None) -> dict[K, V]:
         """Release what is due by `now_us`: a value for each key, those of the oldest window first.
 
-        `count_max` limits the number of keys; `due_us` shows whether there are more. The caller
-        owns the result. A late take releases more at once, and never other values.
+        `count_max` limits the number of keys, and what is taken to the oldest window: then a key is
+        released once for each of its windows, however late. `due_us` shows whether there are more.
+        The caller owns the result.
         """
         self._close(now_us)
+        taken: dict[K, V] = {}
         if count_max is not None:
-            self._join(now_us, JOINED_FACTOR * count_max)
             taken = self._take_some(now_us, count_max)
         else:
-            taken = {}
-            while self._is_due(0, now_us):
+            while self._is_due(now_us):
                 self._put(taken, self._closed[0][1])
                 del self._closed[0]
         if not self._closed:
             self._closed = NO_WINDOWS
         return taken
 
-    def _is_due(self, at: int, now_us: int) -> bool:
-        return len(self._closed) > at and self._closed[at][0] <= now_us
-
-    def _join(self, now_us: int, count: int) -> None:
-        """Merge keys of due windows into the first one, about `count` at most: they are late, and
-        are released together."""
-        while count > 0 and self._is_due(1, now_us):
-            later = self._closed[1][1]
-            some = list(islice(later, count))
-            count -= len(some)
-            self._put(self._closed[0][1], {key: later.pop(key) for key in some})
-            if not later:
-                del self._closed[1]
+    def _is_due(self, now_us: int) -> bool:
+        return bool(self._closed) and self._closed[0][0] <= now_us
 
     def _take_some(self, now_us: int, count: int) -> dict[K, V]:
-        """The first keys of the first window, with their values in other due windows."""
-        if not self._is_due(0, now_us):
+        """The first keys of the oldest window."""
+        if not self._is_due(now_us):
             return {}
-        at, taken = 0, self._closed[0][1]
-        if len(taken) > count:
-            at, first = 1, taken
-            taken = {key: first.pop(key) for key in list(islice(first, count))}
-        else:
-            del self._closed[0]
-        while self._is_due(at, now_us):
-            later = self._closed[at][1]
-            self._put(taken, {key: later.pop(key) for key in taken if key in later})
-            if later:
-                at += 1
-            else:
-                del self._closed[at]
-        return taken
+        first = self._closed[0][1]
+        if len(first) > count:
+            return {key: first.pop(key) for key in list(islice(first, count))}
+        del self._closed[0]
+        return first
 
     def take_all(self) -> dict[K, V]:
         """Release everything pending, each key once, oldest window first, whether its window has
@@ -262,7 +243,7 @@ class Conflator(Generic[K, V]):
         return entries
 
     def _end(self, release_us: int, entries: dict[K, V]) -> None:
-        if self._closed and self._closed[-1][0] == release_us:
+        if self._closed and (self._closed[-1][0] == release_us or len(self._closed) == WINDOWS_MAX):
             self._put(self._closed[-1][1], entries)
         elif entries:
             self._closed = followed(self._closed, (release_us, entries))

@@ -262,9 +262,10 @@ class FocusedConflator(Generic[K, V]):
     ) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
         """Release what is due by `now_us`: records that enter or change, and records that leave.
 
-        `count_max` limits the number of keys; `due_us` shows whether there are more. Both results
-        are in the order in which their windows began; a key is in one of the two. A removal of a
-        record that the copy does not hold is left out: it came and went within one window.
+        `count_max` limits the number of keys, and what is taken to the oldest window; `due_us`
+        shows whether there are more. Both results are in the order in which their windows began; a
+        key is in one of the two. A removal of a record that the copy does not hold is left out: it
+        came and went within one window.
         """
         taken = self._conflator.take(now_us, count_max)
         removals: list[Removal[K, V]] = []

@@ -202,28 +202,42 @@ def test_check_finds_a_window_that_is_not_its_keys():
 
 @pytest.mark.parametrize("make", [lambda: PerKey(INTERVAL), lambda: Tick(INTERVAL)])
 @given(logs, st.lists(st.integers(1, 3 * INTERVAL), max_size=8), st.integers(1, 3))
-def test_taking_some_at_a_time_hands_over_what_taking_all_does(make, log, waits, count_max):
-    """However late: the same keys and values at each moment, none of them twice."""
-    whole, parts = Conflator(make(), max), Conflator(make(), max)
+def test_taking_some_at_a_time_releases_each_window_however_late(make, log, waits, count_max):
+    """The same values as a receiver gets that takes each window when it is due."""
+    prompt, late = Conflator(make(), max), Conflator(make(), max)
+    in_time: dict[str, list[int]] = defaultdict(list)
+    released: dict[str, list[int]] = defaultdict(list)
     log, takes = timed(log), []
     for wait in waits:
         takes.append((takes[-1] if takes else 0) + wait)
     moments = sorted([(at, 0, "", 0) for at in takes] + [(t, 1, k, v) for t, k, v in log])
-    with mock.patch.object(conflators, "JOINED_FACTOR", 1):
-        for now, offers, key, value in [*moments, (10**12, 0, "", 0)]:
-            if offers:
-                whole.offer([key], [value], now)
-                parts.offer([key], [value], now)
-                continue
-            taken = []
-            while (due := parts.due_us()) is not None and due <= now:
-                some = parts.take(now, count_max)
-                assert 0 < len(some) <= count_max
-                parts.check()
-                taken += some.items()
-            assert len(dict(taken)) == len(taken), "a key twice"
-            assert dict(taken) == whole.take(now)
-    assert len(parts) == 0
+    for now, offers, key, value in [*moments, (10**12, 0, "", 0)]:
+        while (due := prompt.due_us()) is not None and due <= now:
+            for one, taken in prompt.take(due).items():
+                in_time[one].append(taken)
+        if offers:
+            prompt.offer([key], [value], now)
+            late.offer([key], [value], now)
+            continue
+        while (due := late.due_us()) is not None and due <= now:
+            some = late.take(now, count_max)
+            assert 0 < len(some) <= count_max
+            late.check()
+            for one, taken in some.items():
+                released[one].append(taken)
+    assert released == in_time
+    assert len(late) == 0
+
+
+def test_what_waits_for_a_receiver_that_takes_nothing_is_bounded():
+    conflator = Conflator(PerKey(INTERVAL))
+    with mock.patch.object(conflators, "WINDOWS_MAX", 3):
+        for at in range(6):
+            conflator.offer(["a"], [at], at * INTERVAL)
+        assert len(conflator) == 4
+    conflator.check()
+    found = [conflator.take(9 * INTERVAL, 1) for _ in range(5)]
+    assert found == [{"a": 0}, {"a": 1}, {"a": 4}, {"a": 5}, {}]
 
 
 def test_what_is_offered_between_two_parts_waits_for_its_own_window():
