@@ -125,11 +125,12 @@ class AtomicBatch:
         with suppress(SowError):
             change.result()
 
-    def hold_other_output(self, topic: LiveTopic) -> None:
-        """The change in `topic` has its numbers: its subscribers get nothing else until it is
-        over."""
+    def hold_other_output(self, topic: LiveTopic, now_us: int) -> None:
+        """The change in `topic` has its numbers and its time: its subscribers get nothing else
+        until it is over."""
         assert self._change is not None
         assert self._change.topic is topic
+        topic.records.change_at(now_us)
         self._change.is_planned = False
         topic.router.meet()
         self._change.channels = [feed.channel for feed in topic.router.feeds()]

@@ -153,7 +153,7 @@ class TopicChanges:
         self._engine.notify_work()
 
     def _introducing(self, topic: LiveTopic) -> Task[None]:
-        self._engine.atomic.hold_other_output(topic)
+        self._engine.atomic.hold_other_output(topic, self._engine.now_us)
         for batch in topic.introduced():
             yield from self._engine.followers.caught_up(topic.name)
             self._engine.route(topic, batch)

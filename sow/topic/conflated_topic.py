@@ -183,6 +183,9 @@ class ConflatedCopy:
         """
         if self.stopped:
             return False
+        if self.underlying.is_changing and self.underlying.changes_us is not None:
+            # What changes in one moment opens windows of that moment, however long it is stored.
+            now_us = self.underlying.changes_us
         try:
             if are_messages and self.copies[0].folding.merger is not None:
                 offered = self._as_merged(offered)

@@ -66,6 +66,7 @@ class Records:
         "_enrichment",
         "_preprocessing",
         "_reader",
+        "changes_us",
         "definition",
         "domain",
         "folding",
@@ -122,6 +123,8 @@ class Records:
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.is_changing = False
         """A change may be incomplete that must not be seen in part: nothing falls due."""
+        self.changes_us: int | None = None
+        """The time of that change, once it has one."""
         self.late = 0
         """How much its followers have still to process of its changes (`sow.streaming.channel`):
         the next change waits for that."""
@@ -192,7 +195,11 @@ class Records:
 
     def set_changing(self, is_changing: bool) -> None:
         """Know whether half of an atomic change may be here."""
-        self.is_changing = is_changing
+        self.is_changing, self.changes_us = is_changing, None
+
+    def change_at(self, now_us: int) -> None:
+        """The atomic change under way is one of this time."""
+        self.changes_us = now_us
 
     def begin_after(self, seq: int) -> None:
         """Log entries of the topic's name up to `seq` are not its own."""

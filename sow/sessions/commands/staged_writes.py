@@ -376,7 +376,7 @@ class StagedWrites:
             now_us = engine.sequencer.moment(now_us)
             expires_us = topic.expiry_us(None, now_us)
             engine.enter(topic)
-            engine.atomic.hold_other_output(topic)
+            engine.atomic.hold_other_output(topic, now_us)
             numbered = deque((piece, piece.number(topic, now_us, expires_us)) for piece in pieces)
             before_seq, rows = engine.seq, sum(map(len, pieces))
             if prepared is not None:

@@ -70,9 +70,17 @@ CONFLATION = (
         "self._end(release_us, dict(zip(keys, map(self._pending.get, keys), strict=True)))",
     ),
     Mutation(
-        "a key that is late twice is released twice",
+        "a late take joins two windows",
         "conflated_topics/conflator.py",
-        "{key: later.pop(key) for key in taken if key in later}",
-        "{}",
+        "        del self._closed[0]\n        return first\n",
+        "        del self._closed[0]\n        if self._is_due(now_us):\n"
+        "            self._put(first, self._closed[0][1])\n            del self._closed[0]\n"
+        "        return first\n",
+    ),
+    Mutation(
+        "the windows of one moment open one after the other",
+        "sow/topic/conflated_topic.py",
+        "now_us = self.underlying.changes_us",
+        "pass",
     ),
 )
