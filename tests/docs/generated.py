@@ -49,7 +49,6 @@ PARTS: dict[str, Callable[[], str]] = {
         "configuration": lambda: reference().rstrip("\n"),
         "decisions": decisions,
         "metrics": metrics.table,
-        "rooms": sizes.rooms,
         "sizes": sizes.table,
     }.items()
 }
