@@ -43,7 +43,7 @@ SUBCOMMANDS = {
     "topics": "sow.cli.commands.admin",
     "sessions": "sow.cli.commands.admin",
     "why": "sow.cli.commands.admin",
-    "ping": "sow.cli.commands.ping",
+    "ping": "sow.cli.commands.bench",
     "bench": "sow.cli.commands.bench",
     "doctor": "sow.cli.commands.doctor",
     "top": "sow.cli.commands.top",

@@ -9,21 +9,13 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, cast
-from urllib.parse import urlsplit
 
 import aiohttp
 
-from sow.client.connector import ClientAuth, Connector, Token, refused_redirects
+from sow.client.connector import ClientAuth, Connector, Token, checked_url, refused_redirects
 from sow.client.encode import Document, RowBodies, encode_all, is_data_frame
 from sow.client.errors import Disconnected
-from sow.client.http import (
-    CONNECT_S,
-    Http,
-    Rows,
-    length_prefixed,
-    records_of,
-    topic_path,
-)
+from sow.client.http import CONNECT_S, Http, Rows, length_prefixed, records_of, topic_path
 from sow.client.idempotent import IdempotentPublisher
 from sow.client.live_view import Live, LiveCall, LiveWindow
 from sow.client.publish_store import PublishStore
@@ -33,7 +25,7 @@ from sow.client.socket import Retry, Socket
 from sow.client.subscription import Subscription
 from sow.core.media_types import FRAMES
 from sow.core.origin_parsing import URL_DEFAULT
-from sow.errors import BadMessage, ClientError, shown
+from sow.errors import BadMessage, ClientError
 
 FRAME_MESSAGES = 1000
 """Messages of a frame, which is stored completely or not at all: enough to share the cost of a
@@ -545,25 +537,3 @@ class Client:
 
     def _forget(self, closed: Subscription) -> None:
         self._subscriptions.pop(closed, None)
-
-
-def checked_url(url: str) -> str:
-    """The address without its final slash, with http:// if it has no scheme; raises ClientError for
-    another scheme, or no host."""
-    text = (url if "://" in url else f"http://{url}").rstrip("/")
-    scheme, _, rest = text.partition("://")
-    if "@" in rest.partition("/")[0]:
-        # It would appear in every error, and is not shown here.
-        raise ClientError("the address has a user in it; give user and password separately")
-    if scheme not in ("http", "https") or not rest or not _names_a_host(text):
-        raise ClientError(f"{shown(url)} is not an address such as {URL_DEFAULT}")
-    return text
-
-
-def _names_a_host(url: str) -> bool:
-    """Whether there is a host, and the port is a number if there is one."""
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False

@@ -1,4 +1,4 @@
-"""How a client reaches its server: credentials, trust, and its HTTP connections.
+"""How a client reaches its server: address, credentials, trust, and its HTTP connections.
 
 A token or a password is sent with every request and with the handshake of every WebSocket, in the
 `Authorization` header. Credentials are sent only to the server at the given address, and never
@@ -20,6 +20,7 @@ import base64
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import hdrs
@@ -29,7 +30,8 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from sow.client.errors import Unreachable
-from sow.errors import ClientError, clipped
+from sow.core.origin_parsing import URL_DEFAULT
+from sow.errors import ClientError, clipped, shown
 
 GOODBYE_S = 1.0
 """How long a server may take to close a connection: a few turns of its loop and a round trip."""
@@ -151,3 +153,25 @@ class ClientAuth:
 
 ANYBODY = ClientAuth()
 """No credentials."""
+
+
+def checked_url(url: str) -> str:
+    """The address without its final slash, with http:// if it has no scheme; raises ClientError for
+    another scheme, or no host."""
+    text = (url if "://" in url else f"http://{url}").rstrip("/")
+    scheme, _, rest = text.partition("://")
+    if "@" in rest.partition("/")[0]:
+        # It would appear in every error, and is not shown here.
+        raise ClientError("the address has a user in it; give user and password separately")
+    if scheme not in ("http", "https") or not rest or not _names_a_host(text):
+        raise ClientError(f"{shown(url)} is not an address such as {URL_DEFAULT}")
+    return text
+
+
+def _names_a_host(url: str) -> bool:
+    """Whether there is a host, and the port is a number if there is one."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -4,7 +4,7 @@ A body is first passed over by a decoder that keeps nothing: where a length or a
 follows it ends, before anything is allocated for it. Of a long one that arrives the values are
 counted, container by container, which makes nothing of those that are too many. Then it is decoded,
 which checks its texts.
-Few fields of bodies that are known good are read without the others (`sow.messages.json_columns`
+Few fields of bodies that are known good are read without the others (`sow.messages.json`
 has the structs for it).
 
 Bytes and extensions are base64 text in documents, and keys that are no text the text of them; both
@@ -26,7 +26,7 @@ from sow.errors import BadMessage, clipped
 from sow.messages.base import Column
 from sow.messages.binary_types import Base64, BinaryTypes, TypedInt, TypedText, too_deep
 from sow.messages.documents import VALUES_MAX, BytesType, DocumentDecoder, too_many_values
-from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
+from sow.messages.json import READ_FAILURES, UnsuitedError, struct_reader
 
 
 class Extension(NamedTuple):

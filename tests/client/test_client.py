@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 
 from sow.client import Client, Disconnected, Publisher, Unreachable
-from sow.client.client import checked_url
+from sow.client.connector import checked_url
 from sow.errors import BadFilter, BadMessage, ClientError, UnknownTopic
 from tests.edge.serving import Running, configuration
 

@@ -1,17 +1,22 @@
-"""The elements of config.xml as a reference in Markdown: a part of docs/configuration.md."""
+"""The elements of config.xml as a reference in Markdown: a part of docs/configuration.md.
+
+Only what is implemented; docs/migration.md has all that AMPS has, and what becomes of it.
+"""
 
 from collections.abc import Iterator
 
-from sow.config.elements.element import Element, Status
+from sow.config.elements.element import Element
 from sow.config.elements.table import ROOT
 
 HEADINGS_DEPTH = 2
 """Sections further down, which are short, are rows in the table of their parent section."""
+ROWS_MIN = 3
+"""So are those of this depth with fewer elements."""
 
 
 def reference() -> str:
-    """The implemented elements, section by section, then the names of all others."""
-    return "\n\n".join([*_sections(), *_others()]) + "\n"
+    """The implemented elements, section by section."""
+    return "\n\n".join(_sections()) + "\n"
 
 
 def _sections() -> Iterator[str]:
@@ -24,8 +29,9 @@ def _sections() -> Iterator[str]:
 
 
 def _has_heading(element: Element, depth: int) -> bool:
-    is_section = bool(element.children) and element.status == "implemented"
-    return is_section and depth <= HEADINGS_DEPTH
+    if element.status != "implemented" or not element.children or depth > HEADINGS_DEPTH:
+        return False
+    return depth < HEADINGS_DEPTH or len(element.children) >= ROWS_MIN
 
 
 def _section(place: str, element: Element, depth: int, shown: dict[str, str]) -> str:
@@ -58,20 +64,3 @@ def _row(element: Element, prefix: str) -> str:
         names += " (repeatable)"
     default = "required" if element.required else f"`{element.default}`" if element.default else "–"
     return f"| {names} | {value} | {default} | {element.about} |"
-
-
-def _others() -> Iterator[str]:
-    headings: dict[Status, str] = {
-        "not yet": "### Not available yet (an error)",
-        "no effect": "### Accepted without effect (a warning)",
-        "foreign": "### Elements of AMPS that are ignored (a warning)",
-        "refused": "### Elements of AMPS that would be missed (an error)",
-    }
-    for status, heading in headings.items():
-        places: dict[str, list[str]] = {}
-        for place, element in ROOT.walk():
-            if element.status == status:
-                section = place.removeprefix(ROOT.name).lstrip("/") or "the root"
-                places.setdefault(section, []).append(f"`{element.name}`")
-        lines = [f"- {place}: {', '.join(names)}" for place, names in places.items()]
-        yield "\n".join([heading, "", *lines])

@@ -12,6 +12,7 @@ by hand.
 
 import functools
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,15 +26,21 @@ PAGES = sorted({*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")})
 STALE = "{} is out of date; run: make docs"
 
 DECISIONS = ROOT / "docs" / "decisions"
+LINE_CHARS_MAX = 156
+"""Of a page, so that a line is read without scrolling."""
+UNBROKEN = "\0"
+"""Stands for the blanks of a link, which is not divided between lines."""
 
 
 def decisions() -> str:
     """The decisions by their titles, as links from docs/ARCHITECTURE.md."""
     titles = {path.name: path.read_text().partition("\n")[0] for path in DECISIONS.glob("*.md")}
-    return "\n".join(
-        f"- [{title.removeprefix('# ')}](decisions/{name})"
+    links = [
+        f"[{title.removeprefix('# ').replace(' ', UNBROKEN)}](decisions/{name})"
         for name, title in sorted(titles.items())
-    )
+    ]
+    lines = textwrap.wrap(" · ".join(links), LINE_CHARS_MAX, break_on_hyphens=False)
+    return "\n".join(lines).replace(UNBROKEN, " ")
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -42,7 +49,6 @@ PARTS: dict[str, Callable[[], str]] = {
         "configuration": lambda: reference().rstrip("\n"),
         "decisions": decisions,
         "metrics": metrics.table,
-        "rooms": sizes.rooms,
         "sizes": sizes.table,
     }.items()
 }

@@ -1,4 +1,4 @@
-"""How much code there is to read, by the floors of the architecture, and how many rooms there are.
+"""How much code there is to read, by the floors of the architecture.
 
 A line of code is not blank, no comment and no string that stands for itself.
 """
@@ -10,7 +10,6 @@ import tokenize
 from functools import cache
 from pathlib import Path
 
-from tests.test_layers import graph, height_of, rooms_of
 from tests.test_layers import table as floors
 
 ROOT = Path(__file__).parents[2]
@@ -71,17 +70,6 @@ def table() -> str:
     core = sum(room_lines(room) for members in rooms.values() for room in members)
     rows += [_row("the core: these floors", core, ""), _row("the edges", *_named(edges))]
     return "\n".join(["| part | lines of code | rooms |", "| --- | ---: | --- |", *rows])
-
-
-def rooms() -> str:
-    """How many rooms there are, on how many floors; tests/test_layers.py forbids circles."""
-    found = rooms_of(graph())
-    floors_used = max(height_of(found).values())
-    return (
-        "| | rooms | floors | circles | modules in them | arrows back |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-        f"| now | {len(found)} | {floors_used} | 0 | 0 | 0 |"
-    )
 
 
 def _named(rooms: list[str]) -> tuple[int, str]:

@@ -50,7 +50,8 @@ def public(kind):
 
 def documented(name):
     (section,) = re.findall(rf"^### {name}\n(.*?)(?=^##)", PAGE, re.M | re.S)
-    rows = re.findall(r"^\| `([^`]*)` \|", section, re.M)
+    cells = re.findall(r"^\| (`[^|]*`) \|", section, re.M)
+    rows = [row for cell in cells for row in re.findall(r"`([^`]*)`", cell)]
     if "[`Live`](#live) but the methods of a mapping" in section:
         rows += [row for row in documented("Live") if row.partition("(")[0] not in OF_A_MAPPING]
     return rows

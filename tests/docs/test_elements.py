@@ -1,12 +1,10 @@
-"""The reference of elements: every element once, under what becomes of it."""
+"""The reference of elements: every element once, in its section."""
 
 import re
 
-import pytest
-
 from sow.config.elements.table import ROOT
 from tests.cases import all_cases
-from tests.docs.elements import HEADINGS_DEPTH, reference
+from tests.docs.elements import reference
 
 PAGE = reference()
 
@@ -29,7 +27,8 @@ BUILT = [
 def test_each_element_has_a_row_in_its_section(place, element):
     path = [*place.removeprefix(ROOT.name).strip("/").split("/"), element.name]
     path = [part for part in path if part]
-    depth = min(HEADINGS_DEPTH, len(path) - 1)
+    headings = re.findall("^### (.*)$", PAGE, re.M)
+    depth = max(n for n in range(len(path)) if not n or "/".join(path[:n]) in headings)
     heading = "/".join(path[:depth]) or "AMPSConfig or SOWConfig"
     name = "/".join(path[depth:])
     text = section(heading)
@@ -43,18 +42,3 @@ def test_each_element_has_a_row_in_its_section(place, element):
         "required" if element.required else f"`{element.default}`".replace("``", "–")
     )
     assert about == element.about
-
-
-@pytest.mark.parametrize(
-    ("status", "heading"),
-    [
-        ("not yet", "Not available yet (an error)"),
-        ("no effect", "Accepted without effect (a warning)"),
-        ("foreign", "Elements of AMPS that are ignored (a warning)"),
-        ("refused", "Elements of AMPS that would be missed (an error)"),
-    ],
-)
-def test_what_is_not_ours_stands_under_what_becomes_of_it(status, heading):
-    text = section(heading)
-    named = sorted(re.findall(r"`([A-Za-z_]+)`", text))
-    assert named == sorted(element.name for _, element in ROOT.walk() if element.status == status)

@@ -2,7 +2,7 @@
 
 import json
 
-from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.authenticator import Logons
 from sow.security.authentication.tokens import sum_of
 from sow.server.boot.routes import TABLE as ADDRESSES
 from sow.server.http.route import with_heads

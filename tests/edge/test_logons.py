@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sow.cli import main
 from sow.client import Client
 from sow.errors import NotEntitled, SowError, Unauthenticated, UnknownTopic
-from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.authenticator import Logons
 from sow.security.authentication.tokens import sum_of
 from sow.spark.http import SowServer, TokenSource
 from sow.spark.http import certificates as certificates_of

@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import Limits
+from sow.core.definitions import WRITES as ACCOUNTS
+from sow.core.definitions import WRITES_BEFORE, Limits, Topic
+from sow.core.security_definitions import Allow
 from sow.engine import bulk_publish
-from sow.engine.bulk_publish import reading, slices
+from sow.engine.bulk_publish import slices
 from sow.engine.topic_changes import TopicChanges
-from sow.errors import BadMessage, DiskFull, Full, StoreFailing, TooLarge, UnknownTopic
+from sow.errors import BadMessage, DiskFull, Full, NotEntitled, StoreFailing, TooLarge, UnknownTopic
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from sow.store.memory import RECORD_BYTES
 from tests.engine.test_capacity import BODY, DESKS, bodies, ids
+from tests.laws.guarding import A, B, guarded, reading, rights, two_desks
 from tests.laws.harness import ORDERS, World
 
 
@@ -26,7 +31,9 @@ def begin(world, *numbers, topic="orders", **more):
     """A publish of which no step has been taken yet."""
     live = world.engine.publishable(topic)
     read = run_to_completion(
-        reading(bodies(*numbers), lambda part: world.engine.read(live, part, now_us=world.now))
+        bulk_publish.reading(
+            bodies(*numbers), lambda part: world.engine.read(live, part, now_us=world.now)
+        )
     )
     return world.engine.publications.carry_out(topic, read, world.now, **more)
 
@@ -62,7 +69,7 @@ def test_a_bad_message_is_named_by_its_place_among_all():
     topic = world.engine.publishable("orders")
     with pytest.raises(BadMessage) as refused:
         run_to_completion(
-            reading(
+            bulk_publish.reading(
                 [*bodies(1, 2, 3), b"x"],
                 lambda part: world.engine.read(topic, part, now_us=world.now),
             )
@@ -206,7 +213,7 @@ def test_deltas_are_merged_into_what_stands_there_when_they_are_put():
     topic = world.engine.publishable("orders")
     deltas = [b'{"id":1,"a":1}', b'{"id":2}', b'{"id":1,"b":1}']
     read = run_to_completion(
-        reading(deltas, lambda part: world.engine.read(topic, part, now_us=world.now))
+        bulk_publish.reading(deltas, lambda part: world.engine.read(topic, part, now_us=world.now))
     )
     steps = world.engine.publications.carry_out("orders", read, world.now, delta=True)
     while not world.engine.seq:
@@ -222,7 +229,7 @@ def test_deltas_that_come_to_too_much_are_found_before_the_first_is_put():
     topic = world.engine.publishable("orders")
     deltas = [b'{"id":1,"a":"xxxxxxx"}', b'{"id":2}', b'{"id":1,"b":"xxxxxxx"}']
     read = run_to_completion(
-        reading(deltas, lambda part: world.engine.read(topic, part, now_us=world.now))
+        bulk_publish.reading(deltas, lambda part: world.engine.read(topic, part, now_us=world.now))
     )
     with pytest.raises(TooLarge):
         run_to_completion(
@@ -303,4 +310,146 @@ def test_each_slice_is_enriched_by_what_has_become_of_the_records_meanwhile():
     run_to_completion(steps)
     counted = {record["id"]: record["n"] for record in world.records("orders")}
     assert counted == {1: 2, 2: 1, 3: 1, 4: 10}
+    world.check()
+
+
+CHECK = "/desk = ${user.desk}"
+WRITES = Allow(topic="orders", write=True, delete=True, check=CHECK)
+
+
+@pytest.fixture
+def world():
+    return two_desks()
+
+
+@pytest.fixture
+def client(world):
+    return guarded(world, rights(WRITES, desk="a"))
+
+
+def outcome(lines):
+    (ack,) = [line for line in lines if line["c"] == "ack"]
+    return ack.get("reason", ack["status"])
+
+
+@pytest.mark.parametrize(
+    ("command", "document", "expected"),
+    [
+        ("publish", A | {"px": 9}, "success"),
+        ("publish", {"id": 3, "desk": "a"}, "success"),
+        ("publish", {"id": 3, "desk": "b"}, "not entitled"),
+        ("publish", {"id": 3}, "not entitled"),
+        ("publish", A | {"desk": "b"}, "not entitled"),
+        ("publish", B | {"desk": "a"}, "not entitled"),
+        ("delta_publish", {"id": 1, "px": 9}, "success"),
+        ("delta_publish", {"id": 1, "desk": "b"}, "not entitled"),
+        ("delta_publish", {"id": 2, "px": 9}, "not entitled"),
+        ("delta_publish", {"id": 2, "desk": "a"}, "not entitled"),
+    ],
+)
+def test_old_and_merged_new_state_have_to_pass(world, client, command, document, expected):
+    before = world.records("orders")
+    assert outcome(client.say(c=command, t="orders", d=document, cid="1")) == expected
+    assert (world.records("orders") == before) is (expected != "success")
+
+
+def test_a_refusal_has_the_position_and_nothing_of_the_record(world, client):
+    frame = (
+        b'{"c":"publish","t":"orders","n":2,"cid":"1"}\n{"id":1,"desk":"a"}\n{"id":2,"desk":"a"}'
+    )
+    (ack,) = client.send(frame)
+    assert (ack["reason"], ack["index"]) == ("not entitled", 1)
+    assert ack["detail"].startswith("message 1 is not entitled")
+    assert world.records("orders") == [A, B]
+
+
+def test_a_large_publish_is_refused_before_its_first_slice(world, client):
+    many = [{"id": at, "desk": "a"} for at in range(10, 700)] + [{"id": 2, "desk": "a"}]
+    bodies = "\n".join(str(one).replace("'", '"') for one in many)
+    header = f'{{"c":"publish","t":"orders","n":{len(many)},"cid":"1"}}\n'
+    (ack,) = client.send((header + bodies).encode())
+    assert (ack["reason"], ack["index"]) == ("not entitled", 690)
+    assert world.records("orders") == [A, B]
+
+
+def test_publishes_that_share_their_cost_are_each_judged(world, client):
+    lines = client.send(
+        b'{"c":"publish","t":"orders","cid":"1","d":{"id":5,"desk":"a"}}\n'
+        b'{"c":"publish","t":"orders","cid":"2","d":{"id":6,"desk":"b"}}'
+    )
+    assert [line.get("reason") for line in lines] == [None, "not entitled"]
+    assert {one["id"] for one in world.records("orders")} == {1, 2, 5}
+
+
+@pytest.mark.parametrize(
+    ("requested", "left"),
+    [
+        ({"filter": "1=1"}, [B]),
+        ({"filter": "/desk = 'b'"}, [A, B]),
+        ({"d": {"id": 1}}, [B]),
+        ({"d": {"id": 2}}, [A, B]),
+    ],
+)
+def test_deletes_concern_what_may_be_deleted(world, requested, left):
+    client = guarded(world, rights(WRITES, reading(), desk="a"))
+    (ack,) = client.say(c="sow_delete", t="orders", cid="1", **requested)
+    assert ack["deleted"] == 2 - len(left)
+    assert world.records("orders") == left
+
+
+def test_a_delete_finds_nothing_out_about_what_is_hidden(world):
+    given = rights(reading(select=("-/px",)), Allow(topic="orders", delete=True))
+    client = guarded(world, given)
+    (ack,) = client.say(c="sow_delete", t="orders", cid="1", filter="/px > 0")
+    assert ack["deleted"] == 0
+
+
+def test_a_user_that_may_write_all_pays_nothing(world):
+    given = rights(Allow(topic="orders", write=True))
+    assert given.write_guard("orders", "write") is None
+    assert outcome(guarded(world, given).say(c="publish", t="orders", d=B, cid="1")) == "success"
+
+
+ROWS = {
+    "others": [("publish", {"id": 2, "desk": "a"})],
+    "gives away": [("publish", {"id": 1, "desk": "b"})],
+    "takes in two steps": [("delete", {"id": 2}), ("publish", {"id": 2, "desk": "a"})],
+    "gives away by a delta": [("delta", {"id": 1, "desk": "b"})],
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_staged_rows_are_judged_as_the_batch_makes_them(rows):
+    world = World(Topic("orders", "json", keys=("/id",)), ACCOUNTS, WRITES_BEFORE)
+    world.publish("orders", A, B)
+    staged = StagedWrites(world.engine)
+    bodies = [str(body).replace("'", '"').encode() for _, body in rows]
+    taken = StagedRows([op for op, _ in rows], [None] * len(rows), bodies)
+    steps, rejected = staged.read(world.engine.topics["orders"], taken)
+    assert not rejected
+    given = rights(WRITES, desk="a")
+    with pytest.raises(NotEntitled):
+        run_to_completion(staged.applying("w", 1, "orders", steps, world.now, rights=given))
+    world.settle()
+    assert world.records("orders") == [A, B]
+    world.check()
+
+
+@pytest.mark.parametrize(("desk", "allowed"), [("b", False), ("a", True)])
+def test_a_batch_deletes_what_it_has_written_only_where_that_may_be_deleted(desk, allowed):
+    world = World(Topic("orders", "json", keys=("/id",)), ACCOUNTS, WRITES_BEFORE)
+    world.publish("orders", A, B)
+    staged = StagedWrites(world.engine)
+    bodies = [f'{{"id": 2, "desk": "{desk}"}}'.encode(), b'{"id": 2}']
+    rows = StagedRows(["publish", "delete"], [None, None], bodies)
+    steps, _ = staged.read(world.engine.topics["orders"], rows)
+    all_may_write = Allow(topic="orders", write=True)
+    given = rights(all_may_write, Allow(topic="orders", delete=True, check=CHECK), desk="a")
+    applying = staged.applying("w", 1, "orders", steps, world.now, rights=given)
+    if allowed:
+        run_to_completion(applying)
+    else:
+        with pytest.raises(NotEntitled):
+            run_to_completion(applying)
+    assert world.records("orders") == ([A] if allowed else [A, B])
     world.check()

@@ -545,7 +545,7 @@ def longest_step(before, after):
     ids=["none is different", "other intervals", "removed", "added"],
 )
 def test_no_step_of_a_reload_is_long_however_many_definitions_there_are(before, after, calls_max):
-    few, many = 300, 900
+    few, many = 100, 300
     more = longest_step(before(many), after(many)) - longest_step(before(few), after(few))
     assert more / (many - few) <= calls_max, "calls for each definition in the longest step"
 

@@ -19,9 +19,8 @@ import orjson
 
 from sow.core.security_definitions import Authentication, Jwt
 from sow.errors import TooManyLogons, Unauthenticated
-from sow.security.authentication.authenticator import Authenticator
+from sow.security.authentication.authenticator import Authenticator, Logons
 from sow.security.authentication.credentials import LONGEST, Credentials
-from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import sum_of
 from tests.fuzz.inputs import EVIL
 from tests.security.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token

@@ -71,6 +71,18 @@ def imported(path):
     return first, later
 
 
+IMPORT = re.compile(r"^\s*(?:from (\w+)[\w.]* import |import (\w+))", re.MULTILINE)
+
+
+@cache
+def imported_by_tests():
+    """The packages that tests import, wherever: in functions, and in the programs that they run."""
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
+    return libraries(
+        {name for text in texts for found in IMPORT.findall(text) for name in found if name}
+    )
+
+
 def modules():
     """Our modules by name."""
     found = {"pyspark_sow": ROOT / "pyspark_sow.py"}
@@ -177,17 +189,14 @@ def test_what_functions_import_is_brought_by_an_extra_that_is_named_here():
 
 
 def test_tests_import_what_extras_declare():
-    used = set()
-    for path in (ROOT / "tests").rglob("*.py"):
-        used |= libraries(set().union(*imported(path)))
+    used = imported_by_tests()
     # Not everybody has the peers, and who has not cannot tell what brings their packages.
     assert undeclared(used - {"perspective"}, declared(*EXTRAS)) == set()
 
 
 def test_what_is_declared_is_used_or_said_why():
     used = libraries({one for path in MODULES.values() for some in imported(path) for one in some})
-    for path in (ROOT / "tests").rglob("*.py"):
-        used |= libraries(set().union(*imported(path)))
+    used |= imported_by_tests()
     known = NAMED_BY_OTHERS.keys() | TOOLS | declared("peers")
     assert unused(declared(*EXTRAS), used) <= known
 

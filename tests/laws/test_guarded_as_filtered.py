@@ -335,26 +335,27 @@ def goes_on_as_before(patch):
     patch.setattr(reapply_permissions.PermissionReapplier, "_sees_the_same", lambda *_: True)
 
 
-BUGS = (
-    reports_the_new_state,
-    reports_what_it_is_now,
-    forgets_the_guard,
-    guards_no_subscription,
-    guards_no_answer,
-    guards_no_groups,
-    shares_with_all,
-    shows_every_field,
-    finds_by_hidden_fields,
-    reports_nothing_of_what_is_won,
-    goes_on_as_before,
-)
+BUGS = {
+    reports_the_new_state: 1,
+    reports_what_it_is_now: 1,
+    forgets_the_guard: 0,
+    guards_no_subscription: 0,
+    guards_no_answer: 0,
+    guards_no_groups: 29,
+    shares_with_all: 0,
+    shows_every_field: 0,
+    finds_by_hidden_fields: 1,
+    reports_nothing_of_what_is_won: 1,
+    goes_on_as_before: 1,
+}
+"""Each with the first seed that finds it; the search begins there."""
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug, monkeypatch):
     bug(monkeypatch)
     with pytest.raises(AssertionError):
-        run_all(range(300))
+        run_all(range(BUGS[bug], 300))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ REQUESTED = {
     "refused topics": {"t": "(ord{n}"},
     "window": {"opts": "live", "order_by": "/qty * {n}", "top_n": 3},
 }
-TEXTS = 20
+TEXTS = 12
 COMMANDS = [
     (kind, command)
     for kind in REQUESTED

@@ -312,21 +312,21 @@ def says_answers_of_before(patch):
     patch.setattr(Session, "has_found_records", False)
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [
-        lets_all_leave,
-        looks_at_no_state,
-        shows_hidden_fields,
-        sends_again_what_was_sent,
-        says_answers_of_before,
-    ],
-    ids=lambda bug: bug.__name__,
-)
+BUGS = {
+    lets_all_leave: 32,
+    looks_at_no_state: 58,
+    shows_hidden_fields: 10,
+    sends_again_what_was_sent: 26,
+    says_answers_of_before: 1,
+}
+"""Each with the first seed that finds it; the search begins there."""
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug, monkeypatch):
     bug(monkeypatch)
     with pytest.raises(AssertionError):
-        run_all(range(SEEDS_OF_A_BUG))
+        run_all(range(BUGS[bug], SEEDS_OF_A_BUG))
 
 
 if __name__ == "__main__":

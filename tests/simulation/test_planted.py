@@ -7,9 +7,18 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.planted import found_once, survives
 
 SAMPLE = (
-    ("folding takes the newer `known`", "tests/laws/test_conflated_subscriptions.py"),
     ("a key is held for ten intervals", "tests/conflated_topics/test_conflator.py"),
-    ("bytes of a rewritten update are counted wrongly", "tests/laws/test_back_pressure.py"),
+    # Each copies the tree, and compiles it: one shows that what is planted is run.
+    pytest.param(
+        "folding takes the newer `known`",
+        "tests/laws/test_conflated_subscriptions.py",
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        "bytes of a rewritten update are counted wrongly",
+        "tests/laws/test_back_pressure.py",
+        marks=pytest.mark.slow,
+    ),
 )
 
 

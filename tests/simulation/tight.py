@@ -35,7 +35,7 @@ BOUNDS = {
     ("sow.streaming.filtered_copies:CROWD_MIN",): (1, 2, 16),
     ("sow.topic.conflated_topic:NAMES_IN_STEP",): (1, 10),
     ("sow.streaming.term_buckets:KNOWN_MAX",): (0, 16),
-    ("sow.messages.json_columns:GENERATED_PATHS_MAX",): (0, 32),
+    ("sow.messages.json:GENERATED_PATHS_MAX",): (0, 32),
     ("sow.sessions.subscriptions.unsubscribe:ENDED_AT_ONCE",): (1, 50),
     ("sow.sessions.subscriptions.unsubscribe:FEEDS_AT_ONCE",): (1, 2, 20),
     ("sow.sessions.queries.query_planning:MATCHED_AT_ONCE",): (1, 2, 500),

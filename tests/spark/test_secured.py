@@ -11,7 +11,7 @@ import pytest
 
 from sow.client.sync import Client
 from sow.config import load
-from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.authenticator import Logons
 from sow.security.authentication.tokens import sum_of
 from tests.edge.certificates import certificates
 from tests.edge.serving import Running

@@ -22,8 +22,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sow.cli.commands.init import DATA_DIRECTORY, document, named_topic
 from sow.cli.commands.pipeline import beside, run_by_spark
-from sow.cli.config_templates import DATA_DIRECTORY, document, named_topic
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
 from sow.cli.supervision import Beside, pipeline_words, supervised

@@ -19,7 +19,7 @@ from sow.core.security_definitions import Authentication
 from sow.engine.engine import Engine
 from sow.errors import SowError, StoreError
 from sow.expressions import make_parser
-from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.health import HealthHandler
 from sow.server.boot.bootstrap import ServerBootstrap

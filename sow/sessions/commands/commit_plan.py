@@ -13,10 +13,10 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
+from sow.engine.bulk_publish import WritePolicy
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import Expiries, SourceTopic
-from sow.engine.write_policy import WritePolicy
 from sow.errors import NotEntitled
 from sow.sessions.commands.staged_rows import DELETIONS, REASON_OF, STORED_AT_ONCE, CommitStep
 from sow.store.protocols import Op

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from sow.core.cooperative import Task
+from sow.engine.bulk_publish import WritePolicy
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.engine.write_policy import WritePolicy
 from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
 from sow.query import Query
 from sow.security.authorization import Permissions

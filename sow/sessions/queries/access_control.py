@@ -15,8 +15,8 @@ from itertools import islice
 
 from sow.core.humanize import no_topic
 from sow.core.security_definitions import Verb
+from sow.engine.bulk_publish import WritePolicy
 from sow.engine.running_topics import is_hidden
-from sow.engine.write_policy import WritePolicy
 from sow.errors import InvalidTopic, SowError, UnknownTopic
 from sow.protocol.commands import Command
 from sow.query import Query

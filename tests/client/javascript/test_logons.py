@@ -5,7 +5,7 @@ from contextlib import closing
 import bcrypt
 import pytest
 
-from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.authenticator import Logons
 from sow.security.authentication.tokens import sum_of
 from sow.server.net.websocket import WebSocketHandler
 from tests.client.behaviour.javascript_agent import BrowserAgent, NodeAgent

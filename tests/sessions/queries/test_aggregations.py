@@ -50,8 +50,30 @@ def rows_of(world, name):
 
 def answer(client, **requested):
     """The rows of an answer, by their SowKeys."""
-    lines = client.say(c="sow", t="orders", **requested)
-    return {line["k"]: line["d"] for line in lines if line["c"] == "sow"}
+    return held_by(client.say(c="sow", t="orders", **requested))
+
+
+def held_by(lines, held=None):
+    """The rows that a client holds after these lines, by their SowKeys."""
+    held = {} if held is None else held
+    for line in lines:
+        if line["c"] in ("p", "sow"):
+            held[line["k"]] = line["d"]
+        elif line["c"] == "oof":
+            held.pop(line["k"])
+    return held
+
+
+def rows(client, **requested):
+    """The rows of an answer, in order."""
+    lines = client.say(**({"c": "sow", "t": "orders"} | requested))
+    return [line["d"] for line in lines if line["c"] == "sow"]
+
+
+def followed(client, **requested):
+    """A subscription's name and its first rows, by their SowKeys."""
+    lines = client.say(**({"c": "sow_and_subscribe", "t": "orders", "cid": "1"} | requested))
+    return next(line["s"] for line in lines if line["c"] == "ack"), held_by(lines)
 
 
 class Aggregated(RuleBasedStateMachine):
@@ -117,11 +139,8 @@ class Aggregated(RuleBasedStateMachine):
         self.client.say(c="unsubscribe", s="all")
         self.world.advance(SECOND)
         self.world.check()
-        assert {topic.name for topic in self.world.engine.catalog if not topic.is_system} == {
-            "orders",
-            "desks",
-            "big",
-        }
+        topics = {topic.name for topic in self.world.engine.catalog if not topic.is_system}
+        assert topics == {"orders", "desks", "big"}
         assert len(self.world.engine.topics["orders"].router.listeners) == 2
 
 
@@ -150,13 +169,8 @@ def private(world):
 
 def test_rows_are_ordered_and_paged_as_records_are():
     _, client = world_with(*DESKS)
-    lines = client.say(c="sow", t="orders", opts=QTY, order_by="/qty DESC", top_n=2, cid="1")
-    assert [line["d"] for line in lines if line["c"] == "sow"] == [
-        {"qty": 15, "desk": "c"},
-        {"qty": 12, "desk": "b"},
-    ]
-    acks = [line for line in lines if line["c"] == "ack"]
-    assert acks[-1]["status"] == "success"
+    found = rows(client, opts=QTY, order_by="/qty DESC", top_n=2)
+    assert found == [{"qty": 15, "desk": "c"}, {"qty": 12, "desk": "b"}]
 
 
 def test_records_that_are_grouped_can_be_named_by_their_keys():
@@ -164,8 +178,7 @@ def test_records_that_are_grouped_can_be_named_by_their_keys():
     some = [client.say(c="sow", t="orders", filter=f"/id = {at}")[1]["k"] for at in (1, 4, 5)]
     condition = f"SOW_KEY() IN ('{some[0]}', '{some[1]}', '{some[2]}')"
     for command in ("sow", "sow_and_subscribe"):
-        lines = client.say(c=command, t="orders", opts=QTY, filter=condition)
-        found = [line["d"] for line in lines if line["c"] == "sow"]
+        found = rows(client, c=command, opts=QTY, filter=condition)
         assert found == [{"qty": 5, "desk": "b"}, {"qty": 5, "desk": "c"}]
     world.publish("orders", {"id": 3, "desk": "b", "qty": 1}, {"id": 4, "desk": "b", "qty": 1})
     assert client.data() == [("p", {"qty": 2, "desk": "b"})]
@@ -188,16 +201,13 @@ def test_rows_that_are_asked_for_once_name_the_moment_that_they_are_as_of():
 def test_without_order_they_stand_as_their_first_records_do():
     world, client = world_with(*DESKS)
     world.delete("orders", "/id = 0")
-    found = client.say(c="sow", t="orders", opts=QTY)
-    assert [line["d"]["desk"] for line in found if line["c"] == "sow"] == ["b", "c", "a"]
+    assert [row["desk"] for row in rows(client, opts=QTY)] == ["b", "c", "a"]
 
 
 def test_projection_and_grouping_may_be_fields_of_the_line():
     _, client = world_with(*DESKS)
-    lines = client.say(
-        c="sow", t="orders", projection="COUNT(1) AS /n, MAX(/qty) AS /q", grouping="/nothing"
-    )
-    assert [line["d"] for line in lines if line["c"] == "sow"] == [{"n": 9, "q": 8}]
+    fields = {"projection": "COUNT(1) AS /n, MAX(/qty) AS /q", "grouping": "/nothing"}
+    assert rows(client, **fields) == [{"n": 9, "q": 8}]
 
 
 def test_updates_of_rows_are_conflated_as_those_of_records_are():
@@ -310,18 +320,12 @@ def test_a_view_ends_with_the_topic_that_it_is_made_of():
 
 def test_a_subscription_may_be_replaced_by_another_aggregation():
     world, client = world_with(*DESKS)
-    lines = client.say(c="sow_and_subscribe", t="orders", opts=f"oof,{QTY}", cid="1")
-    name = next(line["s"] for line in lines if line["c"] == "ack")
+    name, held = followed(client, opts=f"oof,{QTY}")
     world.publish("orders", {"id": 9, "desk": "a", "qty": 1})
-    held = {line["k"]: line["d"] for line in lines if line["c"] == "sow"}
     lines = client.lines() + client.say(
         c="sow_and_subscribe", t="orders", opts=f"oof,replace,{QTY}", s=name, filter="/qty > 6"
     )
-    for line in lines:
-        if line["c"] in ("sow", "p"):
-            held[line["k"]] = line["d"]
-        elif line["c"] == "oof":
-            held.pop(line["k"])
+    held_by(lines, held)
     assert [*held.values()] == [{"qty": 7, "desk": "b"}, {"qty": 8, "desk": "c"}]
     assert private(world) == 1
     world.publish("orders", {"id": 9, "desk": "a", "qty": 8})
@@ -365,8 +369,7 @@ def test_what_cannot_be_is_refused_with_what_to_write(requested, words):
 def test_a_query_may_ask_for_the_time_and_for_what_changes_with_each_message():
     _, client = world_with(*DESKS)
     for condition in ("UNIX_TIMESTAMP() > 1", "LAST_UPDATED() > 1"):
-        found = client.say(c="sow", t="orders", opts=QTY, filter=condition)
-        assert len([line for line in found if line["c"] == "sow"]) == 3
+        assert len(rows(client, opts=QTY, filter=condition)) == 3
 
 
 def test_a_session_may_have_so_many(monkeypatch):
@@ -421,7 +424,7 @@ def test_groups_beyond_the_memory_are_refused(command):
 def test_groups_that_become_too_many_while_they_are_followed_end_the_subscription():
     world, client = world_with(*DESKS)
     other = world.client()
-    large = client.say(c="sow_and_subscribe", t="orders", opts=EACH, cid="1")[-1]["s"]
+    large, _ = followed(client, opts=EACH)
     for one in (client, other):
         one.say(c="sow_and_subscribe", t="orders", opts=QTY)
     limit_groups(world, 4 * memory(world).used)
@@ -437,7 +440,7 @@ def test_groups_that_become_too_many_while_they_are_followed_end_the_subscriptio
 
 def test_a_reload_that_lowers_it_ends_the_largest_at_once():
     world, client = world_with(*DESKS)
-    large = client.say(c="sow_and_subscribe", t="orders", opts=EACH, cid="1")[-1]["s"]
+    large, _ = followed(client, opts=EACH)
     client.say(c="sow_and_subscribe", t="orders", opts=QTY)
     limits = Limits(group_memory_bytes_max=4 * memory(world).used - 4)
     world.executor.reconfigure(replace(world.configuration, limits=limits), world.now)
@@ -513,8 +516,7 @@ def test_nobody_finds_a_view_that_was_made_for_another_one():
     other.say(c="subscribe", t="orders")
     world.publish("orders", {"id": 0, "desk": "a", "qty": 5})
     assert other.data() == [("p", {"id": 0, "desk": "a", "qty": 5})] * 2
-    lines = other.say(c="sow", t="ord.*")
-    assert len([line for line in lines if line["c"] == "sow"]) == 9
+    assert len(rows(other, t="ord.*")) == 9
     name = next(topic.name for topic in world.engine.catalog if not topic.is_listed)
     assert str(name) + "" == "orders"
     assert world.engine.topic("orders") is not world.engine.topic(name)
@@ -522,25 +524,16 @@ def test_nobody_finds_a_view_that_was_made_for_another_one():
 
 def test_an_aggregation_may_be_replaced_by_the_records_and_they_by_it():
     world, client = world_with(*DESKS)
-    lines = client.say(c="sow_and_subscribe", t="orders", opts=f"oof,{QTY}", cid="1")
-    name = next(line["s"] for line in lines if line["c"] == "ack")
-    held = {line["k"]: line["d"] for line in lines if line["c"] == "sow"}
-
-    def apply(lines):
-        for line in lines:
-            if line["c"] in ("sow", "p"):
-                held[line["k"]] = line["d"]
-            elif line["c"] == "oof":
-                held.pop(line["k"])
-
-    apply(client.say(c="sow_and_subscribe", t="orders", opts="oof,replace", s=name))
+    name, held = followed(client, opts=f"oof,{QTY}")
+    replacing = {"c": "sow_and_subscribe", "t": "orders", "s": name}
+    held_by(client.say(**replacing, opts="oof,replace"), held)
     assert [*held.values()] == DESKS
     assert private(world) == 0
-    apply(client.say(c="sow_and_subscribe", t="orders", opts=f"oof,replace,{QTY}", s=name))
+    held_by(client.say(**replacing, opts=f"oof,replace,{QTY}"), held)
     assert {row["desk"]: row["qty"] for row in held.values()} == {"a": 9, "b": 12, "c": 15}
     assert private(world) == 1
     world.publish("orders", {"id": 0, "desk": "a", "qty": 1})
-    apply(client.lines())
+    held_by(client.lines(), held)
     assert {row["desk"]: row["qty"] for row in held.values()} == {"a": 10, "b": 12, "c": 15}
     world.check()
 
@@ -548,8 +541,7 @@ def test_an_aggregation_may_be_replaced_by_the_records_and_they_by_it():
 def test_groups_of_the_rows_of_a_view_are_requested_for_too():
     world, client = world_with(*DESKS, topics=(T, VIEW))
     requested = {"projection": "SUM(/n) AS /n, COUNT(1) AS /desks", "grouping": "/none"}
-    lines = client.say(c="sow_and_subscribe", t="desks", **requested)
-    assert [line["d"] for line in lines if line["c"] == "sow"] == [{"n": 9, "desks": 3}]
+    assert rows(client, c="sow_and_subscribe", t="desks", **requested) == [{"n": 9, "desks": 3}]
     world.publish("orders", {"id": 9, "desk": "d"}, {"id": 10, "desk": "d"})
     assert client.data() == [("p", {"n": 11, "desks": 4})]
     world.check()
@@ -589,8 +581,8 @@ def test_a_topic_of_a_pattern_that_is_given_up_ends_what_is_made_of_it():
 def test_a_live_window_keeps_to_the_first_rows():
     world, client = world_with(*DESKS)
     requested = {"c": "sow_and_subscribe", "t": "orders", "order_by": "/qty DESC", "top_n": 2}
-    lines = client.say(**requested, opts=f"live,positions,{QTY}", cid="1")
-    held = [line["d"]["desk"] for line in lines if line["c"] == "sow"]
+    name, first = followed(client, **requested, opts=f"live,positions,{QTY}")
+    held = [row["desk"] for row in first.values()]
     assert held == ["c", "b"]
     world.publish("orders", {"id": 0, "desk": "a", "qty": 100})
     for line in client.lines():
@@ -599,7 +591,6 @@ def test_a_live_window_keeps_to_the_first_rows():
         elif line["c"] == "p":
             held.insert(line["at"], line["d"]["desk"])
     assert held == ["a", "c"]
-    name = next(line["s"] for line in lines if line["c"] == "ack")
     requested |= {"skip_n": 1, "s": name}
     client.say(**requested, opts=f"live,positions,replace,{QTY}")
     assert private(world) == 1

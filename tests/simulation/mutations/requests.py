@@ -35,7 +35,7 @@ REQUESTS = (
     ),
     Mutation(
         "an address that guesses has one turn after the other",
-        "sow/security/authentication/session_cache.py",
+        "sow/security/authentication/authenticator.py",
         "                self._waiting[address] = turns\n            if not",
         "                self._waiting = {address: turns} | self._waiting\n            if not",
     ),

@@ -586,7 +586,7 @@ def folded_by_step(crowd, folds, frames, count):
 def test_a_publisher_does_not_fold_for_hundreds_in_one_step(monkeypatch):
     crowd = Crowd(60)
     folds = counted(monkeypatch)
-    step, settled = folded_by_step(crowd, folds, 60, 100)
+    step, settled = folded_by_step(crowd, folds, 24, 100)
     # A step of folding goes on to the end of the frame that it has begun.
     assert 0 < step <= 2 * 100
     assert 0 < settled <= FOLDED_TOGETHER + 2 * 100
@@ -600,7 +600,7 @@ def test_a_publisher_does_not_fold_for_hundreds_in_one_step(monkeypatch):
 def test_what_is_always_conflated_is_folded_in_steps_where_many_do_not_read(monkeypatch):
     crowd = Crowd(60, conflation_policy="always")
     folds = counted(monkeypatch)
-    step, settled = folded_by_step(crowd, folds, 30, 100)
+    step, settled = folded_by_step(crowd, folds, 16, 100)
     assert step <= 2 * 100
     # Beside the share: a frame for all of them, the frame that the share ends within, two steps.
     assert 0 < settled <= FOLDED_TOGETHER + 4 * 100
@@ -619,7 +619,7 @@ class Ready:
 
 
 def test_who_reads_is_not_given_up_for_folding_that_came_late():
-    crowd, socket = Crowd(30), Ready()
+    crowd, socket = Crowd(12), Ready()
     for client in crowd.clients:
         client.session.belong_to(socket)
 
