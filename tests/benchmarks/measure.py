@@ -9,16 +9,19 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 Measure = Callable[[], float]
+MORE_IS_BETTER = ("/s", "followers")
+"""How the units of such figures end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One line of the table: repeated measurements of ours and of its floor, in `unit`.
 
-    A unit that ends in "/s" is a rate, of which more is better; of all others less is.
+    Of a rate, whose unit ends in "/s", and of followers more is better; of all others less is.
     `server_cpu_us` is what the server process spent on each message, where that was measured.
     """
 
@@ -50,7 +53,12 @@ class Figure:
     def ratio(self) -> float:
         """Our speed (or thrift) as a part of the floor's: 1.0 is the floor itself."""
         ours, floor = self.value, median(self.floor)
-        return ours / floor if self.unit.endswith("/s") else floor / ours
+        return part(ours, floor) if self.unit.endswith(MORE_IS_BETTER) else part(floor, ours)
+
+
+def part(amount: float, whole: float) -> float:
+    """What part of `whole` an amount is; of nothing, which may be measured, nothing is all."""
+    return amount / whole if whole else 1.0 if not amount else inf
 
 
 def in_turn(repetitions: int, *measures: Measure) -> list[list[float]]:

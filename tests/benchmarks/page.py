@@ -114,7 +114,7 @@ def kind_of(verdict: Verdict) -> tuple[str, float, str]:
 
 def summary(alike: Sequence[Verdict]) -> Sequence[str]:
     """The line of the one that is furthest from its aim, with how many of them are missed."""
-    worst = max(alike, key=lambda one: one.times if not one.budget.at_least else 1 / one.times)
+    worst = max(alike, key=lambda one: -one.times if one.budget.at_least else one.times)
     budget, figure = worst.budget, worst.figure
     missed = sum(not one.met for one in alike)
     verdict = f"**missed**, {worst.times:.2f} times the aim" if missed else "met"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks import pairs, report
+from tests.benchmarks import page, pairs, report
 from tests.benchmarks.budgets import BUDGETS, verdicts
 from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.ingest import over_websocket
@@ -115,7 +115,20 @@ def test_a_budget_without_its_figure_is_not_passed_over():
 def test_a_ratio_compares_speeds_whatever_the_unit():
     slow = figure("x: y", 4.0, unit="ms", floor=(1.0,))
     rate = figure("x: y", 1.0, unit="rows/s", floor=(4.0,))
-    assert slow.ratio == rate.ratio == 0.25
+    crowd = figure("x: y", 100.0, unit="followers", floor=(400.0,))
+    assert slow.ratio == rate.ratio == crowd.ratio == 0.25
+
+
+@pytest.mark.parametrize("unit", ["followers", "rows/s", "ms"])
+@pytest.mark.parametrize("floor", [0.0, 4.0])
+def test_a_figure_of_nothing_is_reported(unit, floor):
+    nothing = figure("followers of one core: 10,000/s, p99 under 10 ms", 0.0, floor=(floor,))
+    nothing = replace(nothing, unit=unit)
+    report.show([nothing])
+    assert len(report.row(nothing)) == len(report.HEADINGS)
+    found = verdicts([nothing])
+    assert report.judged([nothing])[found[0].budget.path]
+    assert page.summary(found)
 
 
 def test_a_median_is_not_moved_by_one_bad_repetition():
