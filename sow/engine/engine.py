@@ -229,9 +229,8 @@ class Engine:
                     topic, read[0], now_us, expires_us, delta, keeps=keeps
                 )
         else:
-            read = run_to_completion(
-                reading(bodies, lambda part: self.read(topic, part, now_us=now_us))
-            )
+            steps = reading(bodies, lambda part: self.read(topic, part, now_us=now_us))
+            read = run_to_completion(steps)
         return run_to_completion(
             self.publications.carry_out(name, read, now_us, expires_s=expires_s, delta=delta)
         )
@@ -251,8 +250,10 @@ class Engine:
             name in self.topics and self.topics[name].router.is_behind for name in names
         )
 
-    def make_ready(self, name: str) -> Task[None]:
-        """The steps that have to precede a publish or a removal."""
+    def make_ready(self, name: str, is_long: bool = False) -> Task[None]:
+        """The steps that have to precede a publish or removal; `is_long`: one of many steps."""
+        if is_long:
+            yield from self.views.reporting(name)
         yield from self.conflation_budget.work_off()
         yield from self.followers.caught_up(name)
 
@@ -386,8 +387,10 @@ class Engine:
             self._note(topic)
         for notify in self._change_listeners:
             notify(topic.records, batch.changes.identities)
-        if self.requests.current is not None:
-            self.requests.current.topics.add(topic.name)
+        if (request := self.requests.current) is not None:
+            request.topics[topic.name] = topic
+        elif not topic.records.is_changing:
+            topic.passed_seq = self.sequencer.seq
         feeds, woken = topic.route(batch, self.sequencer.now_us, self.output.late)
         for feed in feeds:
             self.output.waiting[feed.channel] = None

@@ -16,6 +16,24 @@ ENGINE = (
         "if view.rank[0] and False:",
     ),
     Mutation(
+        "a query of a view lacks what was acknowledged beside another publish",
+        "sow/engine/views.py",
+        "elif not self._owes(view) or not (yield from self._waited(view, began_seq)):",
+        "else:",
+    ),
+    Mutation(
+        "frames that publish and query a view wait for each other",
+        "sow/engine/output.py",
+        "                if said:\n                    self._report(request)\n                elif",
+        "                if",
+    ),
+    Mutation(
+        "a publish holds a view back that a query waits for already",
+        "sow/engine/engine.py",
+        "        if is_long:\n",
+        "        if False:\n",
+    ),
+    Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
         "            or self._waits_until_us(view) is not None\n",
