@@ -160,6 +160,12 @@ ENGINE = (
         "",
     ),
     Mutation(
+        "values that only a frozen copy has are given up",
+        "sow/indexes/hash.py",
+        "            if self._frozen() is not None:\n                return\n",
+        "",
+    ),
+    Mutation(
         "a request after a pause is no turn",
         "sow/engine/output.py",
         "                    request.began_us = self.now_us()\n",
