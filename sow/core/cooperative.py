@@ -13,14 +13,15 @@ pauses short: the collector of cycles.
 
 import ctypes
 from collections.abc import Generator
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 Result = TypeVar("Result")
 
 RESTS: Literal[True] = True
 """Yielded by a task that waits for what others do. Sent back, it says that nobody else goes on
 meanwhile: then the task does not wait."""
-Step = bool | None
+Step = Any
+"""Nothing, or RESTS; typed like this, a step that yields nothing needs no word for it."""
 Task = Generator[Step, Step, Result]
 
 
