@@ -4,7 +4,8 @@ A request of one line may concern a million records. Such work is written as a g
 takes a fraction of a millisecond and leaves everything consistent, and between two steps anything
 may happen. It holds what it needs by reference, as of the moment at which it began, and returns its
 result with the last step. The caller takes as many steps in a turn as there is time for
-(`sow.server.loop.scheduler`), and may cancel it between two steps by closing it.
+(`sow.server.loop.scheduler`), and may cancel it between two steps by closing it. A task that cannot
+go on before others have *rests*: it yields `RESTS`, and the rest of its slice is theirs.
 
 This module knows nothing of what the steps do, nor of time. `untracked` keeps another cause of long
 pauses short: the collector of cycles.
@@ -12,18 +13,24 @@ pauses short: the collector of cycles.
 
 import ctypes
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 Result = TypeVar("Result")
 
-Task = Generator[None, None, Result]
+RESTS: Literal[True] = True
+"""Yielded by a task that waits for what others do. Sent back, it says that nobody else goes on
+meanwhile: then the task does not wait."""
+Step = Any
+"""Nothing, or RESTS; typed like this, a step that yields nothing needs no word for it."""
+Task = Generator[Step, Step, Result]
 
 
 def run_to_completion(steps: Task[Result]) -> Result:
     """Run all steps; returns and raises what the task does."""
+    said: Step = None
     while True:
         try:
-            next(steps)
+            said = steps.send(said)
         except StopIteration as over:
             result: Result = over.value
             return result

@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Generic
 
-from sow.core.cooperative import Result, Task
+from sow.core.cooperative import Result, Step, Task
 from sow.engine.running_topics import LiveTopic
 from sow.errors import SowError
 from sow.streaming.channel import ChangeChannel, Channel
@@ -149,6 +149,11 @@ class AtomicBatch:
         assert self._change is not None
         self._change.keeps = True
 
+    @property
+    def keeps(self) -> bool:
+        """Whether readers do not wait for the change under way."""
+        return self._change is not None and self._change.keeps
+
     def freezing(self) -> Task[None]:
         """From now on readers of a change that `keep`s get what there is now."""
         change = self._change
@@ -198,6 +203,7 @@ class AtomicBatch:
             if change.keeps:
                 change.topic.records.table.thaw()
             change.topic.records.set_changing(False)
+            change.topic.passed_seq = self._seq()
             self._ended(change.topic, change.channels)
 
     # Waiting.
@@ -216,6 +222,15 @@ class AtomicBatch:
         change = self._change
         return change is not None and not change.is_planned and change.topic.name in names
 
+    def finish_shown(self, names: Iterable[str]) -> Task[bool]:
+        """Finish a change of which one of these topics may hold half, unless readers do not wait
+        for it; returns whether that was so."""
+        change = self._change
+        if change is None or change.keeps or not self.shows_half(names):
+            return False
+        yield from self.finish_before(change.topic.name)
+        return True
+
     def finish_before(self, name: str) -> Task[None]:
         """Finish a change of the topic `name` first; no step if there is none."""
         return self._finish(lambda changing: changing == name)
@@ -232,16 +247,17 @@ class AtomicBatch:
     def exclusive(self, name: str | None, steps: Task[Result]) -> Task[Result]:
         """Run `steps`, each while no change of the topic `name` is under way; None: of any
         topic."""
+        reply: Step = None
         try:
             while True:
                 if self._change is not None:
                     yield from self.finish_any() if name is None else self.finish_before(name)
                 try:
-                    next(steps)
+                    said = steps.send(reply)
                 except StopIteration as over:
                     result: Result = over.value
                     return result
-                yield
+                reply = yield said
         finally:
             steps.close()
 

@@ -193,7 +193,8 @@ class BulkPublish:
     stores messages at a time, to expire at another (0: never) unless records that are there keep
     their lifetime, and returns the bookmark of the last. `finish_before` finishes an atomic change
     of a topic. `together` runs steps of one publish as one request (`sow.engine.output`).
-    `make_ready` runs the steps that have to precede a change of a topic.
+    `make_ready` runs the steps that have to precede a change of a topic, and whether it is the
+    first of many.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class BulkPublish:
         disk: DiskReserve,
         finish_before: Callable[[str], Task[None]],
         together: Callable[[Task[int]], Task[int]],
-        make_ready: Callable[[str], Task[None]],
+        make_ready: Callable[[str, bool], Task[None]],
     ) -> None:
         self._publishable = publishable
         self._finish_before = finish_before
@@ -250,7 +251,7 @@ class BulkPublish:
         emptied, so that stored messages are not kept in memory. `permit` decides which records may
         be written, as of the start; None: all. Raises NotEntitled.
         """
-        yield from self._make_ready(name)
+        yield from self._make_ready(name, len(read) > 1)
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)
         yield from self._finish_before(name)
@@ -372,7 +373,7 @@ class BulkPublish:
     def finish(self, publication: Publication) -> Task[None]:
         """Store the rest of a publish, unless others do."""
         while not publication.is_over:
-            yield from self._make_ready(publication.name)
+            yield from self._make_ready(publication.name, False)
             yield from self._finish_before(publication.name)
             if publication.is_over:
                 break  # others have finished it meanwhile

@@ -224,17 +224,13 @@ class Engine:
             read = [self.read(topic, bodies, keys, now_us=now_us)]
             if self.is_free(name):
                 expires_us = topic.expiry_us(expires_s, now_us)
-                keeps = delta and expires_s is None
-                return self.publications.put_slice(
-                    topic, read[0], now_us, expires_us, delta, keeps=keeps
-                )
+                put, keeps = self.publications.put_slice, delta and expires_s is None
+                return put(topic, read[0], now_us, expires_us, delta, keeps=keeps)
         else:
-            read = run_to_completion(
-                reading(bodies, lambda part: self.read(topic, part, now_us=now_us))
-            )
-        return run_to_completion(
-            self.publications.carry_out(name, read, now_us, expires_s=expires_s, delta=delta)
-        )
+            steps = reading(bodies, lambda part: self.read(topic, part, now_us=now_us))
+            read = run_to_completion(steps)
+        carry_out = self.publications.carry_out
+        return run_to_completion(carry_out(name, read, now_us, expires_s=expires_s, delta=delta))
 
     def is_free(self, name: str) -> bool:
         """Whether a publish to the topic need not wait: no publish has slices left, no session
@@ -251,8 +247,10 @@ class Engine:
             name in self.topics and self.topics[name].router.is_behind for name in names
         )
 
-    def make_ready(self, name: str) -> Task[None]:
-        """The steps that have to precede a publish or a removal."""
+    def make_ready(self, name: str, is_long: bool = False) -> Task[None]:
+        """The steps that have to precede a publish or removal; `is_long`: one of many steps."""
+        if is_long:
+            yield from self.views.reporting(name)
         yield from self.conflation_budget.work_off()
         yield from self.followers.caught_up(name)
 
@@ -380,14 +378,19 @@ class Engine:
     def route(self, topic: LiveTopic, batch: Batch) -> None:
         """Route changes to the subscribers of a topic, and schedule those that have work."""
         self.catalog.untidy[topic] = None
+        request = None  # what views release, or a commit stores, is of none
         if isinstance(topic, SourceTopic):
             self.sequencer.note(topic.name, batch)
+            request = self.requests.current
         if self._noting:
             self._note(topic)
         for notify in self._change_listeners:
             notify(topic.records, batch.changes.identities)
-        if self.requests.current is not None:
-            self.requests.current.topics.add(topic.name)
+        if not topic.records.is_changing:
+            if request is None:
+                topic.passed_seq = self.sequencer.seq
+            else:
+                request.topics[topic.name] = topic
         feeds, woken = topic.route(batch, self.sequencer.now_us, self.output.late)
         for feed in feeds:
             self.output.waiting[feed.channel] = None

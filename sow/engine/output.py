@@ -10,7 +10,8 @@ clients are served between them. A subscription to single changes gets each at o
 or a view reports the result of a request when the request ends, so that it never shows half of one.
 So their output is held back while a request is open that has changed one of their topics, but no
 longer than `HELD_US_MAX`, however many requests follow or overlap each other meanwhile. A request
-that changes nothing holds nothing back.
+that changes nothing holds nothing back, nor does one that rests: it waits for others, and what it
+has done so far is reported.
 """
 
 from collections import deque
@@ -18,7 +19,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from sow.core.cooperative import Result, Task
+from sow.core.cooperative import Result, Step, Task
+from sow.engine.running_topics import LiveTopic
 from sow.engine.timers import Timers
 from sow.engine.wal import CommitSequencer, Group
 from sow.streaming.channel import ChangeChannel, Channel, Latecomer
@@ -37,24 +39,24 @@ what other clients publish to the same topic."""
 
 
 class OpenRequest:
-    """A request: since when it has changed something, and the names of the topics that it has
-    changed."""
+    """A request: since when it has changed something, and the topics that it has changed, by their
+    names."""
 
     __slots__ = ("began_us", "topics")
 
     def __init__(self) -> None:
         self.began_us = 0
-        self.topics: set[str] = set()
+        self.topics: dict[str, LiveTopic] = {}
 
 
 class RequestBoundaries:
-    """The open requests of one engine. `now_us` returns the newest time; `release` is called with
+    """The open requests of one engine, by whose numbers and time they go; `release` is called with
     the channels that are no longer held back."""
 
     def __init__(
-        self, now_us: Callable[[], int], release: Callable[[Iterable[WindowChannel]], None]
+        self, sequencer: CommitSequencer, release: Callable[[Iterable[WindowChannel]], None]
     ) -> None:
-        self.now_us = now_us
+        self.sequencer = sequencer
         self._release = release
         self.current: OpenRequest | None = None
         """The request whose step is running."""
@@ -66,34 +68,50 @@ class RequestBoundaries:
         self._until_us: int | None = None
         """When the first of the held channels has been held for `HELD_US_MAX`."""
 
+    def now_us(self) -> int:
+        """The newest time."""
+        return self.sequencer.now_us
+
     def together(self, steps: Task[Result]) -> Task[Result]:
         """Run steps that are one request, or a part of the request that is running."""
         if self.current is not None:
             return (yield from steps)
         request = OpenRequest()
+        reply: Step = None
         try:
             while True:
                 self.current = request
                 try:
-                    next(steps)
+                    said = steps.send(reply)
                 except StopIteration as over:
                     result: Result = over.value
                     return result
                 finally:
                     self.current = None
-                if request.topics and request not in self._open:
+                if said:
+                    self._report(request)
+                elif request.topics and request not in self._open:
                     # Not before: until a change the time may be that of one long ago.
                     request.began_us = self.now_us()
                     self._open[request] = None
-                yield
+                reply = yield said
         finally:
             steps.close()
-            self._end(request)
+            self._report(request)
 
-    def _end(self, request: OpenRequest) -> None:
+    def _report(self, request: OpenRequest) -> None:
+        """What a request has done so far is no longer held back."""
+        for topic in request.topics.values():
+            topic.passed_seq = self.sequencer.seq
+        request.topics.clear()
         if request in self._open:
             del self._open[request]
             self.advance(self.now_us())
+
+    def report_changes_of(self, name: str) -> None:
+        """Requests that have changed this topic have to wait for long before they go on."""
+        for request in [one for one in self._open if name in one.topics]:
+            self._report(request)
 
     def due_us(self) -> int | None:
         """When the first of the held channels has been held for `HELD_US_MAX`."""
@@ -113,13 +131,18 @@ class RequestBoundaries:
         began_us = [
             one.began_us
             for one in self._open
-            if one is not self.current and not one.topics.isdisjoint(names)
+            if one is not self.current and not one.topics.keys().isdisjoint(names)
         ]
         if not began_us:
             return None
         newest_us = max(began_us)
         until_us = HELD_US_MAX + (newest_us if since_us is None else min(newest_us, since_us))
         return until_us if until_us > self.now_us() else None
+
+    def has_changed(self, names: Collection[str] | None = None) -> bool:
+        """Whether the request whose step is running has changed one of these topics, or any."""
+        topics = {} if self.current is None else self.current.topics
+        return bool(topics) if names is None else not topics.keys().isdisjoint(names)
 
     def holds(self, channel: WindowChannel) -> bool:
         """Whether a window has to wait for the end of a request; if so, it is released then."""
@@ -156,7 +179,7 @@ class PendingOutput:
         self._sequencer = sequencer
         self._timers = timers
         self._notify = notify
-        self.requests = RequestBoundaries(lambda: sequencer.now_us, self._release_held)
+        self.requests = RequestBoundaries(sequencer, self._release_held)
         self.waiting: dict[Channel, None] = {}
         """Channels to flush with the open group; routing adds to them."""
         self.at_close: list[Callable[[], None]] = []

@@ -49,6 +49,7 @@ class LiveTopicBase:
         "is_logged",
         "is_system",
         "name",
+        "passed_seq",
         "pattern",
         "records",
         "router",
@@ -73,6 +74,8 @@ class LiveTopicBase:
         """The definition whose checkpoint has the records: the topics of a pattern share one."""
         self.updates = 0
         """Changes routed since the server started."""
+        self.passed_seq = 0
+        """The newest change that is not of a request under way, so that it may be acknowledged."""
         self.is_system = isinstance(definition, Topic) and definition.system
         """It is the server's own."""
         self.is_closed = self.is_system

@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 from weakref import WeakSet
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import RESTS, Task
 from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
 from sow.core.join_tree import join_levels
 from sow.engine.atomic_change import AtomicBatch
@@ -240,12 +241,19 @@ between other work."""
 
 
 SETTLED_TURNS_MAX = 1_000
-"""Turns of some 2 ms in which a query lets a view show what was published before: only a view that
-waits for another client takes longer, and nobody is to wait for that."""
+"""Turns of some 2 ms in which a query lets a view release what was published before: only one that
+more is published for all the time takes longer, and by then what came first is released."""
 
 
 Held = dict[frozenset[str], bool]
 """Whether views that are made of these topics may not be released in this step."""
+
+
+class Since(NamedTuple):
+    """A moment: its time, and the newest change by then; 0 where that is not known."""
+
+    us: int
+    seq: int
 
 
 class Views:
@@ -280,7 +288,7 @@ class Views:
         self._catch_up = catch_up
         self.gc = ViewGc()
         """State of removed and stopped views."""
-        self._dirty: dict[MaterializedView, int] = {}
+        self._dirty: dict[MaterializedView, Since] = {}
         """Views that have something to release, and since when."""
         self._released: MaterializedView | None = None
         """The view whose changes reach those above it."""
@@ -291,6 +299,8 @@ class Views:
         """The last step has left work that need not wait."""
         self._held_until_us: int | None = None
         """When to continue with views that wait for a request, if it does not end before."""
+        self._awaited: dict[object, MaterializedView] = {}
+        """Queries that wait for the end of requests, and the view that these hold back."""
 
     def _find(self, name: str) -> ViewTopic:
         topic = self._look_up(name)
@@ -313,10 +323,15 @@ class Views:
         """`view` has something to release at the end of the turn."""
         if view not in self._dirty:
             below = self._released
-            since_us = None if below is None else self._dirty.get(below)
-            self._dirty[view] = self._requests.now_us() if since_us is None else since_us
+            since = None if below is None else self._dirty.get(below)
+            self._dirty[view] = since or self._now(view)
             if self._woken is not None:
                 self._woken.append(view)
+
+    def _now(self, view: MaterializedView) -> Since:
+        """Since when a view has something to release that it has just processed."""
+        sequencer = self._requests.sequencer
+        return Since(sequencer.now_us, 0 if self._is_behind(view.sources) else sequencer.seq)
 
     def forget(self, view: MaterializedView) -> None:
         """Drop `view`, with its unreleased changes."""
@@ -331,7 +346,9 @@ class Views:
 
     def due_us(self) -> int | None:
         """When to continue: the time since which work is left, or the time at which a wait ends."""
-        return min(self._dirty.values(), default=None) if self._is_left else self._held_until_us
+        if not self._is_left:
+            return self._held_until_us
+        return min((since.us for since in self._dirty.values()), default=None)
 
     def release(self) -> None:
         """Advance, and leave the rest to the timer."""
@@ -426,35 +443,70 @@ class Views:
 
     def _waits_until_us(self, view: MaterializedView) -> int | None:
         """Until when a view waits for requests that overlap, at most; None: for none."""
-        return self._requests.holds_until_us(view.sources, self._dirty.get(view))
+        since = self._dirty.get(view)
+        return self._requests.holds_until_us(view.sources, None if since is None else since.us)
 
     def settling(self, name: str) -> Task[None]:
-        """The steps after which the view `name`, if it is one, shows all changes that were in its
-        topics when they began: a large one reaches the views of a topic later, and many rows are
-        released some at a time."""
-        made_of = self._made_of(name)
-        return self._settling(lambda: made_of)
+        """The steps after which the view `name`, if it is one, shows all that may have been
+        acknowledged when they began: a large change reaches the views of a topic later, many rows
+        are released some at a time, and requests of others hold views back."""
+        for view in self._made_of(name):
+            yield from self._settling(view)
 
     def settling_above(self, name: str) -> Task[None]:
-        """The same of all views that are made of the topic `name`: the steps before its records
-        change for so long that queries of these views cannot wait."""
-        return self._settling(lambda: [view for view in self._dirty if name in view.sources])
-
-    def _settling(self, of: Callable[[], Iterable[MaterializedView]]) -> Task[None]:
+        """The same of all views that are made of the topic `name`, but for what others hold back:
+        the steps before its records change for so long that queries of these views cannot wait."""
         for _ in range(SETTLED_TURNS_MAX):
-            if not any(map(self._lags, of())):
+            if not any(name in view.sources and self._lags(view) for view in self._dirty):
                 return
-            self._catch_up()
-            self.release()
-            yield
+            yield from self._release_some()
+
+    def _release_some(self) -> Task[None]:
+        self._catch_up()
+        self.release()
+        yield
+
+    def _settling(self, view: MaterializedView) -> Task[None]:
+        began_seq, turns = self._requests.sequencer.seq, 0
+        while turns < SETTLED_TURNS_MAX and not self._has_released(view, began_seq):
+            if self._lags(view):
+                turns += 1
+                yield from self._release_some()
+            elif not self._owes(view) or not (yield from self._waited(view, began_seq)):
+                return
+
+    def _waited(self, view: MaterializedView, seq: int) -> Task[bool]:
+        """Let those go on that hold a view back, unless it has released all changes up to `seq`
+        meanwhile; returns whether they did."""
+        if (yield from self._atomic.finish_shown({*view.sources, view.name})):
+            return True
+        ticket, goes_on = object(), False
+        self._awaited[ticket] = view
+        try:
+            while self._waits_until_us(view) is not None and not self._has_released(view, seq):
+                goes_on = not (yield RESTS)
+                if not goes_on:
+                    break
+        finally:
+            del self._awaited[ticket]
+        return goes_on
+
+    def reporting(self, name: str) -> Task[None]:
+        """The steps after which no query waits any more that waits now for the end of requests that
+        have changed the topic `name`: it would wait for one that changes the topic next as well."""
+        tickets = [one for one, view in self._awaited.items() if name in view.sources]
+        if tickets and not self._requests.has_changed():
+            while not self._awaited.keys().isdisjoint(tickets) and not (yield RESTS):
+                pass
 
     def _made_of(self, name: str) -> list[MaterializedView]:
-        """The view of a name, and all views that it is made of."""
+        """All views that the view of a name is made of, lowest first, and itself."""
         topic = self._look_up(name)
         if not isinstance(topic, ViewTopic):
             return []
-        view = topic.view
-        return [view, *(one for source in view.sources for one in self._made_of(source))]
+        topics = [topic, *map(self._look_up, topic.view.sources)]
+        found = [one.view for one in topics if isinstance(one, ViewTopic)]
+        return sorted(found, key=lambda view: view.rank)
 
     def _lags(self, view: MaterializedView) -> bool:
         """Whether a view has something to process, or to release that need not wait for the end of
@@ -465,6 +517,19 @@ class Views:
             self._waits_until_us(view) is not None
         )
         return view in self._dirty and not waits
+
+    def _has_released(self, view: MaterializedView, seq: int) -> bool:
+        """Whether a view shows all changes up to this one."""
+        since = self._dirty.get(view)
+        return not self._is_behind(view.sources) and (since is None or since.seq > seq)
+
+    def _owes(self, view: MaterializedView) -> bool:
+        """Whether something that a view has to release may be acknowledged, or is of the request
+        that asks: it is not only of others under way."""
+        since, topics = self._dirty[view], map(self._look_up, view.sources)
+        return self._requests.has_changed(view.sources) or any(
+            topic is not None and topic.passed_seq >= since.seq for topic in topics
+        )
 
     def check(self) -> None:
         """Assert the invariants of views between two steps."""

@@ -135,6 +135,8 @@ class MemoColumn:
         """While it is the same, codes keep their meaning."""
         self._texts_max = TEXTS_SPARE
         self._sweep: Task[None] | None = None
+        self._frozen: ref[MemoColumn] | None = None
+        """The last copy that changes do not reach."""
         self._per_value: Cache[object, PerValueCache] | None = None
         self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
@@ -142,7 +144,8 @@ class MemoColumn:
 
     def freezing(self, bodies: Bodies) -> Task["MemoColumn"]:
         """A copy for these bodies, made in steps between which no record changes. What queries add
-        to a column, such as orders, it has to make for itself."""
+        to a column, such as orders, it has to make for itself. The texts, which may be a million,
+        are those of the column: it only adds some while the copy is there."""
         while self.dirty_count:  # readers would read them meanwhile
             self.refresh(NOTES_AT_ONCE)
             yield
@@ -151,11 +154,9 @@ class MemoColumn:
         for name in ("kinds", "numbers", "whole", "codes", "counts"):
             setattr(frozen, name, getattr(self, name).copy())
             yield
-        frozen.texts = self.texts[:]
-        yield
-        frozen._code_of = self._code_of.copy()
         frozen.text_order = TextOrder(frozen.texts)
-        frozen._sweep = frozen._per_value = frozen.sorted = None
+        frozen._sweep = frozen._per_value = frozen.sorted = frozen._frozen = None
+        self._frozen = ref(frozen)
         return frozen
 
     def __len__(self) -> int:
@@ -217,6 +218,8 @@ class MemoColumn:
 
     def _bound(self) -> None:
         """Keep the texts in proportion to used ones, a step at a time."""
+        if self._frozen is not None and self._frozen() is not None:
+            return
         if self._sweep is None and len(self.texts) > self._texts_max:
             self._sweep = self._sweeping()
         if self._sweep is not None and next(self._sweep, self) is self:

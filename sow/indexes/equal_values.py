@@ -98,13 +98,6 @@ class Spellings:
         if isinstance(value, str) and (number := unusual_number(value)) is not None:
             _count_in(self._texts, number, value, times)
 
-    def copy(self) -> "Spellings":
-        """The same, which others do not change."""
-        made = Spellings()
-        made._texts = {number: dict(counts) for number, counts in self._texts.items()}
-        made._lists = {value: dict(counts) for value, counts in self._lists.items()}
-        return made
-
     def equal(self, literal: Scalar) -> set[Single]:
         """Every noted or usual value that equals `literal`."""
         scalars = set(equal_values(literal))

@@ -244,6 +244,18 @@ def load(by: Bystander) -> str:
     return f"a query of the topic took at most {longest_s * 1000:.0f} ms"
 
 
+def with_distinct(by: Bystander) -> None:
+    """An index in which nearly every record has a value of its own, and a batch for its topic."""
+    index = "<HashIndex><Key>/symbol</Key></HashIndex>"
+    by.reconfigure(by.xml.replace(index, f"{index}<HashIndex><Key>/ts</Key></HashIndex>"))
+    stage(by, "distinct", by.sizes.records // 5, 12)
+
+
+def commit_distinct(by: Bystander) -> None:
+    commit(by, "distinct", by.sizes.records // 5)
+    by.reconfigure(by.xml)
+
+
 def loaded(by: Bystander) -> int:
     """Rows of a load: as many as there are records, or as the environment says."""
     return int(os.environ.get(ROWS) or by.sizes.records)
@@ -420,6 +432,7 @@ OPERATIONS = (
         lambda by: commit(by, "bench", by.sizes.records // 5),
         lambda by: stage(by, "bench", by.sizes.records // 5, 9),
     ),
+    Operation("commit beside an index of distinct values", commit_distinct, with_distinct),
     Operation(
         "load of 1,000,000 rows in parts",
         load,

@@ -69,6 +69,7 @@ CASES = {
     ),
     "a frame of 5 to 30": Case(COPIED, "followed", 5, 745, "some 12 for each outbox and socket"),
     "a query": Case(COPIED, "queries", 1, 1_310, "the request, a new filter, its answer"),
+    "the top 10": Case(INDEXED, "tops", 1, 1_310, "the request, its answer, nothing read anew"),
 }
 
 
@@ -152,10 +153,17 @@ class Work:
 
     def queries(self, _size):
         """Ask, each time something else that no index knows."""
+        wanted = [f"/px > {number} AND /side = 'buy' AND /qty < 20" for number in range(TIMES + 1)]
+        return self._asked([{"filter": text} for text in wanted])
+
+    def tops(self, _size):
+        """Ask for the first ones, again and again."""
+        return self._asked([{"order_by": "/px DESC", "top_n": 10}] * (TIMES + 1))
+
+    def _asked(self, wanted):
         connection = HTTPConnection(*self._running.address)
         self._followers.append(connection)
-        for number in range(TIMES + 1):
-            where = {"filter": f"/px > {number} AND /side = 'buy' AND /qty < 20"}
+        for where in wanted:
 
             def asked(where=where):
                 connection.request("GET", f"/v1/topics/orders/records?{urlencode(where)}")

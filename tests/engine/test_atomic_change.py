@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic, View
+from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Join, Topic, View
 from sow.engine.stored_topics import stored_slices
 from sow.errors import Full, UnknownTopic
 from sow.query import Query, answering
@@ -564,4 +564,40 @@ def test_a_view_shows_meanwhile_what_was_published_before(upto, monkeypatch):
     assert world.records("above") == [{"n": 9, "v": 0}]
     run_to_completion(applying)
     world.settle()
+    world.check()
+
+
+def test_a_query_of_a_view_has_what_was_acknowledged_beside_a_change_of_another_topic():
+    joins = (Join("orders", "/id", "other", "/id"),)
+    fields = ("[other]./v AS /v", "COUNT([orders]./id) AS /n")
+    joined = View("joined", "json", ("orders", "other"), fields, ("[other]./v",), joins=joins)
+    world = made(joined)
+    world.publish("orders", {"id": 1})
+    applying = begin(world, 1, 2, 3, 4)
+    world.publish("other", {"id": 1, "v": 1})
+    asked = execute_query(world.engine, "joined", Query())
+    assert len(run_to_completion(asked).rows) == 2
+    assert [row for row in world.records("joined") if row.get("v") == 1] == [{"v": 1, "n": 1}]
+    run_to_completion(applying)
+    world.settle()
+    world.check()
+
+
+@pytest.mark.usefixtures("_read_on")
+def test_a_view_that_waits_for_a_publish_shows_it_before_a_long_change_of_the_topic(monkeypatch):
+    monkeypatch.setattr("sow.engine.bulk_publish.SLICE_ROWS", 1)
+    each = View("each", "json", ("orders",), ("/id", "MAX(/v) AS /v"), ("/id",))
+    world = made(each)
+    topic, bodies = world.engine.topics["orders"], [b'{"id":%d}' % number for number in (7, 8)]
+    read = [world.engine.read(topic, [body], now_us=world.now) for body in bodies]
+    publishing = world.engine.publications.carry_out("orders", read, world.now)
+    next(publishing)
+    world.publish("orders", {"id": 9})
+    applying = begin(world, upto="numbered")
+    asked = execute_query(world.engine, "each", Query())
+    assert len(run_to_completion(asked).rows) == 2, "half of a publish, which has to wait"
+    run_to_completion(applying)
+    run_to_completion(publishing)
+    world.settle()
+    assert len(world.records("each")) == 7
     world.check()

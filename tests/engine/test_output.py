@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.core.cooperative import run_to_completion
+from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import View
 from sow.engine import bulk_publish, output
 from sow.engine.output import HELD_US_MAX
@@ -15,6 +15,7 @@ from sow.engine.views import ROWS_AT_ONCE
 from sow.expressions import Filter
 from sow.protocol.publish_batching import read_frames
 from sow.query import Query
+from sow.sessions.queries.query_results import execute_query
 from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
 from sow.topic.rendering import Renderer
@@ -643,3 +644,108 @@ def test_a_query_of_a_view_has_rows_that_are_released_some_at_a_time():
     assert answered(world, "above") == [{"px": 1, "n": count}]
     assert len(answered(world, "each")) == count
     world.check()
+
+
+# Queries of views that requests of others hold back.
+
+COUNT = View("count", "json", ("orders",), ("COUNT(/id) AS /n", "/px"), ("/px",))
+ABOVE = View("above", "json", ("count",), ("MAX(/n) AS /n", "/px"), ("/px",))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 2)
+    return World(ORDERS, COUNT, ABOVE)
+
+
+def asked(world, name):
+    """The steps of a query, which return what a view counts by price."""
+    found = yield from execute_query(world.engine, name, Query())
+    rows = map(json.loads, found.rows.part(0, len(found.rows)).bodies)
+    return {row["px"]: row["n"] for row in rows}
+
+
+def until_it_rests(steps):
+    """What steps return, or RESTS."""
+    try:
+        while not next(steps):
+            pass
+    except StopIteration as over:
+        return over.value
+    return RESTS
+
+
+@pytest.mark.parametrize("name", ["count", "above"])
+def test_a_query_of_a_view_has_what_was_acknowledged_while_others_publish(counted, name):
+    slow = steps_of(counted, (0, 1), (1, 1), (2, 1), (3, 1), (4, 1))
+    next(slow)
+    counted.publish("orders", {"id": 9, "px": 9})
+    query = asked(counted, name)
+    assert until_it_rests(query) is RESTS
+    run_to_completion(slow)
+    assert until_it_rests(query) == {1: 5, 9: 1}, "nor does it show half of the other publish"
+    counted.check()
+
+
+def test_a_query_of_a_view_waits_for_no_publish_longer_than_the_view(counted):
+    slow = steps_of(counted, (0, 1), (1, 1), (2, 1), (3, 1), (4, 1))
+    next(slow)
+    counted.publish("orders", {"id": 9, "px": 9})
+    query = asked(counted, "count")
+    counted.advance(HELD_US_MAX - 1)
+    assert until_it_rests(query) is RESTS
+    counted.advance(1)
+    assert until_it_rests(query) == {1: 2, 9: 1}
+    slow.close()
+
+
+def test_a_query_of_a_view_waits_for_nobody_where_nothing_was_acknowledged(counted):
+    counted.publish("orders", {"id": 9, "px": 9})
+    slow = steps_of(counted, (0, 1), (1, 1), (2, 1), (3, 1), (4, 1))
+    next(slow)
+    counted.settle()
+    assert until_it_rests(asked(counted, "above")) == {9: 1}
+    slow.close()
+
+
+def test_a_query_that_nobody_goes_on_beside_has_the_rows_that_there_are(counted):
+    slow = steps_of(counted, (0, 1), (1, 1), (2, 1))
+    next(slow)
+    counted.publish("orders", {"id": 9, "px": 9})
+    assert run_to_completion(asked(counted, "count")) == {}
+    slow.close()
+
+
+def test_frames_that_publish_and_then_query_do_not_wait_for_each_other(counted, monkeypatch):
+    monkeypatch.setattr("sow.sessions.commands.executor.TOGETHER_MAX", 2)
+    clients, frames = [counted.client(), counted.client()], []
+    for at, client in enumerate(clients):
+        rows = [b'{"id":%d,"px":1}' % (5 * at + number) for number in range(5)]
+        lines = b'{"c":"publish","t":"orders","n":5,"cid":"1"}', *rows, b'{"c":"sow","t":"count"}'
+        reads = read_frames([b"\n".join(lines)])
+        frames.append(counted.executor.carry_out(client.session, reads, lambda: counted.now))
+    for _ in itertools.islice(itertools.zip_longest(*frames), 50):
+        counted.settle()
+    counted.settle()
+    found = [
+        [line["d"]["n"] for line in client.lines() if line["c"] == "sow"] for client in clients
+    ]
+    assert found == [[10], [10]]
+    counted.check()
+
+
+def test_a_large_publish_begins_after_queries_that_wait_for_one(counted):
+    slow = steps_of(counted, (0, 1), (1, 1), (2, 1))
+    next(slow)
+    counted.publish("orders", {"id": 9, "px": 9})
+    query, large = asked(counted, "count"), steps_of(counted, (5, 5), (6, 5), (7, 5))
+    assert until_it_rests(query) is RESTS
+    assert until_it_rests(large) is RESTS
+    counted.publish("orders", {"id": 10, "px": 9})
+    assert counted.engine.seq == 4, "a small one does not wait"
+    run_to_completion(slow)
+    assert until_it_rests(query) == {1: 3, 9: 2}
+    run_to_completion(large)
+    counted.settle()
+    assert len(counted.records("orders")) == 8
+    counted.check()

@@ -6,6 +6,7 @@ import weakref
 
 import numpy as np
 
+from sow.core.cooperative import run_to_completion
 from sow.core.paths import parse_path
 from sow.indexes import MemoColumn, column_cache
 from sow.indexes import column_cache as module
@@ -202,6 +203,32 @@ def test_no_refresh_looks_at_more_texts_than_a_step_may(monkeypatch) -> None:
     assert replaced > 3
     assert len(made.texts) < 4 * 200
     assert made.values(np.array([1, 190])) == ["old1", f"v{number}"]
+
+
+def test_a_frozen_column_stays_as_it_was_and_has_no_texts_of_its_own(monkeypatch) -> None:
+    monkeypatch.setattr(column_cache, "TEXTS_SPARE", 2)
+    made, bodies = column("keep", None, "old")
+    frozen = run_to_completion(made.freezing(bodies[:]))
+    assert frozen.texts is made.texts, "a million in one step"
+    for turn in range(500):
+        bodies[2] = body(f"v{turn}")
+        made.touch([2])
+        made.refresh()
+    assert frozen.values(np.arange(3)) == ["keep", None, "old"]
+    assert frozen.per_value_cache("test", keeps).of_all()[frozen.codes[[0, 2]]].tolist() == [
+        True,
+        False,
+    ]
+    ranks = frozen.text_order.ranks()
+    assert ranks[frozen.codes[0]] < ranks[frozen.codes[2]]
+    assert (frozen.codes == frozen.text_code("v7")).sum() == 0
+    del frozen
+    for turn in range(50):
+        bodies[2] = body(f"w{turn}")
+        made.touch([2])
+        made.refresh()
+    made.check()
+    assert len(made.texts) < 60, "what is gone is given up again"
 
 
 def test_a_test_sees_each_text_once() -> None:

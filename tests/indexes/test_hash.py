@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.cooperative import run_to_completion
 from sow.core.paths import parse_path
 from sow.expressions import compare
 from sow.indexes import HashIndex
@@ -191,6 +192,37 @@ def test_no_put_looks_at_more_codes_than_a_few_times_its_own_number() -> None:
     assert len(index._heads) < 4 * size
     assert len(index._spellings[0]._texts) == len(index._codes) + len(index._old) - 2
     assert [found(index, 19 * size + 5), found(index, 5)] == [[5], []]
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_frozen_copy_stays_as_it_was_and_has_no_values_of_its_own(swept: bool) -> None:
+    index = HashIndex((A,))
+    if swept:  # some codes are free, and others laid aside
+        for turn in range(2000):
+            index.put([turn % 50], [[f"old{turn}"]])
+    names = [[f"0{slot}"] for slot in range(20)]
+    index.put(
+        range(20), [[[name[0], "x"] if at == 3 else name[0] for at, name in enumerate(names)]]
+    )
+    frozen = run_to_completion(index.freezing())
+    assert frozen._codes is index._codes, "a million in one step"
+    for turn in range(5000):
+        index.put([turn % 50], [[f"new{turn}"]])
+        if turn == 30:
+            index.drop([4, 40])
+            index.refresh()
+    index.refresh()
+    assert [found(frozen, slot) for slot in range(20)] == [[slot] for slot in range(20)]
+    assert found(frozen, "x") == [3]
+    assert found(frozen, "new4999") == found(frozen, "new7") == []
+    assert found(index, "new4999") == [49]
+    values = {slot: (f"new{4950 + slot}",) for slot in range(50)}
+    check(index, values)
+    del frozen
+    for turn in range(15_000):
+        index.put([turn % 50], [[f"newer{turn}"]])
+    assert len(index._codes) < 12_000, "what is gone is given up again"
+    check(index, {slot: (f"newer{14_950 + slot}",) for slot in range(50)})
 
 
 def test_too_many_combinations_are_declined() -> None:

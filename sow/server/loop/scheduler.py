@@ -5,9 +5,9 @@
 
 So sockets are read and written between two slices, and a request delays others by a slice, not by
 its total cost. Where nobody else is ready, a request takes the slice of this iteration as it
-arrives (`renew`). Work is a client's commands (`sow.server.net.command_pump`) or the steps of one
-request (`FairScheduler.run`, `sow.core.cooperative`). The duration of each part is reported to the
-`LoopLatency`.
+arrives (`renew`). Work that waits for others is looked at again in a while (`rest`). Work is a
+client's commands (`sow.server.net.command_pump`) or the steps of one request (`FairScheduler.run`,
+`sow.core.cooperative`). The duration of each part is reported to the `LoopLatency`.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ SLICE_S = 0.002
 """Upper bound of one slice of all work, up to the end of its last step: long enough that the
 overhead of a loop iteration (some 50 us) does not count and hundreds of messages share their cost,
 short enough that nobody notices."""
+REST_S = 0.002
+"""Until work that waits for others is looked at again: a slice of theirs."""
 
 
 class Work(Protocol):
@@ -45,6 +47,7 @@ class FairScheduler:
         self._on_slice = on_slice
         self._loop = asyncio.get_running_loop()
         self._queue: OrderedDict[Work, None] = OrderedDict()
+        self._resting: dict[Work, asyncio.TimerHandle] = {}
         self._next: asyncio.Handle | None = None
         self._is_fresh = False
 
@@ -57,16 +60,26 @@ class FairScheduler:
         self._queue.setdefault(work)
         self._schedule()
 
+    def rest(self, work: Work) -> None:
+        """`work` that is going on can do so only after others have: it is ready in a while."""
+        self._resting[work] = self._loop.call_later(REST_S, self._end_rest, work)
+
+    def _end_rest(self, work: Work) -> None:
+        del self._resting[work]
+        self.add(work)
+
     def remove(self, work: Work) -> None:
         """`work` is not ready any more, if it was."""
         self._queue.pop(work, None)
+        if work in self._resting:
+            self._resting.pop(work).cancel()
 
     async def run(self, name: str, steps: Task[Result]) -> Result:
         """Run the steps of a task in slices; returns and raises what they do.
 
         The task is closed if the caller is cancelled.
         """
-        work = _Request(name, steps)
+        work = _Request(name, steps, self)
         try:
             if self._is_fresh and self._next is None:
                 # Nobody else is ready: the first slice is taken here, and not an iteration later.
@@ -91,7 +104,7 @@ class FairScheduler:
             # Each once: work with more to do is queued again, for the next iteration.
             for _ in range(len(self._queue)):
                 work, _ = self._queue.popitem(last=False)
-                if work.go_on(until):
+                if work.go_on(until) and work not in self._resting:
                     self._queue.setdefault(work)
                 ended = self._loop.time()
                 self._watch.note(work.name, ended - began)
@@ -107,6 +120,9 @@ class FairScheduler:
     def close(self) -> None:
         """Drop what is queued."""
         self._queue.clear()
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -115,9 +131,10 @@ class FairScheduler:
 class _Request(Generic[Result]):
     """The steps of one request, and the future of its result."""
 
-    def __init__(self, name: str, steps: Task[Result]) -> None:
+    def __init__(self, name: str, steps: Task[Result], turns: FairScheduler) -> None:
         self.name = name
         self._steps = steps
+        self._turns = turns
         self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def go_on(self, until_s: float) -> bool:
@@ -125,7 +142,9 @@ class _Request(Generic[Result]):
         loop = self.result.get_loop()
         try:
             while True:
-                next(self._steps)
+                if next(self._steps):
+                    self._turns.rest(self)
+                    return True
                 if loop.time() >= until_s:
                     return True
         except StopIteration as over:

@@ -257,8 +257,10 @@ class CommandReader:
                     self._steps = self._executor.carry_out(session, commands, now_us)
                     if self._start_preparing(session, commands):
                         return True
-            for _ in self._steps or ():
-                if self._loop.time() >= until_s:
+            for rests in self._steps or ():
+                if rests:
+                    self._turns.rest(self)
+                if rests or self._loop.time() >= until_s:
                     return True
             self._steps = None
             # A logon may have switched to another session.

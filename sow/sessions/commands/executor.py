@@ -180,7 +180,7 @@ class Executor:
             if not isinstance(read, PublishBatch):
                 yield from self._carry_out_one(session, read, now_us())
             else:
-                yield from self.engine.make_ready(read.topic)
+                yield from self.engine.make_ready(read.topic, len(read.bodies) >= TOGETHER_MAX)
                 if not self._publish_all(session, read, now_us()):
                     for command in read.singly():
                         yield from self._carry_out_one(session, command, now_us())

@@ -369,8 +369,11 @@ class StagedWrites:
         room = engine.capacity.reserve(topic, [deed for deed in deeds if deed.sizes is not None])
         try:
             yield from engine.capacity.check(topic, deeds, room)
-            # Until all is stored, which may take minutes, views show nothing of what came before.
             yield from engine.followers.caught_up(topic.name)
+            if engine.atomic.keeps:
+                # Until all is stored, which may take minutes, nothing else changes the topic, and
+                # views show nothing of what came before.
+                engine.requests.report_changes_of(topic.name)
             yield from engine.views.settling_above(topic.name)
             yield from engine.atomic.freezing()
             now_us = engine.sequencer.moment(now_us)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sow.core.cooperative import RESTS
 from sow.server.loop import scheduler as turns_of_work
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
@@ -167,3 +168,49 @@ async def test_closing_gives_up_what_is_in_line(monkeypatch):
     assert len(line.done) == taken
     task.cancel()
     await turns(2)
+
+
+@pytest.fixture
+def _at_length(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "REST_S", 3600.0)
+
+
+@stepped
+@pytest.mark.usefixtures("_at_length")
+async def test_work_that_waits_for_others_is_not_asked_again_at_once(monkeypatch):
+    line, waited = Line(monkeypatch, slice_s=60.0), []
+
+    def waiting():
+        while len(line.done) < 3:
+            waited.append(len(line.done))
+            yield RESTS
+        return "after them"
+
+    resting = asyncio.ensure_future(line.turns.run("waiting", waiting()))
+    await turns(9)
+    await line.take("one", 3)
+    assert waited == [0]
+    for work in list(line.turns._resting):
+        line.turns._end_rest(work)
+    assert await resting == "after them"
+
+
+@stepped
+@pytest.mark.usefixtures("_at_length")
+@pytest.mark.parametrize("end", ["cancel", "close"])
+async def test_work_that_rests_is_given_up_as_any(end, monkeypatch):
+    line = Line(monkeypatch)
+
+    def waiting():
+        yield RESTS
+
+    resting = asyncio.ensure_future(line.turns.run("waiting", waiting()))
+    await turns()
+    assert line.turns._resting
+    if end == "close":
+        line.turns.close()
+        assert not line.turns._resting
+    resting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await resting
+    assert not line.turns._resting

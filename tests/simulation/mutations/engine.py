@@ -16,6 +16,24 @@ ENGINE = (
         "if view.rank[0] and False:",
     ),
     Mutation(
+        "a query of a view lacks what was acknowledged beside another publish",
+        "sow/engine/views.py",
+        "elif not self._owes(view) or not (yield from self._waited(view, began_seq)):",
+        "else:",
+    ),
+    Mutation(
+        "frames that publish and query a view wait for each other",
+        "sow/engine/output.py",
+        "                if said:\n                    self._report(request)\n                elif",
+        "                if",
+    ),
+    Mutation(
+        "a publish holds a view back that a query waits for already",
+        "sow/engine/engine.py",
+        "        if is_long:\n",
+        "        if False:\n",
+    ),
+    Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
         "            or self._waits_until_us(view) is not None\n",
@@ -139,6 +157,12 @@ ENGINE = (
         "a change in steps hides what views had to release",
         "sow/sessions/commands/staged_writes.py",
         "            yield from engine.views.settling_above(topic.name)\n",
+        "",
+    ),
+    Mutation(
+        "values that only a frozen copy has are given up",
+        "sow/indexes/hash.py",
+        "            if self._frozen() is not None:\n                return\n",
         "",
     ),
     Mutation(
