@@ -30,7 +30,7 @@ def run_to_completion(steps: Task[Result]) -> Result:
     said: Step = None
     while True:
         try:
-            said = steps.send(said)
+            said = steps.send(RESTS if said is RESTS else None)
         except StopIteration as over:
             result: Result = over.value
             return result
