@@ -380,7 +380,7 @@ def test_what_falls_due_waits_for_those_who_follow_it():
     world.advance(2 * SECOND)
     for client in clients:
         lines = client.lines()
-        assert [line["d"]["px"] for line in lines if line["d"]["id"] == 7] == [1, 3]
+        assert [line["d"]["px"] for line in lines if line["d"]["id"] == 7] == [1, 2, 3]
 
 
 def test_a_pattern_gets_the_changes_of_its_topics_in_order_whichever_is_late():
