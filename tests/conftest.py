@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -46,6 +47,15 @@ gc.disable()
 # Nothing here is signed by an authority that the machine trusts. aiohttp reads them all, twice,
 # when it is imported: a tenth of what it costs to start a server.
 os.environ["SSL_CERT_FILE"] = os.devnull
+
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES_MIN = 8 * 1024**3
+"""Several times what the folders of all tests take, which go when all have passed."""
+
+# Tests make thousands of journals, and each commit waits for the disk. What is written is the same;
+# no test cuts the power.
+if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES_MIN:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 # A shell has what it starts in the background, and all that this starts, ignore Ctrl-C; some tests
 # press it.
