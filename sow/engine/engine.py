@@ -33,7 +33,7 @@ from sow.errors import Stopped, StoreError
 from sow.expressions import Filter, Trait
 from sow.store.columns import Slots
 from sow.store.manifest import Past, past_of
-from sow.store.protocols import Checkpoint, LogEntry, Op
+from sow.store.protocols import LogEntry, Op, StoredRecords
 from sow.streaming.channel import Channel
 from sow.streaming.outbox.overflow import ConflationBudget
 from sow.streaming.sessions import Session
@@ -509,7 +509,7 @@ class Engine:
 
     def restore(
         self,
-        checkpoints: Mapping[str, Checkpoint],
+        checkpoints: Mapping[str, StoredRecords],
         log: Iterable[LogEntry],
         last_seq: int,
         past: Past | None = None,

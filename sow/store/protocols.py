@@ -300,8 +300,8 @@ class Journal(Protocol):
         ...
 
 
-class Checkpoint(Protocol):
-    """The stored copy of one topic's table. One thread writes; none reads meanwhile."""
+class StoredRecords(Protocol):
+    """Records of one definition, to begin with."""
 
     @property
     def seq(self) -> int:
@@ -319,6 +319,10 @@ class Checkpoint(Protocol):
         Raises Damaged where a stored byte is not what was written.
         """
         ...
+
+
+class Checkpoint(StoredRecords, Protocol):
+    """The stored copy of one topic's table. One thread writes; none reads meanwhile."""
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
         """Replace the checkpoint, atomically: until it is complete the old one counts.

@@ -27,7 +27,7 @@ from sow.engine.stored_topics import binding, topic_slices
 from sow.engine.wal import CommitSequencer
 from sow.errors import BadMessage, ClientError, StoreError
 from sow.store.manifest import Past, StoredDefinition
-from sow.store.protocols import Checkpoint, LogEntry, Slice
+from sow.store.protocols import LogEntry, Slice, StoredRecords
 from sow.topic.records import Records
 
 
@@ -63,7 +63,7 @@ def restore(
     catalog: Catalog,
     sequencer: CommitSequencer,
     past: Past,
-    checkpoints: Mapping[str, Checkpoint],
+    checkpoints: Mapping[str, StoredRecords],
     log: Iterable[LogEntry],
     last_seq: int,
     progress: Progress,
@@ -158,7 +158,7 @@ class CheckpointRestore:
     """Rebuilds the records of a catalog's topics, from `checkpoints` and what comes after them."""
 
     def __init__(
-        self, catalog: Catalog, past: Past, checkpoints: Mapping[str, Checkpoint], last_seq: int
+        self, catalog: Catalog, past: Past, checkpoints: Mapping[str, StoredRecords], last_seq: int
     ) -> None:
         self._catalog = catalog
         self.empty: list[LiveTopic] = []
@@ -201,7 +201,7 @@ class CheckpointRestore:
 
     def replay(self, entry: LogEntry) -> None:
         """Apply a log entry to a table that may already contain later changes."""
-        if _is_unstored(entry):
+        if is_unstored(entry):
             return
         place = self._places.of_entry(entry)
         if place is None or entry.seq + len(entry) - 1 <= place.after_seq:
@@ -225,7 +225,7 @@ class CheckpointRestore:
         return list(self._places.orphans)
 
 
-def _is_unstored(entry: LogEntry) -> bool:
+def is_unstored(entry: LogEntry) -> bool:
     """Whether a transient topic has logged this; its definition is not recorded."""
     return entry.op == "publish" and entry.identities is None and not any(entry.bodies)
 

@@ -1,0 +1,382 @@
+"""Replay: topics as they were, by processing the log again.
+
+What an engine does follows from its configuration, the changes in the log and their times: it has
+no clock of its own. So a second engine that gets the same is at each moment as the first one was.
+It has only some topics and what they are made of, is never late, and serves nobody:
+
+    records it begins with ──> log entries, each at its own time ──> topics as of a moment
+    configurations in force ─> starts and reloads, each in its place     └──> what they send
+
+Changes of one time are one turn: views are released at its end. Timers run at the time at which
+they are due. Expiries are in the log, so nothing expires by itself. A start makes copies and views
+anew from the records that there are, as the server did; a reload changes them in place.
+
+    replay = Replay(history, {"quotes-C"}, journal)
+    yield from replay.advance(Moment(bookmark, time_us))     # to that, in steps
+    snapshot = yield from replay.state("quotes-C")           # or replay.engine, replay.topic(...)
+    yield from replay.emptying()
+
+`sent` is called with each change that a topic routes, in order: a conflated topic's releases, the
+rows of a view, and the changes of the topics below them; `seq` and `now_us` are the place in the
+log and the time at which it did. It runs in steps of a millisecond or so (`Task`): who reads what
+was sent does so between two steps, so that little waits. A task that is closed between two steps
+leaves a replay that may only be emptied. It reads no more of the log than it is told to, and must
+not be advanced back.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import NamedTuple
+
+from sow.core.cooperative import Task
+from sow.core.definitions import (
+    Configuration,
+    ConflatedTopic,
+    Definition,
+    Topic,
+    View,
+    is_persistent,
+)
+from sow.engine.engine import Engine
+from sow.engine.patterns import copied_from
+from sow.engine.reconfiguration import Reconfiguration
+from sow.engine.recovery.redo import is_unstored
+from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.engine.stored_topics import stored_slices
+from sow.errors import ClientError, TooLarge
+from sow.expressions.patterns import topic_search
+from sow.history.snapshot import Snapshot
+from sow.store.manifest import Past, kept_of
+from sow.store.protocols import Journal, LogEntry, Slice, StoredRecords, part_of
+from sow.topic.batch import Batch
+
+RECORDS_AT_ONCE = 250
+"""Records of the log that one step processes: a millisecond or two with a few copies and views."""
+
+Sent = Callable[[LiveTopic, Batch], object]
+"""Called with each change that a topic routes."""
+
+
+class Moment(NamedTuple):
+    """A place in the log and a time: after record `seq`, at `time_us`, not before that record's."""
+
+    seq: int
+    time_us: int
+
+
+class InForceSince(NamedTuple):
+    """A configuration that was in force after record `seq`, from `time_us` on: by a start, after
+    which copies and views begin anew, or else by a reload."""
+
+    configuration: Configuration
+    seq: int = 0
+    time_us: int = 0
+    is_start: bool = True
+
+
+class StartingState(NamedTuple):
+    """What a replay begins with: the `records` of definitions, by their names, as of record `seq`
+    at `time_us`, in the form of checkpoints. Windows that were open then count as ended."""
+
+    seq: int = 0
+    time_us: int = 0
+    records: Mapping[str, StoredRecords] = {}
+
+
+FROM_THE_BEGINNING = StartingState()
+
+
+class Reach:
+    """Some topics and everything that they are made of, in some configurations."""
+
+    def __init__(self, configurations: Iterable[Configuration], names: Collection[str]) -> None:
+        self._configurations = list(configurations)
+        self.definitions: set[str] = set()
+        """The names of the definitions that they have."""
+        self.sources: set[str] = set()
+        """The names of the topics that clients publish to: the log has their changes."""
+        self._seen: set[str] = set()
+        for name in names:
+            self._add(name)
+
+    def _add(self, name: str) -> None:
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        for configuration in self._configurations:
+            for definition, below in _made_of(configuration, name):
+                self.definitions.add(definition.name)
+                if isinstance(definition, Topic):
+                    self.sources.add(name)
+                for other in below:
+                    self._add(other)
+
+    def of(self, configuration: Configuration) -> Configuration:
+        """The part of a configuration that they need."""
+        topics = [
+            _replayed(one)
+            for one in configuration.topics
+            # All patterns: which one a name belongs to depends on those before it.
+            if one.name in self.definitions or (isinstance(one, Topic) and one.pattern is not None)
+        ]
+        return replace(configuration, topics=tuple(topics))
+
+
+def _made_of(
+    configuration: Configuration, name: str
+) -> Iterator[tuple[Definition, tuple[str, ...]]]:
+    """The definitions that the topic `name` may have, with the names of what it is made of."""
+    for one in configuration.topics:
+        if isinstance(one, ConflatedTopic):
+            source = one.underlying
+            if one.name == name:
+                yield one, (source,)
+            elif one.topic_format and (topic := copied_from(one, name)):
+                yield one, (source, topic)
+        elif one.name == name:
+            yield one, one.underlyings if isinstance(one, View) else ()
+        elif isinstance(one, Topic) and one.pattern and topic_search(one.pattern)(name):
+            yield one, ()
+
+
+def _replayed(definition: Definition) -> Definition:
+    """A definition as a replay has it: what does not change its records costs nothing, and what
+    Spark has conflated is conflated here, by the same rules."""
+    definition = replace(definition, hash_indexes=(), indexes=())
+    if isinstance(definition, Topic):
+        # What the log has is checked and computed already, and it has the expiries too.
+        return replace(
+            definition, expires=False, expiration_us=None, preprocessing=(), enrichment=()
+        )
+    if isinstance(definition, ConflatedTopic):
+        return replace(definition, engine="embedded")
+    return definition
+
+
+class _ReplayEngine(Engine):
+    """An engine that reports what its topics send."""
+
+    def __init__(self, configuration: Configuration, sent: Sent | None) -> None:
+        self._sent = sent
+        super().__init__(configuration)
+
+    def route(self, topic: LiveTopic, batch: Batch) -> None:
+        """Route changes, and report them."""
+        super().route(topic, batch)
+        if self._sent is not None:
+            self._sent(topic, batch)
+
+
+class HeldRecords:
+    """Records of one definition as of record `seq`, in memory."""
+
+    def __init__(self, seq: int, parts: Iterable[Slice]) -> None:
+        self.seq = seq
+        self._parts = [*parts]
+        self.records = sum(len(part.identities) for part in self._parts)
+
+    def load(self) -> Iterator[Slice]:
+        """The records."""
+        return iter(self._parts)
+
+
+class Replay:
+    """The topics `names` as they were.
+
+    `history` has the configurations in force, in order; the first one counts from the start of the
+    replay on. `journal` is read after `state`. `owns` says whether an entry is of a topic that has
+    its name now. Records and what views keep may take `bytes_max`: `advance` raises TooLarge beyond
+    that, and StoreError where the log is not kept so far back.
+    """
+
+    def __init__(
+        self,
+        history: Sequence[InForceSince],
+        names: Collection[str],
+        journal: Journal,
+        state: StartingState = FROM_THE_BEGINNING,
+        *,
+        owns: Callable[[LogEntry], bool] = lambda _entry: True,
+        sent: Sent | None = None,
+        bytes_max: int = 2**63,
+    ) -> None:
+        self.reach = Reach([one.configuration for one in history], names)
+        self.seq = state.seq
+        """The last record of the log that it has processed, or passed over."""
+        self._journal = journal
+        self._state = state
+        self._owns = owns
+        self._sent = sent
+        self._bytes_max = bytes_max
+        place = state.seq, state.time_us
+        passed = max(1, sum((one.seq, one.time_us) <= place for one in history))
+        self._coming = deque(history[passed:])
+        self._in_force = history[passed - 1].configuration
+        self._has_begun = False
+        self.engine = self._made(self._in_force)
+        """The engine that processes the log; another one after each start."""
+
+    def _made(self, configuration: Configuration) -> Engine:
+        return _ReplayEngine(self.reach.of(configuration), self._sent)
+
+    @property
+    def now_us(self) -> int:
+        """The time that it has reached."""
+        return self.engine.now_us
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force, with all topics."""
+        return self._in_force
+
+    def topic(self, name: str) -> LiveTopic:
+        """A topic as it is; raises UnknownTopic, and Stopped as the server did."""
+        return self.engine.topic(name)
+
+    def state(self, name: str) -> Task[Snapshot]:
+        """The records of a topic, pinned: they stay as they are while it advances."""
+        records = self.topic(name).records
+        found = Snapshot.take(records, records.table.live())
+        yield
+        yield from found.settle()
+        return found
+
+    # Advancing.
+
+    def advance(self, until: Moment) -> Task[None]:
+        """Process the log up to a record, and what is due up to a time, in steps."""
+        if not self._has_begun:
+            self._has_begun = True
+            yield from self._begin(self._state)
+        if until.seq > self.seq:
+            with closing(self._read(until.seq)) as steps:
+                yield from steps
+        yield from self._change_until(until.seq, until.time_us)
+        yield from self._pass(until.time_us)
+        yield from self._end_turn()
+
+    def _read(self, until_seq: int) -> Task[None]:
+        """Process log entries after the last one, up to a record."""
+        for piece in self._journal.pieces(self.seq, self.reach.sources):
+            for entry in piece.entries:
+                first = max(0, self.seq + 1 - entry.seq)
+                last = min(len(entry), until_seq + 1 - entry.seq)
+                if first < last and self._owns(entry) and not is_unstored(entry):
+                    yield from self._change_until(entry.seq - 1)
+                    yield from self._pass(entry.ts_us)
+                    for start in range(first, last, RECORDS_AT_ONCE):
+                        self._apply(part_of(entry, start, min(start + RECORDS_AT_ONCE, last)))
+                        yield
+            self.seq = max(self.seq, min(piece.last_seq, until_seq))
+            if piece.last_seq >= until_seq:
+                return
+            yield
+
+    def _pass(self, until_us: int) -> Task[None]:
+        """Let time pass: the turn before ends, and each timer runs when it is due."""
+        engine = self.engine
+        if until_us > engine.now_us:
+            yield from self._end_turn()
+        while (due_us := engine.due_us()) is not None and due_us <= until_us:
+            yield from engine.fall_due(due_us)
+            yield from self._end_turn()
+        engine.sequencer.moment(until_us)
+
+    def _end_turn(self) -> Task[None]:
+        """Release the views, and whatever is late."""
+        engine = self.engine
+        engine.sequencer.release(engine.flush())
+        while engine.has_work:
+            yield
+            engine.sequencer.release(engine.flush())
+
+    def _apply(self, entry: LogEntry) -> None:
+        """Change the topic of an entry at its time."""
+        engine = self.engine
+        try:
+            topic = engine.catalog.expected(entry.topic)
+        except ClientError:
+            return  # the configuration of then had no place for it
+        if not isinstance(topic, SourceTopic):
+            return
+        if topic.name not in engine.topics:
+            engine.enter(topic)
+        self.seq = entry.seq + len(entry) - 1
+        engine.sequencer.begin_after(self.seq)
+        if entry.op == "publish":
+            messages = topic.records.stored(entry.bodies, entry.identities)
+            seqs = range(entry.seq, self.seq + 1)
+            engine.pass_on(topic, topic.store(messages, seqs, engine.now_us, 0))
+        else:
+            table = topic.records.table
+            named = enumerate(entry.identities or (), entry.seq)
+            there = {identity: seq for seq, identity in named if identity in table}
+            reason = "expired" if entry.op == "expire" else "deleted"
+            batch = topic.drop([*there], reason, [*there.values()], engine.now_us)
+            if batch is not None:
+                engine.route(topic, batch)
+        if engine.catalog.usage.bytes > self._bytes_max:
+            raise TooLarge(
+                f"computing this past takes more than {self._bytes_max} bytes of memory (a "
+                "quarter of Limits/SnapshotMemory); choose another moment or topic"
+            )
+
+    # Configurations.
+
+    def _change_until(self, seq: int, time_us: int = 2**63) -> Task[None]:
+        """Starts and reloads after records up to `seq`, until a time."""
+        coming = self._coming
+        while coming and coming[0].seq <= seq and coming[0].time_us <= time_us:
+            change = coming.popleft()
+            yield from self._pass(change.time_us)
+            yield from self._end_turn()
+            if change.is_start:
+                yield from self._start(change)
+            else:
+                yield from self._reload(change)
+            self._in_force = change.configuration
+
+    def _reload(self, change: InForceSince) -> Task[None]:
+        new = self.reach.of(change.configuration)
+        old = self.engine.configuration
+        if (new.topics, new.limits) != (old.topics, old.limits):
+            steps = Reconfiguration(self.engine, new, lambda _topic: None)
+            yield from steps.apply(self.now_us)
+            yield from self._end_turn()
+
+    def _start(self, change: InForceSince) -> Task[None]:
+        """Another engine has the records of the topics, and makes the others from them."""
+        before = self.engine
+        records: dict[str, StoredRecords] = {}
+        for kept in _kept(before.configuration):
+            parts: list[Slice] = []
+            for part in stored_slices(before.catalog, kept.name, RECORDS_AT_ONCE, known=False):
+                parts.append(part)
+                yield
+            records[kept.name] = HeldRecords(self.seq, parts)
+        state = StartingState(self.seq, change.time_us, records)
+        past = before.configuration
+        self.engine = self._made(change.configuration)
+        yield from self._begin(state, past)
+
+    def _begin(self, state: StartingState, past: Configuration | None = None) -> Task[None]:
+        """Take over records that were stored for the configuration `past`."""
+        past = past or self.engine.configuration
+        kept = [kept_of(topic, past) for topic in _kept(past) if topic.name in state.records]
+        yield from self.engine.restore(state.records, (), state.seq, Past(tuple(kept)))
+        self.engine.sequencer.moment(state.time_us)
+        yield from self._end_turn()
+
+    # The end.
+
+    def emptying(self) -> Task[None]:
+        """Free the records, some in each step: to let go of a million at once takes a second."""
+        for topic in [*self.engine.topics.values()]:
+            yield from topic.records.table.emptying()
+
+
+def _kept(configuration: Configuration) -> list[Topic]:
+    """The topics whose records another start finds."""
+    return [one for one in configuration.topics if isinstance(one, Topic) and is_persistent(one)]
