@@ -21,6 +21,7 @@ from sow.engine.bulk_publish import BulkPublish, is_one_slice, reading
 from sow.engine.capacity import Capacity, DiskReserve
 from sow.engine.catalog import Catalog
 from sow.engine.column_type_tracking import ColumnTypeTracker
+from sow.engine.configuration_history import ConfigurationHistory
 from sow.engine.output import LateFollowers, PendingOutput
 from sow.engine.queries import FilterCache, Queries
 from sow.engine.recovery.analysis import OrphanedRecords
@@ -115,6 +116,8 @@ class Engine:
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
         )
+        noting = self.catalog, self.sequencer, self.put, self.remove
+        self.configurations = ConfigurationHistory(*noting)
         self._on_expired, self._on_released = self._route_all, self.route_released
         """Bound once for all topics: a pattern may have a hundred thousand."""
         for topic in self.catalog:

@@ -146,6 +146,7 @@ class Reconfiguration:
                 yield from taken
             yield
         engine.adopt(new)
+        engine.configurations.note(is_start=False)
         return [text for step in steps for text in step.texts]
 
     def _settled(self) -> Task[list[ReconfigurationStep]]:
