@@ -7,9 +7,10 @@ It has only some topics and what they are made of, is never late, and serves nob
     records it begins with ──> log entries, each at its own time ──> topics as of a moment
     configurations in force ─> starts and reloads, each in its place     └──> what they send
 
-Changes of one time are one turn: views are released at its end. Timers run at the time at which
-they are due. Expiries are in the log, so nothing expires by itself. A start makes copies and views
-anew from the records that there are, as the server did; a reload changes them in place.
+A change that was logged in slices is one turn (`goes_on`): views are released at its end. Timers
+run at the time at which they are due. Expiries are in the log, so nothing expires by itself. A
+start makes copies and views anew from the records that there are, as the server did; a reload
+changes them in place.
 
     replay = Replay(history, {"quotes-C"}, journal)
     yield from replay.advance(Moment(bookmark, time_us))     # to that, in steps
@@ -39,6 +40,7 @@ from sow.core.definitions import (
     View,
     is_persistent,
 )
+from sow.engine.configuration_history import InForceSince as InForceSince
 from sow.engine.engine import Engine
 from sow.engine.patterns import copied_from
 from sow.engine.reconfiguration import Reconfiguration
@@ -47,9 +49,10 @@ from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.engine.stored_topics import stored_slices
 from sow.errors import ClientError, TooLarge
 from sow.expressions.patterns import topic_search
+from sow.history.bookmarks import Moment as Moment
 from sow.history.snapshot import Snapshot
 from sow.store.manifest import Past, kept_of
-from sow.store.protocols import Journal, LogEntry, Slice, StoredRecords, part_of
+from sow.store.protocols import Log, LogEntry, Slice, StoredRecords, goes_on, part_of
 from sow.topic.batch import Batch
 
 RECORDS_AT_ONCE = 250
@@ -57,23 +60,6 @@ RECORDS_AT_ONCE = 250
 
 Sent = Callable[[LiveTopic, Batch], object]
 """Called with each change that a topic routes."""
-
-
-class Moment(NamedTuple):
-    """A place in the log and a time: after record `seq`, at `time_us`, not before that record's."""
-
-    seq: int
-    time_us: int
-
-
-class InForceSince(NamedTuple):
-    """A configuration that was in force after record `seq`, from `time_us` on: by a start, after
-    which copies and views begin anew, or else by a reload."""
-
-    configuration: Configuration
-    seq: int = 0
-    time_us: int = 0
-    is_start: bool = True
 
 
 class StartingState(NamedTuple):
@@ -112,6 +98,20 @@ class Reach:
                     self.sources.add(name)
                 for other in below:
                     self._add(other)
+
+    @property
+    def lag_us(self) -> int:
+        """How long a change takes at most to reach all of them, if they are not late."""
+        copies = [
+            one
+            for configuration in self._configurations
+            for one in configuration.topics
+            if isinstance(one, ConflatedTopic) and one.name in self.definitions
+        ]
+        longest = {one.name: 0 for one in copies}
+        for one in copies:
+            longest[one.name] = max(longest[one.name], one.interval_us)
+        return 2 * sum(longest.values())
 
     def of(self, configuration: Configuration) -> Configuration:
         """The part of a configuration that they need."""
@@ -185,8 +185,8 @@ class HeldRecords:
 class Replay:
     """The topics `names` as they were.
 
-    `history` has the configurations in force, in order; the first one counts from the start of the
-    replay on. `journal` is read after `state`. `owns` says whether an entry is of a topic that has
+    `history` has the configurations in force, in order; the first one counts for all before it,
+    too. `journal` is read after `state`. `owns` says whether an entry is of a topic that has
     its name now. Records and what views keep may take `bytes_max`: `advance` raises TooLarge beyond
     that, and StoreError where the log is not kept so far back.
     """
@@ -195,7 +195,7 @@ class Replay:
         self,
         history: Sequence[InForceSince],
         names: Collection[str],
-        journal: Journal,
+        journal: Log,
         state: StartingState = FROM_THE_BEGINNING,
         *,
         owns: Callable[[LogEntry], bool] = lambda _entry: True,
@@ -211,9 +211,9 @@ class Replay:
         self._sent = sent
         self._bytes_max = bytes_max
         place = state.seq, state.time_us
-        passed = max(1, sum((one.seq, one.time_us) <= place for one in history))
+        passed = sum((one.seq, one.time_us) <= place for one in history)
         self._coming = deque(history[passed:])
-        self._in_force = history[passed - 1].configuration
+        self._in_force = history[max(0, passed - 1)].configuration
         self._has_begun = False
         self.engine = self._made(self._in_force)
         """The engine that processes the log; another one after each start."""
@@ -253,19 +253,23 @@ class Replay:
         if until.seq > self.seq:
             with closing(self._read(until.seq)) as steps:
                 yield from steps
+        yield from self._end_turn()
         yield from self._change_until(until.seq, until.time_us)
         yield from self._pass(until.time_us)
-        yield from self._end_turn()
 
     def _read(self, until_seq: int) -> Task[None]:
         """Process log entries after the last one, up to a record."""
+        before: LogEntry | None = None
         for piece in self._journal.pieces(self.seq, self.reach.sources):
             for entry in piece.entries:
                 first = max(0, self.seq + 1 - entry.seq)
                 last = min(len(entry), until_seq + 1 - entry.seq)
                 if first < last and self._owns(entry) and not is_unstored(entry):
-                    yield from self._change_until(entry.seq - 1)
-                    yield from self._pass(entry.ts_us)
+                    if before is None or not goes_on(before, entry):
+                        yield from self._end_turn()
+                        yield from self._change_until(entry.seq - 1)
+                        yield from self._pass(entry.ts_us)
+                    before = entry
                     for start in range(first, last, RECORDS_AT_ONCE):
                         self._apply(part_of(entry, start, min(start + RECORDS_AT_ONCE, last)))
                         yield
@@ -275,10 +279,8 @@ class Replay:
             yield
 
     def _pass(self, until_us: int) -> Task[None]:
-        """Let time pass: the turn before ends, and each timer runs when it is due."""
+        """Let time pass: each timer runs when it is due."""
         engine = self.engine
-        if until_us > engine.now_us:
-            yield from self._end_turn()
         while (due_us := engine.due_us()) is not None and due_us <= until_us:
             yield from engine.fall_due(due_us)
             yield from self._end_turn()
@@ -319,8 +321,8 @@ class Replay:
                 engine.route(topic, batch)
         if engine.catalog.usage.bytes > self._bytes_max:
             raise TooLarge(
-                f"computing this past takes more than {self._bytes_max} bytes of memory (a "
-                "quarter of Limits/SnapshotMemory); choose another moment or topic"
+                f"computing this past takes more than {self._bytes_max} bytes: what all records "
+                "take now, or Limits/SnapshotMemory if that is more; choose another moment"
             )
 
     # Configurations.
@@ -331,7 +333,6 @@ class Replay:
         while coming and coming[0].seq <= seq and coming[0].time_us <= time_us:
             change = coming.popleft()
             yield from self._pass(change.time_us)
-            yield from self._end_turn()
             if change.is_start:
                 yield from self._start(change)
             else:

@@ -142,6 +142,23 @@ def part_of(entry: LogEntry, start: int, end: int) -> LogEntry:
     )
 
 
+SLICE_ROWS = 250
+"""Messages of one step: a millisecond or two at what one costs with a few followers, and so many
+that what a batch costs by itself is a few percent."""
+SLICE_BYTES = 256 * 1024
+"""Bytes of one step, where messages are long; a longer message is a step of its own."""
+
+
+def goes_on(entry: LogEntry, following: LogEntry) -> bool:
+    """Whether one change goes on in the next entry: a large one is logged in slices, which are as
+    large as they may be, and of one time."""
+    is_next = entry.seq + len(entry) == following.seq and entry.ts_us == following.ts_us
+    if not is_next or (entry.topic, entry.op) != (following.topic, following.op):
+        return False
+    next_bytes = len(following.bodies[0]) if following.bodies else 0
+    return len(entry) >= SLICE_ROWS or entry.bodies_bytes + next_bytes > SLICE_BYTES
+
+
 @dataclass(slots=True)
 class Slice:
     """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.
@@ -198,11 +215,43 @@ class Loads(Protocol):
         ...
 
 
-class Journal(Protocol):
+class Log(Protocol):
+    """A log that is read; any thread may."""
+
+    @property
+    def log_id(self) -> str:
+        """Its name, which no other log has; empty until a start has given it one."""
+        ...
+
+    def read(self, after_seq: int) -> Iterator[LogEntry]:
+        """Entries in order from the one holding record `after_seq + 1`, up to the newest.
+
+        The first may begin before that record. Accounts are not among them. Raises StoreError
+        where retention has removed that record already, and Damaged where a stored byte is not
+        what was written.
+        """
+        ...
+
+    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+        """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
+        are passed over without decoding them."""
+        ...
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest record still kept, or `last_seq + 1` when there is none."""
+        ...
+
+    @property
+    def last_seq(self) -> int:
+        """The newest durable record, 0 in a new journal."""
+        ...
+
+
+class Journal(Log, Protocol):
     """The transaction log. `append` and `trim` write, from one thread; any thread may read.
 
     What `append` has returned from is durable: it is read again after any end of the process.
-    `log_id` is the name of the log, which no other log has; empty until a start has given it one.
     """
 
     log_id: str = ""
@@ -221,22 +270,8 @@ class Journal(Protocol):
         """Records that are not in the log yet."""
         ...
 
-    def read(self, after_seq: int) -> Iterator[LogEntry]:
-        """Entries in order from the one holding record `after_seq + 1`, up to the newest.
-
-        The first may begin before that record. Accounts are not among them. Raises StoreError
-        where retention has removed that record already, and Damaged where a stored byte is not
-        what was written.
-        """
-        ...
-
-    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
-        """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
-        are passed over without decoding them."""
-        ...
-
     def stretches(self, after_seq: int, topics: Container[str]) -> Iterator[LogStretch]:
-        """The same for a reader that counts: stretches of bounded size, without a gap; the first
+        """`pieces` for a reader that counts: stretches of bounded size, without a gap; the first
         may begin before record `after_seq + 1`."""
         ...
 
@@ -245,16 +280,6 @@ class Journal(Protocol):
 
         None where no account was ever kept. Raises Damaged.
         """
-        ...
-
-    @property
-    def first_seq(self) -> int:
-        """The oldest record still kept, or `last_seq + 1` when there is none."""
-        ...
-
-    @property
-    def last_seq(self) -> int:
-        """The newest durable record, 0 in a new journal."""
         ...
 
     @property

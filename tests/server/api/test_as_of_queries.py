@@ -34,7 +34,7 @@ QUESTIONS = [
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, COPY)
-        self.past = AsOfQueries(world.runtime, world.engine)
+        self.past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
         snapshots = SnapshotHandler(world.runtime, world.engine, self.past)
         door = RecordsHandler(world.runtime, world.executor, self.past, snapshots)
         super().__init__(world, *routes_to(door))

@@ -36,7 +36,7 @@ class Place(Served):
             world.engine.configuration = with_system_topics(
                 Configuration("test", (ORDERS, PASSING), limits=Limits(**limits))
             )
-        past = AsOfQueries(world.runtime, world.engine)
+        past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
         self.door = SnapshotHandler(world.runtime, world.engine, past)
         super().__init__(
             world,
