@@ -6,7 +6,7 @@ it. An entry without a text has that of the one before. A directory that an earl
 written to has none of that time: then what comes first holds for all before it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,7 +16,7 @@ from sow.core.stored_configuration import configuration_of, text_of
 from sow.engine.catalog import Catalog
 from sow.engine.running_topics import SourceTopic
 from sow.engine.wal import CommitSequencer
-from sow.store.protocols import Op
+from sow.store.protocols import LogEntry, Op
 from sow.topic.records import CheckedMessages
 
 Entry = dict[str, Any]
@@ -25,12 +25,14 @@ Entry = dict[str, Any]
 
 class InForceSince(NamedTuple):
     """A configuration that was in force after record `seq`, from `time_us` on: by a start, after
-    which copies and views begin anew, or else by a reload."""
+    which copies and views begin anew, or else by a reload. With a start that `goes_on` copies have
+    the windows that were open."""
 
     configuration: Configuration
     seq: int = 0
     time_us: int = 0
     is_start: bool = True
+    goes_on: bool = False
 
 
 class ConfigurationHistory:
@@ -51,7 +53,7 @@ class ConfigurationHistory:
         self._made: dict[str, Configuration] = {}
         """Those that were read, by their texts."""
 
-    def note(self, is_start: bool, oldest_seq: int = 0) -> None:
+    def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
         """The present configuration is in force from now on. The log is kept after record
         `oldest_seq`: what ended before is forgotten."""
         account = self._account()
@@ -62,12 +64,13 @@ class ConfigurationHistory:
         known = next((one["text"] for one in reversed(entries) if "text" in one), None)
         newest = entries[-1] if entries else None
         has_begun = newest is not None and newest["start"] and newest["seq"] == seq
-        if newest is None or text != known or (is_start and not has_begun):
+        if newest is None or text != known or goes_on or (is_start and not has_begun):
             entry = {
                 "number": newest["number"] + 1 if newest else 1,
                 "seq": seq,
                 "time_us": time_us,
                 "start": is_start,
+                "goes_on": goes_on,
                 **({} if text == known else {"text": text}),
             }
             entries.append(entry)
@@ -90,15 +93,7 @@ class ConfigurationHistory:
 
     def all(self) -> list[InForceSince]:
         """All of them, in order; the present one alone where none is noted."""
-        found: list[InForceSince] = []
-        text = ""
-        for one in self._entries():
-            text = one.get("text", text)
-            made = self._made.get(text)
-            if made is None:
-                made = self._made[text] = configuration_of(text)
-            found.append(InForceSince(made, one["seq"], one["time_us"], one["start"]))
-        return found or [InForceSince(self._catalog.configuration)]
+        return in_force(self._entries(), self._made) or [InForceSince(self._catalog.configuration)]
 
     def _account(self) -> SourceTopic | None:
         topic = self._catalog.topics.get(CONFIGURATIONS.name)
@@ -107,5 +102,27 @@ class ConfigurationHistory:
     def _entries(self) -> list[Entry]:
         account = self._account()
         bodies = [] if account is None else account.records.table.bodies
-        entries = [orjson.loads(body) for body in bodies if body is not None]
-        return sorted(entries, key=lambda one: one["number"])
+        return _in_order(body for body in bodies if body is not None)
+
+
+def noted(accounts: Iterable[LogEntry]) -> list[InForceSince]:
+    """The starts and reloads among the accounts of a journal, in order."""
+    entries = (entry for entry in accounts if entry.topic == CONFIGURATIONS.name)
+    return in_force(_in_order(body for entry in entries for body in entry.bodies), {})
+
+
+def in_force(entries: Iterable[Entry], made: dict[str, Configuration]) -> list[InForceSince]:
+    """The configurations of entries; `made` keeps them by their texts."""
+    found: list[InForceSince] = []
+    text = ""
+    for one in entries:
+        text = one.get("text", text)
+        if text not in made:
+            made[text] = configuration_of(text)
+        goes_on = one.get("goes_on", False)
+        found.append(InForceSince(made[text], one["seq"], one["time_us"], one["start"], goes_on))
+    return found
+
+
+def _in_order(bodies: Iterable[bytes]) -> list[Entry]:
+    return sorted(map(orjson.loads, bodies), key=lambda one: one["number"])

@@ -517,22 +517,22 @@ class Engine:
         last_seq: int,
         past: Past | None = None,
         progress: Progress | None = None,
+        before: Catalog | None = None,
     ) -> Task[list[OrphanedRecords]]:
         """Rebuild all records: each topic's checkpoint, then the log after it, then the copies.
 
         `checkpoints` has one for each definition in `past`, by default for each persistent topic;
         `log` holds at least every entry after the oldest of them, up to `last_seq`. `progress` is
-        updated. Until the last step the engine has a part of its records and must not be used.
-        Returns orphaned records: while any exist, an engine that continues would hide them.
+        updated. The windows of copies in `before` go on. Until the last step the engine must not be
+        used. Returns orphaned records: an engine that continues while any exist would hide them.
         Afterwards `now_us` is the newest time in the store, and no change gets an earlier one.
         """
-        known = set(self.topics)
-        past = past or past_of(self.configuration)
+        past, counted = past or past_of(self.configuration), progress or Progress()
         orphaned = yield from restore(
-            self.catalog, self.sequencer, past, checkpoints, log, last_seq, progress or Progress()
+            self.catalog, self.sequencer, past, checkpoints, log, last_seq, counted, before
         )
-        for name, topic in self.topics.items():
-            if name in known:
+        for topic in self.topics.values():
+            if (topic.copy if isinstance(topic, CopyTopic) else topic) in self.timers:
                 self._note_timer(topic)
             else:
                 self.attach_topic(topic)

@@ -26,7 +26,7 @@ not be advanced back.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
@@ -40,6 +40,7 @@ from sow.core.definitions import (
     View,
     is_persistent,
 )
+from sow.core.stored_configuration import text_of
 from sow.engine.configuration_history import InForceSince as InForceSince
 from sow.engine.engine import Engine
 from sow.engine.patterns import copied_from
@@ -83,6 +84,8 @@ class Reach:
         """The names of the definitions that they have."""
         self.sources: set[str] = set()
         """The names of the topics that clients publish to: the log has their changes."""
+        self.topics: Container[str] | None = self.sources
+        """The topics whose log entries are processed; None: all, since a pattern was named."""
         self._seen: set[str] = set()
         for name in names:
             self._add(name)
@@ -96,6 +99,8 @@ class Reach:
                 self.definitions.add(definition.name)
                 if isinstance(definition, Topic):
                     self.sources.add(name)
+                    if definition.pattern and definition.name == name:
+                        self.topics = None
                 for other in below:
                     self._add(other)
 
@@ -134,7 +139,7 @@ def _made_of(
             if one.name == name:
                 yield one, (source,)
             elif one.topic_format and (topic := copied_from(one, name)):
-                yield one, (source, topic)
+                yield one, (topic,)
         elif one.name == name:
             yield one, one.underlyings if isinstance(one, View) else ()
         elif isinstance(one, Topic) and one.pattern and topic_search(one.pattern)(name):
@@ -260,7 +265,7 @@ class Replay:
     def _read(self, until_seq: int) -> Task[None]:
         """Process log entries after the last one, up to a record."""
         before: LogEntry | None = None
-        for piece in self._journal.pieces(self.seq, self.reach.sources):
+        for piece in self._journal.pieces(self.seq, self.reach.topics):
             for entry in piece.entries:
                 first = max(0, self.seq + 1 - entry.seq)
                 last = min(len(entry), until_seq + 1 - entry.seq)
@@ -358,15 +363,20 @@ class Replay:
                 yield
             records[kept.name] = HeldRecords(self.seq, parts)
         state = StartingState(self.seq, change.time_us, records)
-        past = before.configuration
         self.engine = self._made(change.configuration)
-        yield from self._begin(state, past)
+        yield from self._begin(state, before, change.goes_on)
 
-    def _begin(self, state: StartingState, past: Configuration | None = None) -> Task[None]:
-        """Take over records that were stored for the configuration `past`."""
-        past = past or self.engine.configuration
+    def _begin(
+        self, state: StartingState, before: Engine | None = None, goes_on: bool = False
+    ) -> Task[None]:
+        """Take over records of another engine, or those that were stored; if it `goes_on`, with the
+        windows that were open there."""
+        past = (before or self.engine).configuration
         kept = [kept_of(topic, past) for topic in _kept(past) if topic.name in state.records]
-        yield from self.engine.restore(state.records, (), state.seq, Past(tuple(kept)))
+        windows = before.catalog if before is not None and goes_on else None
+        yield from self.engine.restore(
+            state.records, (), state.seq, Past(tuple(kept)), before=windows
+        )
         self.engine.sequencer.moment(state.time_us)
         yield from self._end_turn()
 
@@ -381,3 +391,27 @@ class Replay:
 def _kept(configuration: Configuration) -> list[Topic]:
     """The topics whose records another start finds."""
     return [one for one in configuration.topics if isinstance(one, Topic) and is_persistent(one)]
+
+
+GONE_ON_MAX = 100_000
+"""Records of a log that a start processes again for the windows that were open, a second or two.
+With more of them, or without the beginning of the log, these windows have ended."""
+
+
+def open_windows(
+    history: Sequence[InForceSince], configuration: Configuration, log: Log, now_us: int
+) -> Task[Engine | None]:
+    """An engine with the windows of conflated topics that are open at a time, for a start under a
+    configuration; None where all have ended, or it is another configuration."""
+    if not history or text_of(history[-1].configuration) != text_of(configuration):
+        return None
+    copies = {one.name for one in configuration.topics if isinstance(one, ConflatedTopic)}
+    reach = Reach([configuration], copies)
+    newest = next(log.read(log.last_seq - 1), None) if log.last_seq >= log.first_seq else None
+    if newest is None or newest.ts_us + reach.lag_us <= now_us:
+        return None
+    if log.first_seq > 1 or log.last_seq > GONE_ON_MAX:
+        return None
+    replay = Replay(history, copies, log)
+    yield from replay.advance(Moment(log.last_seq, now_us))
+    return replay.engine

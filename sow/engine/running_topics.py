@@ -388,6 +388,14 @@ class CopyTopic(LiveTopicBase):
         """Use a copy of its own."""
         self.copy = self.copy.parted(self.records)
 
+    def go_on_with(self, other: "CopyTopic") -> None:
+        """Have the windows of a topic of another engine that has conflated the same: each topic its
+        own, unless they were one there."""
+        if self.is_shared and len(other.copy.copies) != len(self.copy.copies):
+            self.part()
+        if not self.copy.is_external:
+            self.copy.go_on_with(other.copy, self.records)
+
     # Live changes of the configuration, of a topic that has its copy to itself.
 
     def refold(self, definition: Definition) -> None:

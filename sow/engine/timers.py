@@ -85,6 +85,9 @@ class Timers:
         self._added[item] = ((rank, number), hand_on)
         self.note(item)
 
+    def __contains__(self, item: Any) -> bool:
+        return item in self._added
+
     def go_on(self, steps: Task[None]) -> bool:
         """Take a step now, and the others as they fall due; False if it was the last one."""
         for _ in steps:

@@ -9,7 +9,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS
+from sow.engine.configuration_history import noted
+from sow.engine.replay import open_windows
 from tests.laws.harness import SECOND, World
 from tests.simulation.configurations import MS, TOPICS, varied
 
@@ -22,10 +25,19 @@ class NotingWorld(World):
     """A world that notes its starts, as a server does."""
 
     def __init__(self, *topics, **more):
+        self.goes_on = False
         super().__init__(*topics, **more)
         self.engine.sequencer.moment(self.now)
-        self.engine.configurations.note(is_start=True, oldest_seq=self.journal.first_seq - 1)
+        self.engine.configurations.note(True, self.journal.first_seq - 1, self.goes_on)
         self.settle()
+
+    def windows(self):
+        history = noted(self.journal.accounts() or ())
+        now_us = max(self.now, *(one.time_us for one in history), 0)
+        steps = open_windows(history, self.configuration, self.journal, now_us)
+        before = run_to_completion(steps)
+        self.goes_on = before is not None
+        return before and before.catalog
 
 
 class Lives:

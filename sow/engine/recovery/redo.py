@@ -67,12 +67,13 @@ def restore(
     log: Iterable[LogEntry],
     last_seq: int,
     progress: Progress,
+    before: Catalog | None = None,
 ) -> Task[list[OrphanedRecords]]:
     """Rebuild the records of a catalog's topics; returns the orphaned ones.
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
-    oldest of them, up to `last_seq`. `progress` is updated. Afterwards the sequencer continues at
-    the end of the log.
+    oldest of them, up to `last_seq`. `progress` is updated. The windows go on that the copies of
+    `before` have. Afterwards the sequencer continues at the end of the log.
     """
     restoration = CheckpointRestore(catalog, past, checkpoints, last_seq)
     sequencer.moment((yield from restoration.load(progress)))
@@ -89,6 +90,9 @@ def restore(
     for topic in list(catalog):
         progress.settle(topic.name)
         sequencer.moment((yield from _settle(topic, last_seq)))
+        other = None if before is None else before.topics.get(topic.name)
+        if isinstance(topic, CopyTopic) and isinstance(other, CopyTopic):
+            topic.go_on_with(other)
         yield
     return orphaned
 

@@ -243,7 +243,8 @@ class Server:
         self.engine.restore_accounts(journal.accounts())
         self._clock.go_on_from(self.engine.now_us)
         self.engine.sequencer.moment(self._clock.now_us())
-        self.engine.configurations.note(is_start=True, oldest_seq=journal.first_seq - 1)
+        oldest_seq = journal.first_seq - 1
+        self.engine.configurations.note(True, oldest_seq, opening.goes_on)
         self.runtime = ServerRuntime(
             self.engine, journal, self._clock, self._windows_us(), self._watch
         )
