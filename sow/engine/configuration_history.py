@@ -1,9 +1,10 @@
 """The configurations that were in force: each start and each reload, and where in the log it was.
 
 They are the server's own account (`CONFIGURATIONS`), so they are in the journal beside the log and
-in every backup. A start is noted too where nothing has changed: copies and views begin anew with
-it. An entry without a text has that of the one before. A directory that an earlier release has
-written to has none of that time: then what comes first holds for all before it.
+in every backup, and their place and time are those of the account's entry. A start is noted too
+where nothing has changed: copies and views begin anew with it. An entry without a text has that of
+the one before. A directory that an earlier release has written to has none of that time: then what
+comes first holds for all before it.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,9 +20,6 @@ from sow.engine.wal import CommitSequencer
 from sow.store.protocols import LogEntry, Op
 from sow.topic.records import CheckedMessages
 
-Entry = dict[str, Any]
-"""A start or a reload as it is kept."""
-
 
 class InForceSince(NamedTuple):
     """A configuration that was in force after record `seq`, from `time_us` on: by a start, after
@@ -33,6 +31,24 @@ class InForceSince(NamedTuple):
     time_us: int = 0
     is_start: bool = True
     goes_on: bool = False
+
+
+class Noted(NamedTuple):
+    """A start or a reload as it is kept: after record `seq`, at a time."""
+
+    seq: int
+    time_us: int
+    held: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        """How many-th it is."""
+        return int(self.held["number"])
+
+    @property
+    def text(self) -> str | None:
+        """The text of its configuration; None: that of the one before."""
+        return self.held.get("text")
 
 
 class ConfigurationHistory:
@@ -59,70 +75,70 @@ class ConfigurationHistory:
         account = self._account()
         if account is None:
             return
-        seq, time_us = self._sequencer.seq, self._sequencer.now_us
-        text, entries = text_of(self._catalog.configuration), self._entries()
-        known = next((one["text"] for one in reversed(entries) if "text" in one), None)
-        newest = entries[-1] if entries else None
-        has_begun = newest is not None and newest["start"] and newest["seq"] == seq
-        if newest is None or text != known or goes_on or (is_start and not has_begun):
-            entry = {
-                "number": newest["number"] + 1 if newest else 1,
-                "seq": seq,
-                "time_us": time_us,
+        text, noted = text_of(self._catalog.configuration), self._noted()
+        known = next((one.text for one in reversed(noted) if one.text is not None), None)
+        newest = noted[-1] if noted else None
+        # Two starts without a change between them make the same.
+        has_begun = (
+            newest is not None and newest.held["start"] and newest.seq == self._sequencer.seq
+        )
+        if text != known or goes_on or (is_start and not has_begun):
+            held = {
+                "number": 1 if newest is None else newest.number + 1,
                 "start": is_start,
                 "goes_on": goes_on,
                 **({} if text == known else {"text": text}),
             }
-            entries.append(entry)
-            self._store(account, entry)
-        self._forget(account, entries, oldest_seq)
+            messages = account.records.read([orjson.dumps(held)])
+            self._put(account, messages, self._sequencer.now_us)
+        self._forget(account, noted, oldest_seq)
 
-    def _forget(self, account: SourceTopic, entries: list[Entry], oldest_seq: int) -> None:
-        passed = max(1, sum(one["seq"] <= oldest_seq for one in entries))
-        gone, first = entries[: passed - 1], entries[passed - 1]
+    def _forget(self, account: SourceTopic, noted: list[Noted], oldest_seq: int) -> None:
+        """Remove what ended before a record, but for the text that the first of the rest has."""
+        count = max(0, sum(one.seq <= oldest_seq for one in noted) - 1)
+        with_text = [at for at, one in enumerate(noted[: count + 1]) if one.text is not None]
+        gone = [str(one.number) for one in noted[: max(with_text, default=0)]]
         if gone:
-            if "text" not in first:
-                text = next(one["text"] for one in reversed(gone) if "text" in one)
-                self._store(account, {**first, "text": text})
-            names = [str(one["number"]) for one in gone]
-            self._remove(account, names, "delete", self._sequencer.now_us)
-
-    def _store(self, account: SourceTopic, entry: Entry) -> None:
-        messages = account.records.read([orjson.dumps(entry)])
-        self._put(account, messages, self._sequencer.now_us)
+            self._remove(account, gone, "delete", self._sequencer.now_us)
 
     def all(self) -> list[InForceSince]:
         """All of them, in order; the present one alone where none is noted."""
-        return in_force(self._entries(), self._made) or [InForceSince(self._catalog.configuration)]
+        return _in_force(self._noted(), self._made) or [InForceSince(self._catalog.configuration)]
 
     def _account(self) -> SourceTopic | None:
         topic = self._catalog.topics.get(CONFIGURATIONS.name)
         return topic if isinstance(topic, SourceTopic) else None
 
-    def _entries(self) -> list[Entry]:
+    def _noted(self) -> list[Noted]:
         account = self._account()
-        bodies = [] if account is None else account.records.table.bodies
-        return _in_order(body for body in bodies if body is not None)
+        if account is None:
+            return []
+        table = account.records.table
+        slots = table.live().tolist()
+        stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
+        return _read(zip(*stamps, (table.bodies[slot] or b"" for slot in slots), strict=True))
 
 
 def noted(accounts: Iterable[LogEntry]) -> list[InForceSince]:
     """The starts and reloads among the accounts of a journal, in order."""
-    entries = (entry for entry in accounts if entry.topic == CONFIGURATIONS.name)
-    return in_force(_in_order(body for entry in entries for body in entry.bodies), {})
+    ours = [entry for entry in accounts if entry.topic == CONFIGURATIONS.name]
+    found = ((entry.seq, entry.ts_us, body) for entry in ours for body in entry.bodies)
+    return _in_force(_read(found), {})
 
 
-def in_force(entries: Iterable[Entry], made: dict[str, Configuration]) -> list[InForceSince]:
+def _read(found: Iterable[tuple[int, int, bytes]]) -> list[Noted]:
+    read = (Noted(seq, time_us, orjson.loads(body)) for seq, time_us, body in found)
+    return sorted(read, key=lambda one: one.number)
+
+
+def _in_force(noted: Iterable[Noted], made: dict[str, Configuration]) -> list[InForceSince]:
     """The configurations of entries; `made` keeps them by their texts."""
     found: list[InForceSince] = []
     text = ""
-    for one in entries:
-        text = one.get("text", text)
+    for one in noted:
+        text = one.text or text
         if text not in made:
             made[text] = configuration_of(text)
-        goes_on = one.get("goes_on", False)
-        found.append(InForceSince(made[text], one["seq"], one["time_us"], one["start"], goes_on))
+        is_start, goes_on = one.held["start"], one.held["goes_on"]
+        found.append(InForceSince(made[text], one.seq, one.time_us, is_start, goes_on))
     return found
-
-
-def _in_order(bodies: Iterable[bytes]) -> list[Entry]:
-    return sorted(map(orjson.loads, bodies), key=lambda one: one["number"])
