@@ -132,16 +132,19 @@ class Reach:
 def _made_of(
     configuration: Configuration, name: str
 ) -> Iterator[tuple[Definition, tuple[str, ...]]]:
-    """The definitions that the topic `name` may have, with the names of what it is made of."""
+    """The definitions that the topic `name` may have, with the names of what it is made of: the one
+    of exactly that name, or else those of patterns."""
+    for one in configuration.topics:
+        if one.name == name:
+            if isinstance(one, ConflatedTopic):
+                yield one, (one.underlying,)
+            else:
+                yield one, one.underlyings if isinstance(one, View) else ()
+            return
     for one in configuration.topics:
         if isinstance(one, ConflatedTopic):
-            source = one.underlying
-            if one.name == name:
-                yield one, (source,)
-            elif one.topic_format and (topic := copied_from(one, name)):
+            if one.topic_format and (topic := copied_from(one, name)):
                 yield one, (topic,)
-        elif one.name == name:
-            yield one, one.underlyings if isinstance(one, View) else ()
         elif isinstance(one, Topic) and one.pattern and topic_search(one.pattern)(name):
             yield one, ()
 
