@@ -7,10 +7,10 @@ It has only some topics and what they are made of, is never late, and serves nob
     records it begins with ──> log entries, each at its own time ──> topics as of a moment
     configurations in force ─> starts and reloads, each in its place     └──> what they send
 
-A change that was logged in slices is one turn (`goes_on`): views are released at its end. Timers
-run at the time at which they are due. Expiries are in the log, so nothing expires by itself. A
-start makes copies and views anew from the records that there are, as the server did; a reload
-changes them in place.
+A change that was logged in slices is one turn (`goes_on`): views are released at its end, or less
+often where only the end counts. Timers run at the time at which they are due. Expiries are in the
+log, so nothing expires by itself. A start makes copies and views anew from the records that there
+are, as the server did; a reload changes them in place.
 
     replay = Replay(history, {"quotes-C"}, journal)
     yield from replay.advance(Moment(bookmark, time_us))     # to that, in steps
@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
@@ -117,6 +118,18 @@ class Reach:
         for one in copies:
             longest[one.name] = max(longest[one.name], one.interval_us)
         return 2 * sum(longest.values())
+
+    @cached_property
+    def conflates_views(self) -> bool:
+        """Whether a conflated topic is one of a view."""
+        views, conflated = set(), set()
+        for configuration in self._configurations:
+            for one in configuration.topics:
+                if isinstance(one, View):
+                    views.add(one.name)
+                elif isinstance(one, ConflatedTopic) and one.name in self.definitions:
+                    conflated.add(one.underlying)
+        return not views.isdisjoint(conflated)
 
     def of(self, configuration: Configuration) -> Configuration:
         """The part of a configuration that they need."""
@@ -230,6 +243,11 @@ class Replay:
         return _ReplayEngine(self.reach.of(configuration), self._sent)
 
     @property
+    def _has_turns(self) -> bool:
+        """It makes a difference which rows a view has at the end of each turn."""
+        return self._sent is not None or self.reach.conflates_views
+
+    @property
     def now_us(self) -> int:
         """The time that it has reached."""
         return self.engine.now_us
@@ -264,23 +282,25 @@ class Replay:
         yield from self._end_turn()
         yield from self._change_until(until.seq, until.time_us)
         yield from self._pass(until.time_us)
+        yield from self._end_turn()
 
     def _read(self, until_seq: int) -> Task[None]:
         """Process log entries after the last one, up to a record."""
-        before: LogEntry | None = None
+        before, left = None, 0
         for piece in self._journal.pieces(self.seq, self.reach.topics):
             for entry in piece.entries:
                 first = max(0, self.seq + 1 - entry.seq)
                 last = min(len(entry), until_seq + 1 - entry.seq)
                 if first < last and self._owns(entry) and not is_unstored(entry):
                     if before is None or not goes_on(before, entry):
-                        yield from self._end_turn()
+                        if self._has_turns or left <= 0:
+                            yield from self._end_turn()
+                            left = RECORDS_AT_ONCE
                         yield from self._change_until(entry.seq - 1)
                         yield from self._pass(entry.ts_us)
-                    before = entry
+                    before, left = entry, left - len(entry)
                     for start in range(first, last, RECORDS_AT_ONCE):
-                        self._apply(part_of(entry, start, min(start + RECORDS_AT_ONCE, last)))
-                        yield
+                        yield from self._apply(entry, start, min(start + RECORDS_AT_ONCE, last))
             self.seq = max(self.seq, min(piece.last_seq, until_seq))
             if piece.last_seq >= until_seq:
                 return
@@ -291,7 +311,8 @@ class Replay:
         engine = self.engine
         while (due_us := engine.due_us()) is not None and due_us <= until_us:
             yield from engine.fall_due(due_us)
-            yield from self._end_turn()
+            if self._has_turns:
+                yield from self._end_turn()
         engine.sequencer.moment(until_us)
 
     def _end_turn(self) -> Task[None]:
@@ -302,9 +323,12 @@ class Replay:
             yield
             engine.sequencer.release(engine.flush())
 
-    def _apply(self, entry: LogEntry) -> None:
-        """Change the topic of an entry at its time."""
+    def _apply(self, entry: LogEntry, start: int, end: int) -> Task[None]:
+        """Change the topic of an entry by its records from one place to before another; whoever
+        follows it has caught up at the end."""
         engine = self.engine
+        if end - start < len(entry):
+            entry = part_of(entry, start, end)
         try:
             topic = engine.catalog.expected(entry.topic)
         except ClientError:
@@ -332,6 +356,10 @@ class Replay:
                 f"computing this past takes more than {self._bytes_max} bytes: what all records "
                 "take now, or Limits/SnapshotMemory if that is more; choose another moment"
             )
+        yield
+        while engine.output.late:
+            engine.output.catch_up()
+            yield
 
     # Configurations.
 
@@ -341,6 +369,7 @@ class Replay:
         while coming and coming[0].seq <= seq and coming[0].time_us <= time_us:
             change = coming.popleft()
             yield from self._pass(change.time_us)
+            yield from self._end_turn()
             if change.is_start:
                 yield from self._start(change)
             else:

@@ -129,6 +129,31 @@ def unchanged_since(now: Present, bookmark: int) -> Task[list[Slice]]:
     return found
 
 
+def slices_as_of(
+    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63
+) -> Task[list[Slice]]:
+    """The state of a topic at a bookmark as a checkpoint has it; raises what `as_of` does."""
+    past = yield from _past(now, bookmark, journal, bytes_max)
+    found = yield from unchanged_since(now, bookmark)
+    there = [(name, state) for name, state in past.states.items() if state is not None]
+    for start in range(0, len(there), RECORDS_AT_ONCE):
+        some = there[start : start + RECORDS_AT_ONCE]
+        born = [_birth(past.born, name, state, bookmark) for name, state in some]
+        found.append(
+            Slice(
+                [name for name, _ in some],
+                [state.body for _, state in some],
+                numbers(state.seq for _, state in some),
+                numbers(state.ts_us for _, state in some),
+                numbers(born),
+                numbers([0] * len(some)),
+            )
+        )
+        yield
+    yield from past.emptying()
+    return found
+
+
 class KnownPast(NamedTuple):
     """What is known of the records that have changed after a bookmark: which ones they are, what
     the log has of each before, and when those that are there now came into being."""
@@ -341,8 +366,7 @@ def _with_states(
             bodies.append(state.body)
             seqs.append(state.seq)
             ts_us.append(state.ts_us)
-            known = born.get(identity, 0)
-            births.append(known if 0 < known <= bookmark else state.born)
+            births.append(_birth(born, identity, state, bookmark))
         if at % RECORDS_AT_ONCE == 0:
             yield
     if not bodies:
@@ -352,6 +376,12 @@ def _with_states(
     all_births = np.append(now.born, births).astype(np.float64)
     yield
     return (yield from rows.picking((yield from sorting(there, [lambda some: all_births[some]]))))
+
+
+def _birth(born: Mapping[str, int], identity: str, state: LoggedState, bookmark: int) -> int:
+    """When a record came into being that there was at a bookmark."""
+    known = born.get(identity, 0)
+    return known if 0 < known <= bookmark else state.born
 
 
 def _key(topic: Records, identity: str) -> int | str:

@@ -106,17 +106,18 @@ class Lives:
     def _keep(self, moment):
         for topic in self.world.engine.catalog.listed():
             if topic.kind != "topic":
-                self.said.append((topic.name, moment, self._answer(topic.name)))
+                opts = self.random.choice(("", "timestamp"))
+                self.said.append((topic.name, opts, moment, self._answer(topic.name, opts)))
 
-    def _answer(self, name, **more):
-        lines = self.world.client().say(c="sow", t=name, opts="timestamp", **more)
+    def _answer(self, name, opts, **more):
+        lines = self.world.client().say(c="sow", t=name, opts=opts, **more)
         # Queries are named as they come.
         return [json.dumps({**line, "s": "q"}) for line in lines]
 
     def _compare(self):
-        for name, moment, answer in self.said:
+        for name, opts, moment, answer in self.said:
             if name in self.world.engine.topics:
-                found = self._answer(name, as_of=moment)
+                found = self._answer(name, opts, as_of=moment)
                 assert found == answer, f"{name} as of {moment}:\n{found}\nand it was\n{answer}"
 
 

@@ -28,10 +28,11 @@ class AsOfQueries:
         text: str,
         query: Query,
         admit: Callable[[int], None] = lambda _rows: None,
+        is_stamped: bool = True,
     ) -> QueryResult:
         """The result of a query as of a bookmark or a time; raises what `PastStates.query` does."""
         self._runtime.engine.sequencer.moment(self._runtime.now_us())
-        return await self._durably(self._past.query(name, text, query, admit))
+        return await self._durably(self._past.query(name, text, query, admit, is_stamped))
 
     async def bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int

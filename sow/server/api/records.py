@@ -209,7 +209,9 @@ class RecordsHandler:
             if in_columns:
                 await turns.run("an answer in columns", self._engine.columns.making(topic))
             if "as_of" in requested:
-                found = await self._past.query(topic.name, requested["as_of"], query, unread.admit)
+                found = await self._past.query(
+                    topic.name, requested["as_of"], query, unread.admit, is_stamped=meta
+                )
                 if in_columns or (is_sent and topic.records.types is not None):
                     # Some of these records were deleted before column types were first inferred.
                     learning = self._engine.columns.observing(topic, found.rows.messages())

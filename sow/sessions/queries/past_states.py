@@ -30,6 +30,7 @@ from sow.history.snapshot_as_of import (
     check_known,
     narrowed,
     ordered,
+    slices_as_of,
     unchanged_since,
 )
 from sow.query import Query
@@ -89,16 +90,19 @@ class PastStates:
         text: str,
         query: Query,
         admit: Callable[[int], None] = lambda _rows: None,
+        is_stamped: bool = True,
     ) -> Task[QueryResult]:
         """The result of a query on the topic `name` as of a bookmark or a time.
 
-        `admit` is called with the number of rows, and raises if there is no room for them. Raises
+        `admit` is called with the number of rows, and raises if there is no room for them. If it is
+        not to be `is_stamped`, bookmarks and times of rows need not be those of then. Raises
         UnknownTopic, ClientError (NotKept for a moment that the log no longer covers), TooLarge,
         Busy if too many wait, and StoreError.
         """
         topic = self._engine.topic(name)
         self._engine.queries.checked(name, query)
-        return self._in_line(self._query(topic, text, query, admit))
+        stamped = is_stamped or _looks_at_stamps(query)
+        return self._in_line(self._query(topic, text, query, admit, stamped))
 
     def bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int
@@ -133,15 +137,21 @@ class PastStates:
         text: str,
         query: Query,
         admit: Callable[[int], None],
+        is_stamped: bool,
     ) -> Task[QueryResult]:
-        nows = yield from self._presents(topic)
+        is_filled = not is_stamped and not self._reach(topic).lag_us
+        nows = yield from self._presents(topic, is_filled)
         newest = min([now.newest for now in nows.values()], default=self.log.last_seq)
         moment = parse_moment("as_of", text, self.log, newest, self._engine.now_us)
-        if topic in nows and isinstance(topic, SourceTopic):
-            bytes_max = self._engine.configuration.limits.snapshot_bytes_max // BODIES_PART
+        bytes_max = self._engine.configuration.limits.snapshot_bytes_max // BODIES_PART
+        if topic in nows:
             then = yield from as_of(nows[topic], moment.seq, self.log, bytes_max)
+        elif is_filled:
+            start = yield from self._states(moment, nows, bytes_max)
+            then = yield from self._replayed(topic, moment, start)
         else:
-            then = yield from self._replayed(topic, moment, nows)
+            start = yield from self.start(topic, moment, nows)
+            then = yield from self._replayed(topic, moment, start)
         return (yield from _answer(then, query, moment.seq, admit))
 
     def _bodies(
@@ -162,9 +172,10 @@ class PastStates:
 
     # Conflated topics and views.
 
-    def _presents(self, topic: LiveTopic) -> Task[Presents]:
+    def _presents(self, topic: LiveTopic, is_filled: bool) -> Task[Presents]:
         """The present state of what a past state is made from: of a logged topic itself; of others
-        what they are made of, unless the log has all of that."""
+        what they are made of, unless the log has all of that, and it is not `is_filled` with what
+        that was at the moment."""
         nows: dict[LiveTopic, Present] = {}
         sources = [topic] if isinstance(topic, SourceTopic) else self._sources(topic)
         for source in sources:
@@ -173,7 +184,7 @@ class PastStates:
                 raise ClientError(
                     f"topic {topic.name}{of} has no log, so only its present state can be read"
                 )
-            if source is topic or self.log.first_seq > 1:
+            if source is topic or is_filled or self.log.first_seq > 1:
                 nows[source] = yield from self._present(source)
         return nows
 
@@ -186,9 +197,18 @@ class PastStates:
         history = self._engine.configurations.all()
         return Reach([one.configuration for one in history], (topic.name,))
 
-    def _replayed(self, topic: LiveTopic, moment: Moment, nows: Presents) -> Task[Snapshot]:
+    def _states(self, moment: Moment, nows: Presents, bytes_max: int) -> Task[StartingState]:
+        """What there was at a moment. Views of that have the rows of then, in their order, though
+        not their bookmarks and times, and need not be computed from the beginning of the log."""
+        stored = dict[str, list[Slice]]()
+        for source, now in nows.items():
+            for part in (yield from slices_as_of(now, moment.seq, self.log, bytes_max)):
+                stored.setdefault(source.stored_as, []).append(named_in(source, part))
+        records = {name: HeldRecords(moment.seq, parts) for name, parts in stored.items()}
+        return StartingState(moment.seq, moment.time_us, records)
+
+    def _replayed(self, topic: LiveTopic, moment: Moment, start: StartingState) -> Task[Snapshot]:
         """The records of a conflated topic or a view as of a moment."""
-        start = yield from self.start(topic, moment, nows)
         replay = self.replay(topic, start)
         yield from replay.advance(moment)
         try:
@@ -236,6 +256,11 @@ class PastStates:
     def _owns(self, entry: LogEntry) -> bool:
         topic = self._engine.topics.get(entry.topic)
         return topic is None or topic.records.has_logged(entry)
+
+
+def _looks_at_stamps(query: Query) -> bool:
+    """Whether a query may depend on more than the bodies of records."""
+    return bool(query.filter and query.filter.traits) or any(one.traits for one in query.order_by)
 
 
 def _answer(

@@ -117,7 +117,8 @@ class Subscriptions:
         now_us, admit = self._engine.now_us, self._admit(session)
         if not is_aggregated(command):
             topic, query = self.planner.question(command)
-            found = yield from self.past.query(topic.name, moment, query, admit)
+            stamped = command.options.timestamp
+            found = yield from self.past.query(topic.name, moment, query, admit, stamped)
             yield from self.planner.answer_with(session, command, name, topic, found)
             return
         question = self.aggregations.question(command)
