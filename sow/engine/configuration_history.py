@@ -68,6 +68,8 @@ class ConfigurationHistory:
         self._remove = remove
         self._made: dict[str, Configuration] = {}
         """Those that were read, by their texts."""
+        self._all: list[InForceSince] | None = None
+        """What `all` has returned, until another one is noted."""
 
     def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
         """The present configuration is in force from now on. The log is kept after record
@@ -89,6 +91,7 @@ class ConfigurationHistory:
                 "goes_on": goes_on,
                 **({} if text == known else {"text": text}),
             }
+            self._all = None
             messages = account.records.read([orjson.dumps(held)])
             self._put(account, messages, self._sequencer.now_us)
         self._forget(account, noted, oldest_seq)
@@ -99,11 +102,14 @@ class ConfigurationHistory:
         with_text = [at for at, one in enumerate(noted[: count + 1]) if one.text is not None]
         gone = [str(one.number) for one in noted[: max(with_text, default=0)]]
         if gone:
+            self._all = None
             self._remove(account, gone, "delete", self._sequencer.now_us)
 
     def all(self) -> list[InForceSince]:
         """All of them, in order; the present one alone where none is noted."""
-        return _in_force(self._noted(), self._made) or [InForceSince(self._catalog.configuration)]
+        if self._all is None:
+            self._all = _in_force(self._noted(), self._made)
+        return self._all or [InForceSince(self._catalog.configuration)]
 
     def _account(self) -> SourceTopic | None:
         topic = self._catalog.topics.get(CONFIGURATIONS.name)

@@ -342,13 +342,13 @@ class Replay:
         if entry.op == "publish":
             messages = topic.records.stored(entry.bodies, entry.identities)
             seqs = range(entry.seq, self.seq + 1)
-            engine.pass_on(topic, topic.store(messages, seqs, engine.now_us, 0))
+            engine.pass_on(topic, topic.store(messages, seqs, entry.ts_us, 0))
         else:
             table = topic.records.table
             named = enumerate(entry.identities or (), entry.seq)
             there = {identity: seq for seq, identity in named if identity in table}
             reason = "expired" if entry.op == "expire" else "deleted"
-            batch = topic.drop([*there], reason, [*there.values()], engine.now_us)
+            batch = topic.drop([*there], reason, [*there.values()], entry.ts_us)
             if batch is not None:
                 engine.route(topic, batch)
         if engine.catalog.usage.bytes > self._bytes_max:

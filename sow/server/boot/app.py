@@ -240,7 +240,8 @@ class Server:
         """All records are restored: serve."""
         opening = self._opening
         self.engine, journal = opening.engine, opening.journal
-        self.engine.restore_accounts(journal.accounts())
+        accounts, opening.accounts = opening.accounts, None
+        self.engine.restore_accounts(accounts)
         self._clock.go_on_from(self.engine.now_us)
         self.engine.sequencer.moment(self._clock.now_us())
         oldest_seq = journal.first_seq - 1

@@ -79,6 +79,8 @@ class ServerBootstrap:
         self.journal: LmdbJournal
         self.checkpoints: dict[str, LmdbCheckpoint] = {}
         self.log_id = ""
+        self.accounts: Sequence[LogEntry] | None = None
+        """The last state of each account."""
         self.goes_on = False
         """Windows that were open when the last process ended go on."""
         self.path = path
@@ -208,7 +210,8 @@ class ServerBootstrap:
         self.engine = self._make_engine()
         last_seq, checkpointed = self.journal.last_seq, self.checkpoints.values()
         self.progress.begin(sum(one.records for one in checkpointed) + last_seq - after)
-        history = noted(self.journal.accounts() or ())
+        self.accounts = self.journal.accounts()
+        history = noted(self.accounts or ())
         before = yield from open_windows(history, self._configuration, self.journal, self._now_us)
         self.goes_on = before is not None
         windows = None if before is None else before.catalog

@@ -8,13 +8,14 @@ waits; the others wait in line, however they were asked for.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
 import numpy as np
 
 from sow.core.cooperative import Result, Task
+from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
 from sow.engine.running_topics import LiveTopic, SourceTopic
@@ -83,6 +84,8 @@ class PastStates:
         self.log = CurrentLog(journal, engine.sequencer)
         """The log with what is on its way to the disk: an answer leaves when that is durable."""
         self._line: deque[_Computation[object]] = deque()
+        self._reached: tuple[str, Sequence[InForceSince], Reach] | None = None
+        """What is in reach of the topic that was asked for last."""
 
     def query(
         self,
@@ -195,7 +198,10 @@ class PastStates:
 
     def _reach(self, topic: LiveTopic) -> Reach:
         history = self._engine.configurations.all()
-        return Reach([one.configuration for one in history], (topic.name,))
+        if self._reached is None or self._reached[:2] != (topic.name, history):
+            reach = Reach([one.configuration for one in history], (topic.name,))
+            self._reached = topic.name, history, reach
+        return self._reached[2]
 
     def _states(self, moment: Moment, nows: Presents, bytes_max: int) -> Task[StartingState]:
         """What there was at a moment. Views of that have the rows of then, in their order, though
