@@ -7,8 +7,8 @@ It has only some topics and what they are made of, is never late, and serves nob
     records it begins with ──> log entries, each at its own time ──> topics as of a moment
     configurations in force ─> starts and reloads, each in its place     └──> what they send
 
-A change that was logged in slices is one turn (`goes_on`): views are released at its end, or less
-often where only the end counts. Timers run at the time at which they are due. Expiries are in the
+A change that was logged in several entries is one turn (`goes_on`): views are released at its end,
+or less often where only the end counts. Timers run at the time at which they are due. Expiries are in the
 log, so nothing expires by itself. A start makes copies and views anew from the records that there
 are, as the server did; a reload changes them in place.
 

@@ -142,21 +142,12 @@ def part_of(entry: LogEntry, start: int, end: int) -> LogEntry:
     )
 
 
-SLICE_ROWS = 250
-"""Messages of one step: a millisecond or two at what one costs with a few followers, and so many
-that what a batch costs by itself is a few percent."""
-SLICE_BYTES = 256 * 1024
-"""Bytes of one step, where messages are long; a longer message is a step of its own."""
-
-
 def goes_on(entry: LogEntry, following: LogEntry) -> bool:
-    """Whether one change goes on in the next entry: a large one is logged in slices, which are as
-    large as they may be, and of one time."""
+    """Whether one change goes on in the next entry: that of a topic at one time. A large publish is
+    logged in slices, a commit by what it does; two changes have two times, since a server's clock
+    never stands still."""
     is_next = entry.seq + len(entry) == following.seq and entry.ts_us == following.ts_us
-    if not is_next or (entry.topic, entry.op) != (following.topic, following.op):
-        return False
-    next_bytes = len(following.bodies[0]) if following.bodies else 0
-    return len(entry) >= SLICE_ROWS or entry.bodies_bytes + next_bytes > SLICE_BYTES
+    return is_next and entry.topic == following.topic
 
 
 @dataclass(slots=True)

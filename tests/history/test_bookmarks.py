@@ -14,7 +14,7 @@ from sow.history.bookmarks import (
     parse_start,
     with_log,
 )
-from sow.store.protocols import SLICE_ROWS, LogEntry
+from sow.store.protocols import LogEntry
 from tests.cases import all_cases
 from tests.store.in_memory import MemoryJournal
 
@@ -316,15 +316,14 @@ class TestMoments:
     def test_inside_a_change_it_is_before_it(self, text, expected):
         assert self.of(text) == expected
 
-    def test_a_change_in_slices_is_one_and_others_of_its_time_are_not(self):
+    def test_a_change_in_several_entries_is_one_and_others_of_its_time_are_not(self):
         made, seq = MemoryJournal(), 1
-        for count in (1, SLICE_ROWS, SLICE_ROWS, 3, 1):
-            made.append([LogEntry("publish", "t", seq, 7, None, [b"{}"] * count)])
-            seq += count
-        inside = (2, 1 + SLICE_ROWS, 1 + 2 * SLICE_ROWS)
-        ends = {1: 1, **dict.fromkeys(inside, 1), seq - 2: seq - 2, seq - 1: seq - 1}
-        for text, expected in ends.items():
-            assert parse_moment("as_of", str(text), made, seq - 1, 9).seq == expected
+        for topic, time_us in (("t", 6), ("t", 7), ("t", 7), ("u", 7), ("t", 7), ("t", 8)):
+            made.append([LogEntry("publish", topic, seq, time_us, None, [b"{}"] * 2)])
+            seq += 2
+        expected = {2: 2, 3: 2, 4: 2, 5: 2, 6: 6, 7: 6, 8: 8, 9: 8, 10: 10, 12: 12}
+        for text, found in expected.items():
+            assert parse_moment("as_of", str(text), made, seq - 1, 9).seq == found
 
     @pytest.mark.parametrize(
         ("text", "first_seq"), [("7", 1), ("1", 4), ("19700101T001000", 1), ("19700101T000100", 4)]

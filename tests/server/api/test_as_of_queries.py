@@ -41,6 +41,7 @@ class Place(Served):
         super().__init__(world, *routes_to(door))
 
     async def publish(self, *documents):
+        self.world.clock.advance(1)
         self.world.publish(*(json.dumps(document).encode() for document in documents))
         await self.world.runtime.durable()
 
