@@ -8,9 +8,9 @@ It has only some topics and what they are made of, is never late, and serves nob
     configurations in force ─> starts and reloads, each in its place     └──> what they send
 
 A change that was logged in several entries is one turn (`goes_on`): views are released at its end,
-or less often where only the end counts. Timers run at the time at which they are due. Expiries are in the
-log, so nothing expires by itself. A start makes copies and views anew from the records that there
-are, as the server did; a reload changes them in place.
+or less often where only the end counts. Timers run at the time at which they are due. Expiries are
+in the log, so nothing expires by itself. A start makes copies and views anew from the records that
+there are, as the server did; a reload changes them in place.
 
     replay = Replay(history, {"quotes-C"}, journal)
     yield from replay.advance(Moment(bookmark, time_us))     # to that, in steps
