@@ -29,7 +29,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
@@ -55,7 +54,7 @@ from sow.history.bookmarks import Moment as Moment
 from sow.history.snapshot import Snapshot
 from sow.store.manifest import Past, kept_of
 from sow.store.protocols import Log, LogEntry, Slice, StoredRecords, goes_on, part_of
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 
 RECORDS_AT_ONCE = 250
 """Records of the log that one step processes: a millisecond or two with a few copies and views."""
@@ -119,17 +118,17 @@ class Reach:
             longest[one.name] = max(longest[one.name], one.interval_us)
         return 2 * sum(longest.values())
 
-    @cached_property
-    def conflates_views(self) -> bool:
-        """Whether a conflated topic is one of a view."""
-        views, conflated = set(), set()
+    def has_turns(self, is_stamped: bool) -> bool:
+        """Whether it makes a difference which rows views have at the end of each turn: it does for
+        the bookmarks and times of rows, if they are `is_stamped`, and for a copy of a view."""
+        views, conflated = set[str](), set[str]()
         for configuration in self._configurations:
             for one in configuration.topics:
-                if isinstance(one, View):
+                if isinstance(one, View) and one.name in self.definitions:
                     views.add(one.name)
                 elif isinstance(one, ConflatedTopic) and one.name in self.definitions:
                     conflated.add(one.underlying)
-        return not views.isdisjoint(conflated)
+        return bool(views) if is_stamped else not views.isdisjoint(conflated)
 
     def of(self, configuration: Configuration) -> Configuration:
         """The part of a configuration that they need."""
@@ -208,8 +207,9 @@ class Replay:
 
     `history` has the configurations in force, in order; the first one counts for all before it,
     too. `journal` is read after `state`. `owns` says whether an entry is of a topic that has
-    its name now. Records and what views keep may take `bytes_max`: `advance` raises TooLarge beyond
-    that, and StoreError where the log is not kept so far back.
+    its name now. Rows of views have the bookmarks and times of then if they are `is_stamped`.
+    Records and what views keep may take `bytes_max`: `advance` raises TooLarge beyond that, and
+    StoreError where the log is not kept so far back.
     """
 
     def __init__(
@@ -222,6 +222,7 @@ class Replay:
         owns: Callable[[LogEntry], bool] = lambda _entry: True,
         sent: Sent | None = None,
         bytes_max: int = 2**63,
+        is_stamped: bool = True,
     ) -> None:
         self.reach = Reach([one.configuration for one in history], names)
         self.seq = state.seq
@@ -236,16 +237,13 @@ class Replay:
         self._coming = deque(history[passed:])
         self._in_force = history[max(0, passed - 1)].configuration
         self._has_begun = False
+        self._has_turns = sent is not None or self.reach.has_turns(is_stamped)
+        """It makes a difference which rows views have at the end of each turn."""
         self.engine = self._made(self._in_force)
         """The engine that processes the log; another one after each start."""
 
     def _made(self, configuration: Configuration) -> Engine:
         return _ReplayEngine(self.reach.of(configuration), self._sent)
-
-    @property
-    def _has_turns(self) -> bool:
-        """It makes a difference which rows a view has at the end of each turn."""
-        return self._sent is not None or self.reach.conflates_views
 
     @property
     def now_us(self) -> int:
@@ -347,7 +345,7 @@ class Replay:
             table = topic.records.table
             named = enumerate(entry.identities or (), entry.seq)
             there = {identity: seq for seq, identity in named if identity in table}
-            reason = "expired" if entry.op == "expire" else "deleted"
+            reason: Reason = "expired" if entry.op == "expire" else "deleted"
             batch = topic.drop([*there], reason, [*there.values()], entry.ts_us)
             if batch is not None:
                 engine.route(topic, batch)

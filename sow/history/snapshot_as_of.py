@@ -122,9 +122,16 @@ def unchanged_since(now: Present, bookmark: int) -> Task[list[Slice]]:
     for start in range(0, len(unchanged), RECORDS_AT_ONCE):
         stop = start + RECORDS_AT_ONCE
         rows = unchanged[start:stop]
-        columns = (stamps.seqs[rows], stamps.ts_us[rows], now.born[rows], np.zeros_like(rows))
-        numbered = [numbers(column.tolist()) for column in columns]
-        found.append(Slice(identities.part(start, stop), bodies.part(start, stop), *numbered))
+        found.append(
+            Slice(
+                identities.part(start, stop),
+                bodies.part(start, stop),
+                numbers(stamps.seqs[rows].tolist()),
+                numbers(stamps.ts_us[rows].tolist()),
+                numbers(now.born[rows].tolist()),
+                numbers([0] * len(rows)),
+            )
+        )
         yield
     return found
 

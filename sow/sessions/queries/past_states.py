@@ -151,10 +151,10 @@ class PastStates:
             then = yield from as_of(nows[topic], moment.seq, self.log, bytes_max)
         elif is_filled:
             start = yield from self._states(moment, nows, bytes_max)
-            then = yield from self._replayed(topic, moment, start)
+            then = yield from self._replayed(topic, moment, start, is_stamped)
         else:
             start = yield from self.start(topic, moment, nows)
-            then = yield from self._replayed(topic, moment, start)
+            then = yield from self._replayed(topic, moment, start, is_stamped)
         return (yield from _answer(then, query, moment.seq, admit))
 
     def _bodies(
@@ -213,9 +213,11 @@ class PastStates:
         records = {name: HeldRecords(moment.seq, parts) for name, parts in stored.items()}
         return StartingState(moment.seq, moment.time_us, records)
 
-    def _replayed(self, topic: LiveTopic, moment: Moment, start: StartingState) -> Task[Snapshot]:
+    def _replayed(
+        self, topic: LiveTopic, moment: Moment, start: StartingState, is_stamped: bool
+    ) -> Task[Snapshot]:
         """The records of a conflated topic or a view as of a moment."""
-        replay = self.replay(topic, start)
+        replay = self.replay(topic, start, is_stamped=is_stamped)
         yield from replay.advance(moment)
         try:
             then = yield from replay.state(topic.name)
@@ -244,7 +246,13 @@ class PastStates:
         records = {name: HeldRecords(oldest, parts) for name, parts in stored.items()}
         return StartingState(oldest, 0, records)
 
-    def replay(self, topic: LiveTopic, start: StartingState, sent: Sent | None = None) -> Replay:
+    def replay(
+        self,
+        topic: LiveTopic,
+        start: StartingState,
+        sent: Sent | None = None,
+        is_stamped: bool = True,
+    ) -> Replay:
         """What computes a topic again from a starting state on. It may take as much memory as all
         records do now, or Limits/SnapshotMemory if that is more."""
         engine = self._engine
@@ -257,6 +265,7 @@ class PastStates:
             owns=self._owns,
             sent=sent,
             bytes_max=max(limits.snapshot_bytes_max, used_bytes),
+            is_stamped=is_stamped,
         )
 
     def _owns(self, entry: LogEntry) -> bool:

@@ -56,7 +56,8 @@ async def lived(place, note):
     await place.publish({"id": 1, "v": 3}, {"id": 4, "v": None, "t": "b"})
     await note()
     world = place.world
-    world.engine.remove(world.engine.topic("orders"), ["2"], "delete", world.engine.now_us)
+    now_us = world.clock.advance(1)
+    world.engine.remove(world.engine.topic("orders"), ["2"], "delete", now_us)
     await note()
     await place.publish({"id": 2, "v": 5, "t": [1, 2]}, {"id": 4, "v": 1.5})
     await note()

@@ -44,6 +44,7 @@ class Place(Served):
         )
 
     async def publish(self, *numbers, text="", topic="orders"):
+        self.world.clock.advance(1)
         bodies = [b'{"id":%d,"text":"%b"}' % (at, text.encode()) for at in numbers]
         self.world.publish(*bodies, topic=topic)
         await self.world.runtime.durable()
