@@ -7,8 +7,8 @@ the one before. A directory that an earlier release has written to has none of t
 comes first holds for all before it.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -51,21 +51,25 @@ class Noted(NamedTuple):
         return self.held.get("text")
 
 
-class ConfigurationHistory:
-    """The starts and reloads of one engine's log. `put` stores messages in a topic at a time, and
-    `remove` removes records of these identities."""
+class Writer(Protocol):
+    """Changes the records of topics."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        sequencer: CommitSequencer,
-        put: Callable[[SourceTopic, CheckedMessages, int], object],
-        remove: Callable[[SourceTopic, list[str], Op, int], object],
-    ) -> None:
+    def put(self, topic: SourceTopic, messages: CheckedMessages, now_us: int) -> int:
+        """Store checked messages."""
+        ...
+
+    def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
+        """Remove the existing records of these identities."""
+        ...
+
+
+class ConfigurationHistory:
+    """The starts and reloads of one engine's log; `writer` changes the account."""
+
+    def __init__(self, catalog: Catalog, sequencer: CommitSequencer, writer: Writer) -> None:
         self._catalog = catalog
         self._sequencer = sequencer
-        self._put = put
-        self._remove = remove
+        self._writer = writer
         self._made: dict[str, Configuration] = {}
         """Those that were read, by their texts."""
         self._all: list[InForceSince] | None = None
@@ -93,7 +97,7 @@ class ConfigurationHistory:
             }
             self._all = None
             messages = account.records.read([orjson.dumps(held)])
-            self._put(account, messages, self._sequencer.now_us)
+            self._writer.put(account, messages, self._sequencer.now_us)
         self._forget(account, noted, oldest_seq)
 
     def _forget(self, account: SourceTopic, noted: list[Noted], oldest_seq: int) -> None:
@@ -103,7 +107,7 @@ class ConfigurationHistory:
         gone = [str(one.number) for one in noted[: max(with_text, default=0)]]
         if gone:
             self._all = None
-            self._remove(account, gone, "delete", self._sequencer.now_us)
+            self._writer.remove(account, gone, "delete", self._sequencer.now_us)
 
     def all(self) -> list[InForceSince]:
         """All of them, in order; the present one alone where none is noted."""

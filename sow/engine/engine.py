@@ -116,8 +116,7 @@ class Engine:
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
         )
-        noting = self.catalog, self.sequencer, self.put, self.remove
-        self.configurations = ConfigurationHistory(*noting)
+        self.configurations = ConfigurationHistory(self.catalog, self.sequencer, self)
         self._on_expired, self._on_released = self._route_all, self.route_released
         """Bound once for all topics: a pattern may have a hundred thousand."""
         for topic in self.catalog:
@@ -169,9 +168,13 @@ class Engine:
         elif isinstance(topic, SourceTopic) and topic.falls_due:
             self.timers.add(topic, self._on_expired)
 
-    def attach_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
-        """Schedule a conflated topic that has stopped sharing its copy with `before`."""
-        self.timers.add(topic.copy, self._on_released, beside=before)
+    def part(self, topic: CopyTopic) -> None:
+        """Give a conflated topic that shares its copy one of its own, which may differ."""
+        if topic.is_shared:
+            before = topic.copy
+            topic.part()
+            self.topics[topic.underlying].router.file(topic.copy)
+            self.timers.add(topic.copy, self._on_released, beside=before)
 
     def detach_topic(self, topic: LiveTopic) -> None:
         """Stop the timers of a topic that is being removed."""
@@ -527,15 +530,12 @@ class Engine:
         used. Returns orphaned records: an engine that continues while any exist would hide them.
         Afterwards `now_us` is the newest time in the store, and no change gets an earlier one.
         """
-        past, counted = past or past_of(self.configuration), progress or Progress()
-        orphaned = yield from restore(
-            self.catalog, self.sequencer, past, checkpoints, log, last_seq, counted, before
-        )
-        for topic in self.topics.values():
-            if (topic.copy if isinstance(topic, CopyTopic) else topic) in self.timers:
-                self._note_timer(topic)
-            else:
-                self.attach_topic(topic)
+        known, past = set(self.topics), past or past_of(self.configuration)
+        stored = checkpoints, log, last_seq, progress or Progress()
+        steps = restore(self.catalog, self.sequencer, past, *stored, before, self.part)
+        orphaned = yield from steps
+        for name, topic in self.topics.items():
+            self._note_timer(topic) if name in known else self.attach_topic(topic)
         return orphaned
 
     def restore_accounts(self, accounts: Iterable[LogEntry] | None) -> None:

@@ -435,7 +435,7 @@ class Reconfiguration:
 
     def _refold(self, topic: LiveTopic, definition: Definition) -> None:
         if isinstance(topic, CopyTopic):
-            self._changes.part(topic)
+            self._engine.part(topic)
         topic.refold(definition)
 
     def _retime(self, topic: LiveTopic, definition: Definition) -> None:

@@ -389,10 +389,7 @@ class CopyTopic(LiveTopicBase):
         self.copy = self.copy.parted(self.records)
 
     def go_on_with(self, other: "CopyTopic") -> None:
-        """Have the windows of a topic of another engine that has conflated the same: each topic its
-        own, unless they were one there."""
-        if self.is_shared and len(other.copy.copies) != len(self.copy.copies):
-            self.part()
+        """Have the windows of a topic of another engine that has conflated the same."""
         if not self.copy.is_external:
             self.copy.go_on_with(other.copy, self.records)
 

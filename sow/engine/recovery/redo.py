@@ -14,7 +14,7 @@ the publishes before it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, islice, repeat
 
 import numpy as np
@@ -67,13 +67,15 @@ def restore(
     log: Iterable[LogEntry],
     last_seq: int,
     progress: Progress,
-    before: Catalog | None = None,
+    before: Catalog | None,
+    part: Callable[[CopyTopic], None],
 ) -> Task[list[OrphanedRecords]]:
     """Rebuild the records of a catalog's topics; returns the orphaned ones.
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
     oldest of them, up to `last_seq`. `progress` is updated. The windows go on that the copies of
-    `before` have. Afterwards the sequencer continues at the end of the log.
+    `before` have; `part` gives a topic a copy of its own where they differ. Afterwards the
+    sequencer continues at the end of the log.
     """
     restoration = CheckpointRestore(catalog, past, checkpoints, last_seq)
     sequencer.moment((yield from restoration.load(progress)))
@@ -92,6 +94,8 @@ def restore(
         sequencer.moment((yield from _settle(topic, last_seq)))
         other = None if before is None else before.topics.get(topic.name)
         if isinstance(topic, CopyTopic) and isinstance(other, CopyTopic):
+            if topic.is_shared and len(other.copy.copies) != len(topic.copy.copies):
+                part(topic)
             topic.go_on_with(other)
         yield
     return orphaned
