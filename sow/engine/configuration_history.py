@@ -102,7 +102,7 @@ class ConfigurationHistory:
 
     def _forget(self, account: SourceTopic, noted: list[Noted], oldest_seq: int) -> None:
         """Remove what ended before a record, but for the text that the first of the rest has."""
-        count = max(0, sum(one.seq <= oldest_seq for one in noted) - 1)
+        count = max(0, sum(one.seq < oldest_seq for one in noted) - 1)
         with_text = [at for at, one in enumerate(noted[: count + 1]) if one.text is not None]
         gone = [str(one.number) for one in noted[: max(with_text, default=0)]]
         if gone:

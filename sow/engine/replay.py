@@ -368,6 +368,9 @@ class Replay:
             change = coming.popleft()
             yield from self._pass(change.time_us)
             yield from self._end_turn()
+            # Entries of other topics have been passed over.
+            self.seq = max(self.seq, change.seq)
+            self.engine.sequencer.begin_after(self.seq)
             if change.is_start:
                 yield from self._start(change)
             else:

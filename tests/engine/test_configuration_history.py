@@ -80,6 +80,8 @@ def test_what_ended_before_the_kept_log_is_forgotten_but_for_its_text():
     here.publish("orders", {"id": 6})
     start(here, oldest_seq=6)
     assert [one.seq for one in here.engine.configurations.all()] == [4, 6]
+    start(here, oldest_seq=0)
+    assert len(here.engine.configurations.all()) == 2
     assert {one.configuration.topics[1].interval_us for one in noted(here.journal.accounts())} == {
         SECOND // 2
     }
