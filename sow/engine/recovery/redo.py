@@ -67,8 +67,8 @@ def restore(
     log: Iterable[LogEntry],
     last_seq: int,
     progress: Progress,
-    before: Catalog | None,
-    part: Callable[[CopyTopic], None],
+    before: Catalog | None = None,
+    part: Callable[[CopyTopic], None] = CopyTopic.part,
 ) -> Task[list[OrphanedRecords]]:
     """Rebuild the records of a catalog's topics; returns the orphaned ones.
 
