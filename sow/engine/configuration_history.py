@@ -2,9 +2,9 @@
 
 They are the server's own account (`CONFIGURATIONS`), so they are in the journal beside the log and
 in every backup, and their place and time are those of the account's entry. A start is noted too
-where nothing has changed: copies and views begin anew with it. An entry without a text has that of
-the one before. A directory that an earlier release has written to has none of that time: then what
-comes first holds for all before it.
+where nothing has changed: copies and views are made again with it. An entry without a text has that
+of the one before. A directory that an earlier release has written to has none of that time: then
+what comes first holds for all before it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +22,9 @@ from sow.topic.records import CheckedMessages
 
 
 class InForceSince(NamedTuple):
-    """A configuration that was in force after record `seq`, from `time_us` on: by a start, after
-    which copies and views begin anew, or else by a reload. With a start that `goes_on` copies have
-    the windows that were open."""
+    """A configuration that was in force after record `seq`, from `time_us` on: by a start, which
+    makes copies and views again, or else by a reload. With a start that `goes_on` copies have the
+    windows that were open."""
 
     configuration: Configuration
     seq: int = 0
@@ -33,7 +33,7 @@ class InForceSince(NamedTuple):
     goes_on: bool = False
 
 
-class Noted(NamedTuple):
+class NotedStart(NamedTuple):
     """A start or a reload as it is kept: after record `seq`, at a time."""
 
     seq: int
@@ -100,7 +100,7 @@ class ConfigurationHistory:
             self._writer.put(account, messages, self._sequencer.now_us)
         self._forget(account, noted, oldest_seq)
 
-    def _forget(self, account: SourceTopic, noted: list[Noted], oldest_seq: int) -> None:
+    def _forget(self, account: SourceTopic, noted: list[NotedStart], oldest_seq: int) -> None:
         """Remove what ended before a record, but for the text that the first of the rest has."""
         count = max(0, sum(one.seq < oldest_seq for one in noted) - 1)
         with_text = [at for at, one in enumerate(noted[: count + 1]) if one.text is not None]
@@ -119,7 +119,7 @@ class ConfigurationHistory:
         topic = self._catalog.topics.get(CONFIGURATIONS.name)
         return topic if isinstance(topic, SourceTopic) else None
 
-    def _noted(self) -> list[Noted]:
+    def _noted(self) -> list[NotedStart]:
         account = self._account()
         if account is None:
             return []
@@ -136,12 +136,12 @@ def noted(accounts: Iterable[LogEntry]) -> list[InForceSince]:
     return _in_force(_read(found), {})
 
 
-def _read(found: Iterable[tuple[int, int, bytes]]) -> list[Noted]:
-    read = (Noted(seq, time_us, orjson.loads(body)) for seq, time_us, body in found)
+def _read(found: Iterable[tuple[int, int, bytes]]) -> list[NotedStart]:
+    read = (NotedStart(seq, time_us, orjson.loads(body)) for seq, time_us, body in found)
     return sorted(read, key=lambda one: one.number)
 
 
-def _in_force(noted: Iterable[Noted], made: dict[str, Configuration]) -> list[InForceSince]:
+def _in_force(noted: Iterable[NotedStart], made: dict[str, Configuration]) -> list[InForceSince]:
     """The configurations of entries; `made` keeps them by their texts."""
     found: list[InForceSince] = []
     text = ""

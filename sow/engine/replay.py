@@ -9,7 +9,7 @@ It has only some topics and what they are made of, is never late, and serves nob
 
 A change that was logged in several entries is one turn (`goes_on`): views are released at its end,
 or less often where only the end counts. Timers run at the time at which they are due. Expiries are
-in the log, so nothing expires by itself. A start makes copies and views anew from the records that
+in the log, so nothing expires by itself. A start makes copies and views again from the records that
 there are, as the server did; a reload changes them in place.
 
     replay = Replay(history, {"quotes-C"}, journal)
@@ -21,7 +21,7 @@ there are, as the server did; a reload changes them in place.
 rows of a view, and the changes of the topics below them; `seq` and `now_us` are the place in the
 log and the time at which it did. It runs in steps of a millisecond or so (`Task`): who reads what
 was sent does so between two steps, so that little waits. A task that is closed between two steps
-leaves a replay that may only be emptied. It reads no more of the log than it is told to, and must
+leaves a replay that may only be emptied. It reads no more of the log than was requested, and must
 not be advanced back.
 """
 
@@ -322,8 +322,8 @@ class Replay:
             engine.sequencer.release(engine.flush())
 
     def _apply(self, entry: LogEntry, start: int, end: int) -> Task[None]:
-        """Change the topic of an entry by its records from one place to before another; whoever
-        follows it has caught up at the end."""
+        """Change the topic of an entry by its records from one place to before another; its
+        followers have caught up at the end."""
         engine = self.engine
         if end - start < len(entry):
             entry = part_of(entry, start, end)

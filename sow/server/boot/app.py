@@ -240,8 +240,7 @@ class Server:
         """All records are restored: serve."""
         opening = self._opening
         self.engine, journal = opening.engine, opening.journal
-        accounts, opening.accounts = opening.accounts, None
-        self.engine.restore_accounts(accounts)
+        self.engine.restore_accounts(opening.take_accounts())
         self._clock.go_on_from(self.engine.now_us)
         self.engine.sequencer.moment(self._clock.now_us())
         oldest_seq = journal.first_seq - 1

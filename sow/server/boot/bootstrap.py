@@ -79,8 +79,7 @@ class ServerBootstrap:
         self.journal: LmdbJournal
         self.checkpoints: dict[str, LmdbCheckpoint] = {}
         self.log_id = ""
-        self.accounts: Sequence[LogEntry] | None = None
-        """The last state of each account."""
+        self._accounts: Sequence[LogEntry] | None = None
         self.goes_on = False
         """Windows that were open when the last process ended go on."""
         self.path = path
@@ -124,6 +123,11 @@ class ServerBootstrap:
             if not live:
                 break
         self._settle(manifest)
+
+    def take_accounts(self) -> Sequence[LogEntry] | None:
+        """The last state of each account, once; None where none was ever kept."""
+        accounts, self._accounts = self._accounts, None
+        return accounts
 
     def close(self) -> None:
         """Close the journal, the checkpoints and the directory."""
@@ -210,8 +214,8 @@ class ServerBootstrap:
         self.engine = self._make_engine()
         last_seq, checkpointed = self.journal.last_seq, self.checkpoints.values()
         self.progress.begin(sum(one.records for one in checkpointed) + last_seq - after)
-        self.accounts = self.journal.accounts()
-        history = noted(self.accounts or ())
+        self._accounts = self.journal.accounts()
+        history = noted(self._accounts or ())
         before = yield from open_windows(history, self._configuration, self.journal, self._now_us)
         self.goes_on = before is not None
         windows = None if before is None else before.catalog

@@ -3,8 +3,8 @@
 The past state of a topic is looked up in the log (`sow.history.snapshot_as_of`); conflated topics
 and views are computed from it again (`sow.engine.replay`). Then it is queried like the present one:
 filter, keys, order, page. Indexes cover only the present, so every record of the state is scanned.
-Computing a state may read the log from its beginning, so one is computed at a time, by whoever
-waits; the others wait in line, however they were asked for.
+Computing a state may read the log from its beginning, so one is computed at a time, by all that
+wait; the others wait in line, however they were requested.
 """
 
 from collections import deque
@@ -59,7 +59,7 @@ class _Computation(Generic[Result]):
         self._error: Exception | None = None
 
     def step(self) -> None:
-        """Take a step; an error is for who asked."""
+        """Take a step; an error is for its caller."""
         try:
             next(self.steps)
         except StopIteration as over:
@@ -85,7 +85,7 @@ class PastStates:
         """The log with what is on its way to the disk: an answer leaves when that is durable."""
         self._line: deque[_Computation[object]] = deque()
         self._reached: tuple[str, Sequence[InForceSince], Reach] | None = None
-        """What is in reach of the topic that was asked for last."""
+        """What is in reach of the topic that was requested last."""
 
     def query(
         self,
