@@ -245,6 +245,10 @@ class FocusedConflator(Generic[K, V]):
         closed = self._conflator.closed(key)
         return self._holds(key) if closed is None else not _leaves(closed)
 
+    def waiting(self) -> list[K]:
+        """The keys that are pending, each once, in the order of their windows."""
+        return list(dict.fromkeys(self._conflator.keys()))
+
     def waiting_among(self, keys: Set[K]) -> set[K]:
         """Those of `keys` that are pending, in any window."""
         return self._conflator.among(keys)

@@ -410,7 +410,17 @@ AUDIT = Topic(
 )
 """Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
 
-SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, AUDIT)
+CONFIGURATIONS = Topic(
+    name="/sow/configurations",
+    message_type="json",
+    keys=("/number",),
+    file_name="sow-configurations.sow",
+)
+"""The configurations that were in force, and since when (`sow.engine.configuration_history`)."""
+
+SYSTEM_TOPICS = (
+    WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, AUDIT, CONFIGURATIONS,
+)  # fmt: skip
 
 
 def stored(definition: Definition) -> Definition:

@@ -146,6 +146,7 @@ class Reconfiguration:
                 yield from taken
             yield
         engine.adopt(new)
+        engine.configurations.note(is_start=False)
         return [text for step in steps for text in step.texts]
 
     def _settled(self) -> Task[list[ReconfigurationStep]]:
@@ -434,7 +435,7 @@ class Reconfiguration:
 
     def _refold(self, topic: LiveTopic, definition: Definition) -> None:
         if isinstance(topic, CopyTopic):
-            self._changes.part(topic)
+            self._engine.part(topic)
         topic.refold(definition)
 
     def _retime(self, topic: LiveTopic, definition: Definition) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from sow import __version__
 from sow.core.cooperative import Task
 from sow.engine.catalog import Catalog
+from sow.engine.running_topics import LiveTopic
 from sow.store.memory import Table
 from sow.store.protocols import Slice
 from sow.topic.records import Records
@@ -38,10 +39,17 @@ def stored_slices(
         with_values = _slices_with_values(catalog, records, count)
         yield from with_values if known else _slices(records.table, count)
         return
-    for name, topic in list(catalog.patterns[stored_as].members.items()):
+    for topic in list(catalog.patterns[stored_as].members.values()):
         for part in _slices(topic.records.table, count):
-            identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
-            yield replace(part, identities=identities)
+            yield named_in(topic, part)
+
+
+def named_in(topic: LiveTopic, part: Slice) -> Slice:
+    """Records of a topic as the checkpoint of its definition names them."""
+    if topic.pattern is None:
+        return part
+    names = [f"{topic.name}{BELONGS}{identity}" for identity in part.identities]
+    return replace(part, identities=names)
 
 
 def topic_slices(stored_as: str, pattern: str | None, part: Slice) -> Iterator[tuple[str, Slice]]:

@@ -160,18 +160,9 @@ class TopicChanges:
             self._engine.notify_work()
             yield
 
-    def part(self, topic: CopyTopic) -> None:
-        """Give a conflated topic a copy of its own, so that it can differ from those that are
-        alike."""
-        if topic.is_shared:
-            before = topic.copy
-            topic.part()
-            self._catalog.topics[topic.underlying].router.file(topic.copy)
-            self._engine.attach_parted(topic, before)
-
     def retime(self, topic: CopyTopic, definition: ConflatedTopic) -> None:
         """Change the interval or schedule of a conflated topic."""
-        self.part(topic)
+        self._engine.part(topic)
         topic.retime(definition, self._engine.now_us)
         self._engine.timers.note(topic.copy)
 
@@ -182,7 +173,7 @@ class TopicChanges:
             self._engine.route_released(topic.copy, topic.copy.advance(self._engine.now_us))
             yield
         condition = None if definition.filter is None else self._engine.filter(definition.filter)
-        self.part(topic)
+        self._engine.part(topic)
         router = self._catalog.topics[topic.underlying].router
         router.unfile(topic.copy)
         topic.refocus(definition, condition)

@@ -21,7 +21,7 @@ from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
 from sow.history.snapshot import PinnedColumn, Rows, Snapshot, held_identities
 from sow.indexes.sorting import TextOrder, sorting
-from sow.store.protocols import Journal, LogEntry
+from sow.store.protocols import Log, LogEntry, Slice, numbers
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
@@ -70,7 +70,7 @@ class Logged(NamedTuple):
     identities: list[str]
 
 
-def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63) -> Task[Snapshot]:
+def as_of(now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63) -> Task[Snapshot]:
     """The state of a topic at `bookmark`, in the order of first publication.
 
     `now` must be durable. Raises ClientError when the log does not reach back far enough, and
@@ -84,7 +84,7 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
 
 
 def bodies_as_of(
-    now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63
+    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63
 ) -> Task[ShardedDict[str, bytes]]:
     """The same as bodies by identity, for a reader that goes on from there with the log."""
     past = yield from _past(now, bookmark, journal, bytes_max)
@@ -105,6 +105,62 @@ def bodies_as_of(
     return found
 
 
+def check_known(now: Present, bookmark: int, journal: Log) -> Task[None]:
+    """Raise ClientError when the log does not reach back to the state at a bookmark."""
+    past = yield from _past(now, bookmark, journal, 2**63)
+    yield from past.emptying()
+
+
+def unchanged_since(now: Present, bookmark: int) -> Task[list[Slice]]:
+    """The records that have not changed since a bookmark, as a checkpoint has them. Those that have
+    are known again from the first change on that the log has."""
+    stamps = now.rows.stamps
+    assert stamps is not None
+    unchanged = np.flatnonzero(stamps.seqs <= bookmark)
+    identities, bodies = now.identities.at(unchanged), now.rows.bodies.at(unchanged)
+    found: list[Slice] = []
+    for start in range(0, len(unchanged), RECORDS_AT_ONCE):
+        stop = start + RECORDS_AT_ONCE
+        rows = unchanged[start:stop]
+        found.append(
+            Slice(
+                identities.part(start, stop),
+                bodies.part(start, stop),
+                numbers(stamps.seqs[rows].tolist()),
+                numbers(stamps.ts_us[rows].tolist()),
+                numbers(now.born[rows].tolist()),
+                numbers([0] * len(rows)),
+            )
+        )
+        yield
+    return found
+
+
+def slices_as_of(
+    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63
+) -> Task[list[Slice]]:
+    """The state of a topic at a bookmark as a checkpoint has it; raises what `as_of` does."""
+    past = yield from _past(now, bookmark, journal, bytes_max)
+    found = yield from unchanged_since(now, bookmark)
+    there = [(name, state) for name, state in past.states.items() if state is not None]
+    for start in range(0, len(there), RECORDS_AT_ONCE):
+        some = there[start : start + RECORDS_AT_ONCE]
+        born = [_birth(past.born, name, state, bookmark) for name, state in some]
+        found.append(
+            Slice(
+                [name for name, _ in some],
+                [state.body for _, state in some],
+                numbers(state.seq for _, state in some),
+                numbers(state.ts_us for _, state in some),
+                numbers(born),
+                numbers([0] * len(some)),
+            )
+        )
+        yield
+    yield from past.emptying()
+    return found
+
+
 class KnownPast(NamedTuple):
     """What is known of the records that have changed after a bookmark: which ones they are, what
     the log has of each before, and when those that are there now came into being."""
@@ -119,7 +175,7 @@ class KnownPast(NamedTuple):
         yield from self.born.emptying()
 
 
-def _past(now: Present, bookmark: int, journal: Journal, bytes_max: int) -> Task[KnownPast]:
+def _past(now: Present, bookmark: int, journal: Log, bytes_max: int) -> Task[KnownPast]:
     topic = now.rows.topic
     later = yield from _changed(now, bookmark, journal)
     states: dict[str, LoggedState | None] = {}
@@ -201,7 +257,7 @@ def _messages(topic: Records, part: LineColumns) -> MessageColumns:
     return MessageColumns(topic.name, part.bodies, sow_keys, None, part.ts_us)
 
 
-def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterator[Logged | None]:
+def _pieces(topic: Records, journal: Log, after: int, until: int) -> Iterator[Logged | None]:
     """The log entries of a topic after `after`, up to `until`, a step's worth in each; None for
     what was passed over."""
     for piece in journal.pieces(after, (topic.name,)):
@@ -222,7 +278,7 @@ def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterato
             return
 
 
-def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[str, bool]]:
+def _changed(now: Present, bookmark: int, journal: Log) -> Task[ShardedDict[str, bool]]:
     """Records that changed after a bookmark, and whether they were only published."""
     changed: ShardedDict[str, bool] = ShardedDict()
     for piece in _pieces(now.rows.topic, journal, bookmark, now.newest):
@@ -317,8 +373,7 @@ def _with_states(
             bodies.append(state.body)
             seqs.append(state.seq)
             ts_us.append(state.ts_us)
-            known = born.get(identity, 0)
-            births.append(known if 0 < known <= bookmark else state.born)
+            births.append(_birth(born, identity, state, bookmark))
         if at % RECORDS_AT_ONCE == 0:
             yield
     if not bodies:
@@ -328,6 +383,12 @@ def _with_states(
     all_births = np.append(now.born, births).astype(np.float64)
     yield
     return (yield from rows.picking((yield from sorting(there, [lambda some: all_births[some]]))))
+
+
+def _birth(born: Mapping[str, int], identity: str, state: LoggedState, bookmark: int) -> int:
+    """When a record came into being that there was at a bookmark."""
+    known = born.get(identity, 0)
+    return known if 0 < known <= bookmark else state.born
 
 
 def _key(topic: Records, identity: str) -> int | str:

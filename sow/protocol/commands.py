@@ -21,9 +21,9 @@ from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 Request = Literal["query", "stream"]
 """HTTP requests that take options as parameters: a query, and a stream of events."""
 
-Value = Literal["flag", "count", "list", "expressions", "interval", "choice"]
+Value = Literal["flag", "count", "list", "expressions", "interval", "choice", "moment"]
 """The syntax of an option's value: none, a whole number, words or expressions between commas, an
-interval such as `1s`, `auto` or `none`, one of a few words."""
+interval such as `1s`, `auto` or `none`, one of a few words, a bookmark or a time."""
 
 
 class Option(NamedTuple):
@@ -110,6 +110,7 @@ class Options:
         requests=("query", "stream"),
         members_max=GROUPED_MAX,
     )
+    as_of: str | None = _option("moment", "the state at a bookmark or a time", None)
     bookmark_not_found: Literal["fail", "epoch", "now"] = _option(
         "choice",
         "what to do with a bookmark that is not kept",
@@ -185,7 +186,7 @@ _KINDS = (
     CommandKind(
         "delta_publish", "publish", "write", "merges messages into records", _PUBLISH, is_delta=True
     ),
-    CommandKind("sow", "sow", "read", "returns the current records", _QUERY),
+    CommandKind("sow", "sow", "read", "returns the records", (*_QUERY, "as_of")),
     CommandKind("subscribe", "subscribe", "read", "sends changes", _SUBSCRIBE),
     CommandKind(
         "sow_and_subscribe",

@@ -76,7 +76,7 @@ def key_of(seq: int) -> bytes:
     return seq.to_bytes(8, "big")
 
 
-class Moment(NamedTuple):
+class JournalEnd(NamedTuple):
     """A moment of a journal: its newest record, and the blocks of all accounts."""
 
     seq: int
@@ -372,7 +372,7 @@ class LmdbJournal:
             with self._lock:
                 del self._replays[holder]
 
-    def moment(self) -> Moment:
+    def moment(self) -> JournalEnd:
         """The newest durable record, and all accounts as of it; raises Damaged."""
         accounts: list[bytes] = []
         with self._env.read() as txn:
@@ -386,7 +386,7 @@ class LmdbJournal:
         seq = self._unseal(newest, *LOG_KINDS).last_seq if newest else self._base_seq
         for block in accounts:
             self._unseal(block, ACCOUNT)
-        return Moment(seq, accounts)
+        return JournalEnd(seq, accounts)
 
     def blocks(self, after_seq: int, until_seq: int) -> Iterator[bytes]:
         """The groups behind record `after_seq`, where one begins, up to record `until_seq`, where

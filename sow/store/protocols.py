@@ -142,6 +142,14 @@ def part_of(entry: LogEntry, start: int, end: int) -> LogEntry:
     )
 
 
+def goes_on(entry: LogEntry, following: LogEntry) -> bool:
+    """Whether one change goes on in the next entry: that of a topic at one time. A large publish is
+    logged in slices, a commit by what it does; two changes have two times, since a server's clock
+    never stands still."""
+    is_next = entry.seq + len(entry) == following.seq and entry.ts_us == following.ts_us
+    return is_next and entry.topic == following.topic
+
+
 @dataclass(slots=True)
 class Slice:
     """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.
@@ -198,11 +206,43 @@ class Loads(Protocol):
         ...
 
 
-class Journal(Protocol):
+class Log(Protocol):
+    """A log that is read; any thread may."""
+
+    @property
+    def log_id(self) -> str:
+        """Its name, which no other log has; empty until a start has given it one."""
+        ...
+
+    def read(self, after_seq: int) -> Iterator[LogEntry]:
+        """Entries in order from the one holding record `after_seq + 1`, up to the newest.
+
+        The first may begin before that record. Accounts are not among them. Raises StoreError
+        where retention has removed that record already, and Damaged where a stored byte is not
+        what was written.
+        """
+        ...
+
+    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+        """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
+        are passed over without decoding them."""
+        ...
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest record still kept, or `last_seq + 1` when there is none."""
+        ...
+
+    @property
+    def last_seq(self) -> int:
+        """The newest durable record, 0 in a new journal."""
+        ...
+
+
+class Journal(Log, Protocol):
     """The transaction log. `append` and `trim` write, from one thread; any thread may read.
 
     What `append` has returned from is durable: it is read again after any end of the process.
-    `log_id` is the name of the log, which no other log has; empty until a start has given it one.
     """
 
     log_id: str = ""
@@ -221,22 +261,8 @@ class Journal(Protocol):
         """Records that are not in the log yet."""
         ...
 
-    def read(self, after_seq: int) -> Iterator[LogEntry]:
-        """Entries in order from the one holding record `after_seq + 1`, up to the newest.
-
-        The first may begin before that record. Accounts are not among them. Raises StoreError
-        where retention has removed that record already, and Damaged where a stored byte is not
-        what was written.
-        """
-        ...
-
-    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
-        """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
-        are passed over without decoding them."""
-        ...
-
     def stretches(self, after_seq: int, topics: Container[str]) -> Iterator[LogStretch]:
-        """The same for a reader that counts: stretches of bounded size, without a gap; the first
+        """`pieces` for a reader that counts: stretches of bounded size, without a gap; the first
         may begin before record `after_seq + 1`."""
         ...
 
@@ -245,16 +271,6 @@ class Journal(Protocol):
 
         None where no account was ever kept. Raises Damaged.
         """
-        ...
-
-    @property
-    def first_seq(self) -> int:
-        """The oldest record still kept, or `last_seq + 1` when there is none."""
-        ...
-
-    @property
-    def last_seq(self) -> int:
-        """The newest durable record, 0 in a new journal."""
         ...
 
     @property
@@ -300,8 +316,8 @@ class Journal(Protocol):
         ...
 
 
-class Checkpoint(Protocol):
-    """The stored copy of one topic's table. One thread writes; none reads meanwhile."""
+class StoredRecords(Protocol):
+    """Records of one definition, to begin with."""
 
     @property
     def seq(self) -> int:
@@ -319,6 +335,10 @@ class Checkpoint(Protocol):
         Raises Damaged where a stored byte is not what was written.
         """
         ...
+
+
+class Checkpoint(StoredRecords, Protocol):
+    """The stored copy of one topic's table. One thread writes; none reads meanwhile."""
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
         """Replace the checkpoint, atomically: until it is complete the old one counts.

@@ -155,6 +155,27 @@ class ConflatedCopy:
         own.filled_seq = self.filled_seq
         return own
 
+    def go_on_with(self, other: "ConflatedCopy", copy: Records) -> None:
+        """Have the windows of a copy in another engine that the same changes have reached, and let
+        the records that wait in them be in `copy` as they are there."""
+        self.conflation = other.conflation.copied(
+            self.copy.table.__contains__, self._merge_or_none()
+        )
+        waiting, table = other.conflation.waiting(), other.copy.table
+        copy.discard(name for name in waiting if name not in table)
+        held = {name: slot for name in waiting if (slot := table.slots.get(name)) is not None}
+        if held:
+            part = table.part([*held.values()])
+            places = table.places_of([*held.values()], part.born)
+            copy.put(
+                part.identities, part.bodies, {}, part.seqs, part.ts_us, births=lambda: part.born
+            )
+            if self.underlying.table.shares_places:
+                newest = self.underlying.table.newest_of(
+                    [*get_all(self.underlying.table.slots, part.identities)], part.seqs
+                )
+                copy.table.arrange(part.identities, places, newest)
+
     # Batches.
 
     def on_batch(self, batch: Batch, now_us: int) -> bool:

@@ -40,6 +40,7 @@ TABLE_ROWS = 1000
 
 @server_command(
     "sow query orders --filter \"/symbol = 'IBM'\" --order-by '/qty DESC' --top 10",
+    "sow query quotes-C --as-of 2026-11-21T14:32:05.2Z",
     "sow query orders --format csv > orders.csv",
 )
 @topic_argument
@@ -50,6 +51,9 @@ TABLE_ROWS = 1000
 @select_option
 @projection_option
 @grouping_option
+@click.option(
+    "--as-of", metavar="B", help="The state at a bookmark or a time, instead of the present."
+)
 @click.option(
     "--format",
     "style",
@@ -67,11 +71,11 @@ async def query(
     skip: int | None,
     style: str,
     explain: bool,
-    **shape: str | None,
+    **more: str | None,
 ) -> None:
     """Write the records of TOPIC that match, or the rows of groups of them."""
     style = "json" if as_json() else style
-    question: dict[str, Any] = {"filter": filter_text, "top_n": top, "skip_n": skip, **shape}
+    question: dict[str, Any] = {"filter": filter_text, "top_n": top, "skip_n": skip, **more}
     if explain:
         await _explain(client, topic, question, style != "table")
         return

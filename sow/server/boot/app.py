@@ -240,8 +240,11 @@ class Server:
         """All records are restored: serve."""
         opening = self._opening
         self.engine, journal = opening.engine, opening.journal
-        self.engine.restore_accounts(journal.accounts())
+        self.engine.restore_accounts(opening.take_accounts())
         self._clock.go_on_from(self.engine.now_us)
+        self.engine.sequencer.moment(self._clock.now_us())
+        oldest_seq = journal.first_seq - 1
+        self.engine.configurations.note(True, oldest_seq, opening.goes_on)
         self.runtime = ServerRuntime(
             self.engine, journal, self._clock, self._windows_us(), self._watch
         )

@@ -106,7 +106,7 @@ def open_handlers(
 ) -> Handlers:
     """The resources of one server that need all records."""
     engine = executor.engine
-    past = AsOfQueries(runtime, engine)
+    past = AsOfQueries(runtime, executor.subscriptions.past)
     snapshots = SnapshotHandler(runtime, engine, past)
     return Handlers(
         engine.filters,

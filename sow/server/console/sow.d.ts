@@ -59,6 +59,11 @@ export interface Question {
   grouping?: List | null;
 }
 
+export interface QueryOptions extends Question {
+  /** The state at a bookmark or a time. */
+  as_of?: string | null;
+}
+
 export interface Pacing {
   /** Only the changed fields of a record instead of all. */
   delta?: boolean;
@@ -177,7 +182,7 @@ export interface Sow {
   readonly state: State;
   readonly conflated: number;
   readonly dropped: number;
-  query<R = Body>(topic: string, options?: Question): Promise<Answer<R>>;
+  query<R = Body>(topic: string, options?: QueryOptions): Promise<Answer<R>>;
   subscribe<R = Body>(topic: string, options?: SubscribeOptions): Promise<Subscription<R>>;
   live<R = Body>(topic: string, options?: LiveOptions): Promise<Live<R>>;
   publish(

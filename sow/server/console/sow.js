@@ -49,6 +49,7 @@ const CONNECT_OPTIONS = [
   "url", "token", "user", "password", "as", "name", "exact", "WebSocket", "retry", "after", "random",
 ];
 const QUERY_FIELDS = ["filter", "keys", "order_by", "top_n", "skip_n", "select", "projection", "grouping"];
+const QUERY_OPTIONS = [...QUERY_FIELDS, "as_of"];
 const FLAGS = ["oof", "no_empties", "timestamp", "no_sowkey", "live", "positions"];
 const SUBSCRIPTION_OPTIONS = [
   ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark",
@@ -1583,9 +1584,10 @@ class Sow {
     return this.#connection.dropped;
   }
 
-  /** The records that match, as of one moment. */
+  /** The records that match, as of one moment: the present one, or `as_of` a bookmark or a time. */
   async query(topic, options = {}) {
-    checked(options, QUERY_FIELDS, "query");
+    checked(options, QUERY_OPTIONS, "query");
+    const then = options.as_of === undefined || options.as_of === null ? {} : { as_of: String(options.as_of) };
     let records = [];
     let keys = [];
     let bookmark = "";
@@ -1604,7 +1606,7 @@ class Sow {
       frame: (cid) => {
         this.#connection.unname(name); // a query that is sent again starts again
         [records, keys] = [[], []];
-        return line({ c: "sow", t: topic, ...queryFields(options), cid, a: "processed,completed" });
+        return line({ c: "sow", t: topic, ...queryFields(options), ...then, cid, a: "processed,completed" });
       },
       onack: (ack, error) => {
         if (error !== null || ack.a === "completed") this.#connection.unname(name);

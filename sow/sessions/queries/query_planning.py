@@ -35,7 +35,7 @@ from sow.sessions.queries.access_control import (
     restrict_shape,
     row_policy_of,
 )
-from sow.sessions.queries.query_results import ResultSnapshot
+from sow.sessions.queries.query_results import QueryResult, ResultSnapshot
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
@@ -80,6 +80,30 @@ class QueryPlanner:
         if self._reads_before(command):
             _, seq = self._engine.queries.shown(command.topic)
         self.say_answer(session, taken, name, command, seq if bookmark is None else bookmark)
+        acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
+        yield from taken.settle()
+
+    def question(self, command: Command) -> tuple[LiveTopic, Query]:
+        """The one topic that a command names, and its query, of what may be seen."""
+        if self.is_pattern(command):
+            raise ClientError(
+                f"{shown(command.topic)} is a pattern, and a past state is of one topic; name it",
+                reason="invalid topic",
+            )
+        topic = self._engine.topic(command.topic)
+        self.check_fields(topic, command)
+        query = self.query(command).at(self._engine.now_us)
+        return topic, restrict_query(query, row_policy_of(command, topic.records))
+
+    def answer_with(
+        self, session: Session, command: Command, name: str, topic: LiveTopic, found: QueryResult
+    ) -> Task[None]:
+        """Send what a query of a topic has found."""
+        check_still_permitted(session, command)
+        taken = ResultSnapshot()
+        taken.take(topic, found.rows, found.answer.matches)
+        acknowledge(session, command, "processed", s=name)
+        self.say_answer(session, taken, name, command, found.bookmark)
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
         yield from taken.settle()
 

@@ -36,7 +36,7 @@ LAST_RECORDS = 1_000
 publishers."""
 
 
-class Replay:
+class LogReplay:
     """The replay of a channel from the log, while its feeds have not joined their routers yet.
 
     `feed_of` gives the feed of a topic by its name; None for one that is not followed. `hold` is

@@ -20,7 +20,7 @@ from sow.sessions.queries.query_planning import (
     check_still_permitted,
     feed_key,
 )
-from sow.sessions.subscriptions.log_replay import Replay
+from sow.sessions.subscriptions.log_replay import LogReplay
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
 from sow.store.protocols import Journal
@@ -225,7 +225,7 @@ class Subscriber:
         if requested.pattern is None:
             subscription.feed(requested.topics[0].router)
         subscription.confine(f"replay {channel.name}")
-        replay = Replay(
+        replay = LogReplay(
             engine,
             self._journal,
             channel,
@@ -253,7 +253,7 @@ class Subscriber:
         session: Session,
         command: Command,
         subscription: Subscription,
-        replay: Replay,
+        replay: LogReplay,
         span: Span,
     ) -> None:
         engine, channel = self._engine, subscription.channel

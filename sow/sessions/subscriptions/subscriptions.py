@@ -22,6 +22,7 @@ from sow.history.bookmarks import NOW
 from sow.history.snapshot import ANSWER_CHUNK_ROWS
 from sow.protocol.commands import ACKS, Command
 from sow.protocol.encodings import Encoding
+from sow.query import Query
 from sow.sessions.queries.aggregations import (
     FOLLOWED_MAX,
     Aggregations,
@@ -29,6 +30,7 @@ from sow.sessions.queries.aggregations import (
     about_rows,
     is_aggregated,
 )
+from sow.sessions.queries.past_states import PastStates
 from sow.sessions.queries.query_planning import (
     QueryPlanner,
     acknowledge,
@@ -55,6 +57,7 @@ class Subscriptions:
     def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
         self._engine = engine
         self._register = register = Register()
+        self.past = PastStates(engine, journal)
         self.planner = planner = QueryPlanner(engine, journal, register.pattern_paths)
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
@@ -86,11 +89,14 @@ class Subscriptions:
         """`sow`."""
         if command.bookmark is not None and command.bookmark not in NOW:
             raise ClientError(
-                "sow returns the present state; GET /v1/topics/TOPIC/records?as_of=BOOKMARK has "
-                "an earlier one, and subscribe with bm what has changed since",
+                "sow returns the present state; give as_of for an earlier one, and subscribe with "
+                "bm for what has changed since",
                 reason="invalid bookmark",
             )
         name = self._register.new_name("q")
+        if command.options.as_of is not None:
+            yield from self._past_snapshot(session, command, name, command.options.as_of)
+            return
         if not is_aggregated(command):
             yield from self.planner.answer(session, command, name)
             return
@@ -101,6 +107,27 @@ class Subscriptions:
         try:
             about = about_rows(command, share)
             yield from self.planner.answer(session, about, name, share.bookmark)
+        finally:
+            share.let_go()
+
+    def _past_snapshot(
+        self, session: Session, command: Command, name: str, moment: str
+    ) -> Task[None]:
+        """`sow` with `as_of`."""
+        now_us, admit = self._engine.now_us, self._admit(session)
+        if not is_aggregated(command):
+            topic, query = self.planner.question(command)
+            stamped = command.options.timestamp
+            found = yield from self.past.query(topic.name, moment, query, admit, stamped)
+            yield from self.planner.answer_with(session, command, name, topic, found)
+            return
+        question = self.aggregations.question(command)
+        query = Query(filter=question.condition).at(now_us)
+        found = yield from self.past.query(question.topic.name, moment, query, admit)
+        share = yield from self.aggregations.computed_of(question, session.account, found.rows)
+        try:
+            about = about_rows(command, share)
+            yield from self.planner.answer(session, about, name, found.bookmark)
         finally:
             share.let_go()
 
@@ -126,6 +153,7 @@ class Subscriptions:
 
     def subscribe(self, session: Session, command: Command) -> Task[None]:
         """`subscribe` and `delta_subscribe`."""
+        _check_no_past(command)
         if is_aggregated(command):
             self.aggregations.question(command)
         if command.order_by or command.options.top_n is not None or command.options.skip_n:
@@ -157,6 +185,7 @@ class Subscriptions:
 
     def sow_and_subscribe(self, session: Session, command: Command) -> Task[None]:
         """`sow_and_subscribe` and `sow_and_delta_subscribe`."""
+        _check_no_past(command)
         if command.bookmark is not None:
             raise ClientError(
                 f"{command.name} begins with the present state; a bookmark belongs to subscribe",
@@ -274,3 +303,12 @@ class Subscriptions:
         """A topic is being removed: end its subscriptions; pattern subscriptions lose only this
         topic."""
         self._ending.end_topic(topic)
+
+
+def _check_no_past(command: Command) -> None:
+    if command.options.as_of is not None:
+        raise ClientError(
+            f"{command.name} does not begin with a past state; ask for it by sow with as_of, and "
+            "subscribe with bm for what has changed since",
+            reason="invalid options",
+        )
