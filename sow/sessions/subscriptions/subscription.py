@@ -307,7 +307,7 @@ class Register:
             one.check()
 
     def begin_replay(self, subscription: Subscription, replay: LogReplay | SentReplay) -> None:
-        """LogReplay a subscription from the log until it is live."""
+        """Replay a subscription from the log until it is live."""
         subscription.be_sent_by(replay)
         self._replays[subscription] = None
 
