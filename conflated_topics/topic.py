@@ -271,7 +271,13 @@ class FocusedConflator(Generic[K, V]):
         key is in one of the two. A removal of a record that the copy does not hold is left out: it
         came and went within one window.
         """
-        taken = self._conflator.take(now_us, count_max)
+        return self._left(self._conflator.take(now_us, count_max))
+
+    def turn_us(self, now_us: int) -> int | None:
+        """When the oldest window that has ended by `now_us` is to be released; None: none has."""
+        return self._conflator.turn_us(now_us)
+
+    def _left(self, taken: dict[K, Any]) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
         removals: list[Removal[K, V]] = []
         if self._may_leave:
             leaving = {key: value for key, value in taken.items() if _leaves(value)}

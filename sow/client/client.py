@@ -476,14 +476,16 @@ class Client:
         skip_n: int | None = None,
         live: bool = False,
         positions: bool = False,
+        as_of: str | None = None,
     ) -> Subscription:
         """The current records, then their updates, without gaps or repeats.
 
         Arguments and errors are those of `subscribe`, except `bookmark`; `order_by` and `top_n`
-        apply to the snapshot. With `live`, and optionally `skip_n`, it is a live window
-        (docs/queries.md), whose lines have the positions of records if `positions` is True. With
-        `projection` and `grouping`, as for `query`, it sends aggregates over the records that match
-        instead of the records.
+        apply to the snapshot. With `as_of`, a bookmark or a time, it begins with the records of
+        then, and sends what has changed since. With `live`, and optionally `skip_n`, it is a live
+        window (docs/queries.md), whose lines have the positions of records if `positions` is True.
+        With `projection` and `grouping`, as for `query`, it sends aggregates over the records that
+        match instead of the records.
         """
         return self._subscription(*subscription(topic, given(locals()), snapshot=True))
 

@@ -237,6 +237,10 @@ class Replay:
         self._coming = deque(history[passed:])
         self._in_force = history[max(0, passed - 1)].configuration
         self._has_begun = False
+        self.lives = 0
+        """How many engines have begun: one, and one more at each start."""
+        self.is_beginning = False
+        """The engine takes over what there was, and has not all of it."""
         self._has_turns = sent is not None or self.reach.has_turns(is_stamped)
         """It makes a difference which rows views have at the end of each turn."""
         self.engine = self._made(self._in_force)
@@ -370,12 +374,13 @@ class Replay:
             yield from self._end_turn()
             # Entries of other topics have been passed over.
             self.seq = max(self.seq, change.seq)
-            self.engine.sequencer.begin_after(self.seq)
+            self.engine.sequencer.begin_after(max(self.engine.seq, change.seq))
             if change.is_start:
                 yield from self._start(change)
             else:
                 yield from self._reload(change)
             self._in_force = change.configuration
+            yield
 
     def _reload(self, change: InForceSince) -> Task[None]:
         new = self.reach.of(change.configuration)
@@ -394,8 +399,8 @@ class Replay:
             for part in stored_slices(before.catalog, kept.name, RECORDS_AT_ONCE, known=False):
                 parts.append(part)
                 yield
-            records[kept.name] = HeldRecords(self.seq, parts)
-        state = StartingState(self.seq, change.time_us, records)
+            records[kept.name] = HeldRecords(change.seq, parts)
+        state = StartingState(change.seq, change.time_us, records)
         self.engine = self._made(change.configuration)
         yield from self._begin(state, before, change.goes_on)
 
@@ -404,6 +409,7 @@ class Replay:
     ) -> Task[None]:
         """Take over records of another engine, or those that were stored; if it `goes_on`, with the
         windows that were open there."""
+        self.is_beginning = True
         past = (before or self.engine).configuration
         kept = [kept_of(topic, past) for topic in _kept(past) if topic.name in state.records]
         windows = before.catalog if before is not None and goes_on else None
@@ -412,6 +418,8 @@ class Replay:
         )
         self.engine.sequencer.moment(state.time_us)
         yield from self._end_turn()
+        self.is_beginning = False
+        self.lives += 1
 
     # The end.
 

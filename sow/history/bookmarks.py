@@ -5,6 +5,9 @@ is the beginning, ``now`` the present, after everything there is. A time means t
 before it; a comma list the oldest of its bookmarks. A range ``[a:b]`` ends as well; a round bracket
 excludes the change, or those of the time, beside it, and so nothing where that side is empty.
 
+What a conflated topic has sent has places of its own, ``SEQ.N``: after all that was due up to N,
+microseconds since 1970. SEQ is the newest change in that, and elsewhere it is all that counts.
+
 Each log has a name, and numbers of one mean nothing in another. A number may name its log,
 ``LOG-NUMBER``: then it is refused for another log. Clients always write it so.
 """
@@ -29,7 +32,7 @@ LIST_MAX = 100
 """The oldest is enough; no client resumes from so many servers."""
 FOLLOWING_MAX = 16
 """Entries after a place that are scanned before the search halves the log again."""
-POSITION = re.compile(r"(?:([0-9a-f]{16})-)?([0-9]{1,19})")
+POSITION = re.compile(r"(?:([0-9a-f]{16})-)?([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -63,7 +66,7 @@ def number_of(text: str, log_id: str) -> int | None:
     found = POSITION.fullmatch(text)
     if found is None:
         return None
-    log, number = found.groups()
+    log, number, _ = found.groups()
     if log is not None and log != log_id:
         raise AnotherLog(
             f"bookmark {text} is of the log {log}, and this is the log {log_id}: the data "
@@ -162,6 +165,41 @@ def parse_moment(name: str, text: str, journal: Log, newest: int, now_us: int) -
     if text in NOW:
         return Moment(newest, now_us)
     return _after_change(seq, journal) if seq > oldest else Moment(seq, 0)
+
+
+def parse_sent(
+    text: str, journal: Log, newest: int, now_us: int, not_found: str = "fail"
+) -> Moment:
+    """The moment after which what a conflated topic or a view has sent is requested: of several the
+    oldest. Raises ClientError."""
+    if is_range(text):
+        raise ClientError(
+            f"{_shown(text)} is a range, and what a conflated topic or a view has sent is read up "
+            "to the present; write where to begin",
+            reason="invalid bookmark",
+        )
+    after = parse_bookmark(text, journal, newest, not_found).after
+    parts = text.strip().split(",")
+    return min(_sent_at(part.strip(), after, journal, newest, now_us) for part in parts)
+
+
+def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> Moment:
+    """The moment of one bookmark; of one that names none any more, that of record `after`."""
+    found, oldest = POSITION.fullmatch(text), journal.first_seq - 1
+    time_us = moment_us(text) if is_time(text) else None
+    if found is not None and found[3] is not None:
+        time_us = int(found[3])
+    elif time_us is not None:
+        time_us -= 1  # what was due at that time is sent
+    if time_us is not None:
+        time_us = min(time_us, now_us)
+        return Moment(last_before(time_us, journal), time_us)
+    seq = after if found is None else int(found[2])
+    if not oldest <= seq <= newest:
+        seq = after
+    if seq <= oldest:
+        return Moment(oldest, 0)
+    return Moment(seq, next(journal.read(seq - 1)).ts_us)
 
 
 def _after_change(seq: int, journal: Log) -> Moment:

@@ -6,7 +6,7 @@ log is read in steps, about a millisecond each.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,6 +28,12 @@ from sow.topic.rendering import LineColumns
 
 RECORDS_AT_ONCE = 500
 """Records of the log or of a snapshot processed in one step: a millisecond at most."""
+SOUGHT_MAX = 10_000
+"""So few records are looked for backwards: most have changed not long before, and the log need not
+be read from its beginning."""
+SOUGHT_AT_ONCE = 10_000
+"""Records of the log that are looked through first; then the twice as many before these, and so
+on."""
 
 
 @dataclass(slots=True)
@@ -62,6 +68,9 @@ class LoggedState(NamedTuple):
     born: int
 
 
+States = dict[str, LoggedState | None]
+
+
 class Logged(NamedTuple):
     """Records of one log entry, with their identities."""
 
@@ -87,7 +96,7 @@ def bodies_as_of(
     now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63
 ) -> Task[ShardedDict[str, bytes]]:
     """The same as bodies by identity, for a reader that goes on from there with the log."""
-    past = yield from _past(now, bookmark, journal, bytes_max)
+    past = yield from _past(now, bookmark, journal, bytes_max, in_order=False)
     assert now.rows.stamps is not None
     unchanged = np.flatnonzero(now.rows.stamps.seqs <= bookmark)
     names, bodies = now.identities.at(unchanged), now.rows.bodies.at(unchanged)
@@ -166,7 +175,7 @@ class KnownPast(NamedTuple):
     the log has of each before, and when those that are there now came into being."""
 
     later: ShardedDict[str, bool]
-    states: dict[str, LoggedState | None]
+    states: States
     born: ShardedDict[str, int]
 
     def emptying(self) -> Task[None]:
@@ -175,21 +184,50 @@ class KnownPast(NamedTuple):
         yield from self.born.emptying()
 
 
-def _past(now: Present, bookmark: int, journal: Log, bytes_max: int) -> Task[KnownPast]:
-    topic = now.rows.topic
+def _past(
+    now: Present, bookmark: int, journal: Log, bytes_max: int, in_order: bool = True
+) -> Task[KnownPast]:
+    """`in_order`: their order is needed, and so when they were first published."""
     later = yield from _changed(now, bookmark, journal)
-    states: dict[str, LoggedState | None] = {}
-    oldest, size_bytes = journal.first_seq, 0
+    states, oldest = States(), journal.first_seq
     if later:
-        for piece in _pieces(topic, journal, oldest - 1, bookmark):
-            if piece is not None:
-                size_bytes += _follow(states, later, piece)
-                _check_size(size_bytes, bytes_max)
-            yield
+        # A set of many takes long to make.
+        is_short = not in_order and len(later) <= SOUGHT_MAX
+        look = _looking_back if is_short else _looking_through
+        states = yield from look(now, oldest - 1, bookmark, journal, later, bytes_max)
     born = yield from _born(now, bookmark)
     if oldest > 1:
         yield from _check_known(now, bookmark, later, states, born)
     return KnownPast(later, states, born)
+
+
+def _looking_through(
+    now: Present, after: int, until: int, journal: Log, later: Container[str], bytes_max: int
+) -> Task[States]:
+    """The states that a part of the log has of records that have changed later."""
+    states, size_bytes, topic = States(), 0, now.rows.topic
+    for piece in _pieces(topic, journal, after, until):
+        if piece is not None:
+            size_bytes += _follow(states, later, piece)
+            _check_size(size_bytes, bytes_max)
+        yield
+    return states
+
+
+def _looking_back(
+    now: Present, after: int, until: int, journal: Log, later: Iterable[str], bytes_max: int
+) -> Task[States]:
+    """The same, the end of that part first, until all are found; not when they came into being."""
+    missing, states, count, size_bytes = set(later), States(), SOUGHT_AT_ONCE, 0
+    while missing and until > after:
+        begin = max(after, until - count)
+        found = yield from _looking_through(now, begin, until, journal, missing, bytes_max)
+        states |= found
+        missing -= found.keys()
+        size_bytes += sum(len(state.body) for state in found.values() if state is not None)
+        _check_size(size_bytes, bytes_max)
+        until, count = begin, 2 * count
+    return states
 
 
 def narrowed(
@@ -290,7 +328,7 @@ def _changed(now: Present, bookmark: int, journal: Log) -> Task[ShardedDict[str,
     return changed
 
 
-def _follow(states: dict[str, LoggedState | None], later: Mapping[str, bool], piece: Logged) -> int:
+def _follow(states: States, later: Container[str], piece: Logged) -> int:
     """Record the states that the log has of records that have changed later, ordered by their last
     one; returns how many bytes this adds."""
     entry, more_bytes = piece.entry, 0
@@ -333,7 +371,7 @@ def _check_known(
     now: Present,
     bookmark: int,
     later: Mapping[str, bool],
-    states: dict[str, LoggedState | None],
+    states: States,
     born: Mapping[str, int],
 ) -> Task[None]:
     """Every changed record must be known, or known not to have existed yet."""
@@ -353,7 +391,7 @@ def _check_known(
 def _with_states(
     now: Present,
     bookmark: int,
-    states: dict[str, LoggedState | None],
+    states: States,
     born: Mapping[str, int],
 ) -> Task[Snapshot]:
     """The rows that have not changed since, and those from the log, in order of first publication.

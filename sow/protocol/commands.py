@@ -110,7 +110,9 @@ class Options:
         requests=("query", "stream"),
         members_max=GROUPED_MAX,
     )
-    as_of: str | None = _option("moment", "the state at a bookmark or a time", None)
+    as_of: str | None = _option(
+        "moment", "the state at a bookmark or a time", None, requests=("stream",)
+    )
     bookmark_not_found: Literal["fail", "epoch", "now"] = _option(
         "choice",
         "what to do with a bookmark that is not kept",
@@ -173,7 +175,7 @@ _QUERY = (
     "opts",
 )  # fmt: skip
 _SUBSCRIBE = ("t", "filter", "select", "opts", "bm", "s")
-_BOTH = (*_QUERY, "s")
+_BOTH = (*_QUERY, "as_of", "s")
 _KINDS = (
     CommandKind(
         "logon",
@@ -271,6 +273,9 @@ class Command:
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     acts_as: str | None = None
+    or_snapshot: bool = False
+    """Where it cannot begin at its bookmark, it begins with a snapshot: its client has no other way
+    to go on."""
     identified: Identified | None = None
     """Of a logon: the identity, established before the command is executed."""
     rights: Permissions = EVERYTHING

@@ -181,7 +181,7 @@ class ChangeFeed(Feed):
 
     def _update(self, batch: Batch, at: int, was: bool, left: bool = False) -> Update:
         changes = batch.changes
-        seq, ts_us, identity = changes.seqs[at], changes.ts_us[at], changes.identities[at]
+        seq, ts_us, identity = batch.marks[at], changes.ts_us[at], changes.identities[at]
         old = changes.olds[at] if was else None
         if left:
             reason = changes.reason or "match"
@@ -214,7 +214,7 @@ class DirectFeed(ChangeFeed):
     def _on_plain_batch(self, batch: Batch) -> None:
         changes = batch.changes
         assert changes.news is not None
-        columns: Columns = (changes.identities, changes.news, changes.seqs, changes.ts_us)
+        columns: Columns = (changes.identities, changes.news, batch.marks, changes.ts_us)
         tails = batch.tails("p", self.shape)
         if self.condition is not None:
             hits = [at for at, hit in enumerate(batch.new_focus(self.condition)) if hit]

@@ -82,6 +82,8 @@ class Batch:
         is_logged: bool = False,
     ) -> None:
         self.changes = changes
+        self.marks = changes.seqs
+        """The bookmarks that its lines carry."""
         self._renderer = renderer
         self._decoder = decoder
         self._sow_keys = sow_keys
@@ -102,6 +104,10 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.changes.identities)
+
+    def be_sent_at(self, *places: int) -> None:
+        """Its lines carry these bookmarks, or this one: places in what its topic has sent."""
+        self.marks = places if len(places) == len(self) else places * len(self)
 
     # Fields.
 
@@ -326,7 +332,7 @@ class Batch:
         columns = LineColumns(
             self.keys()[part] if shape.sow_keys else (),
             self._bodies(kind, shape, part),
-            changes.seqs[part] if kind != "oof" else (),
+            self.marks[part] if kind != "oof" or shape.marked else (),
             changes.ts_us[part] if shape.timestamps else (),
         )
         rendered = self._renderer.lines(kind, shape, columns)

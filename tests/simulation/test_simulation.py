@@ -8,6 +8,7 @@ from tests.effort import seeds
 from tests.simulation.machine import Machine
 from tests.simulation.past import run as run_past
 from tests.simulation.publishers import run as run_publishers
+from tests.simulation.sent import run as run_sent
 from tests.simulation.simulation import run
 
 GROUP = 6
@@ -43,3 +44,8 @@ def test_each_number_of_a_publisher_is_applied_once(first):
 @pytest.mark.parametrize("seed", seeds(5))
 def test_the_past_is_what_was_answered_then(seed):
     run_past(seed)
+
+
+@pytest.mark.parametrize("seed", seeds(5))
+def test_what_was_sent_is_sent_again_later(seed):
+    run_sent(seed)

@@ -177,7 +177,8 @@ ENCODER = msgspec.json.Encoder()
 @click.option("--order-by", metavar="O", help="The order, such as '/px DESC,/id'.")
 @click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
 @click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
-@click.option("--bookmark", metavar="B", help="The log after B instead of the current records.")
+@click.option("--bookmark", metavar="B", help="What was sent after B, without the records first.")
+@click.option("--as-of", metavar="B", help="The records at a bookmark or a time, then what came.")
 @click.option(
     "--format",
     "style",
@@ -199,6 +200,7 @@ def watch(
     top: int | None,
     skip: int | None,
     bookmark: str | None,
+    as_of: str | None,
     style: str | None,
     count: int | None,
 ) -> None:
@@ -212,15 +214,13 @@ def watch(
     in_table = style == "table"
     if live and top is None:
         raise click.UsageError("--live needs --top, the number of records to keep to")
-    if bookmark is not None and (delta or oof):
-        raise click.UsageError("--bookmark reads the log, which has neither deltas nor oofs")
     if bookmark is not None and (projection or grouping):
         raise click.UsageError("--bookmark reads the log, which has no groups of records")
     focus: dict[str, Any] = {
         "filter": filter_text,
         "select": select,
         "delta": delta,
-        "oof": oof or (in_table and bookmark is None),
+        "oof": oof or in_table,
         "conflation": conflation,
     }
     page = _page(live, order_by, top, skip)
@@ -229,7 +229,11 @@ def watch(
     if bookmark is not None:
         if page:
             raise click.UsageError("--bookmark reads the log, which has its own order and no end")
+        if as_of is not None:
+            raise click.UsageError("--bookmark and --as-of both say where to begin; give one")
         focus["bookmark"] = bookmark
+    if as_of is not None:
+        page["as_of"] = as_of
     table = LiveTable(topic) if in_table else None
     with table or nullcontext():
         run(_watch(topic, focus, page, count, table))

@@ -916,7 +916,7 @@ class Following {
     if (each.d !== undefined) message.record = recordOf(each);
     if (each.bm !== undefined) message.bookmark = each.bm;
     for (const name of ["delta", "reason", "detail", "at", "ts"]) if (each[name] !== undefined) message[name] = each[name];
-    if ((each.c === "p" || each.c === "group_end") && each.bm !== undefined) this.bookmark = withLog(each.bm, this.#connection.log);
+    if (["p", "oof", "group_end"].includes(each.c) && each.bm !== undefined) this.bookmark = withLog(each.bm, this.#connection.log);
     this.#give(message);
     if (each.c === "unsubscribed") this.end(null);
     return undefined;

@@ -18,7 +18,7 @@ from sow.core.cooperative import Result, Task
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
-from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.engine.running_topics import LiveTopic, SourceTopic, place_of
 from sow.engine.stored_topics import named_in
 from sow.engine.wal import CurrentLog
 from sow.errors import Busy, ClientError, UnknownTopic
@@ -105,19 +105,20 @@ class PastStates:
         topic = self._engine.topic(name)
         self._engine.queries.checked(name, query)
         stamped = is_stamped or _looks_at_stamps(query)
-        return self._in_line(self._query(topic, text, query, admit, stamped))
+        return self.in_line(self._query(topic, text, query, admit, stamped))
 
     def bodies(
-        self, topic: LiveTopic, bookmark: int, bytes_max: int
+        self, topic: LiveTopic, bookmark: int, bytes_max: int, waits: bool = False
     ) -> Task[ShardedDict[str, bytes]]:
         """The bodies of a logged topic at a bookmark of its log, by identity. Raises ClientError
         where the log does not reach back to them, TooLarge, Busy, and StoreError."""
-        return self._in_line(self._bodies(topic, bookmark, bytes_max))
+        return self.in_line(self._bodies(topic, bookmark, bytes_max), waits)
 
-    def _in_line(self, steps: Task[Result]) -> Task[Result]:
-        """Run the steps when all before are done, whose steps are taken first."""
+    def in_line(self, steps: Task[Result], waits: bool = False) -> Task[Result]:
+        """Run the steps when all before are done, whose steps are taken first. Raises Busy if too
+        many wait, unless it `waits`: a session does nothing else meanwhile."""
         line = self._line
-        if len(line) > AS_OF_WAITING_MAX:
+        if len(line) > AS_OF_WAITING_MAX and not waits:
             raise Busy(f"{AS_OF_WAITING_MAX} past states are being computed; try later")
         one: _Computation[Result] = _Computation(steps)
         line.append(one)  # type: ignore[arg-type]
@@ -149,13 +150,14 @@ class PastStates:
         bytes_max = self._engine.configuration.limits.snapshot_bytes_max // BODIES_PART
         if topic in nows:
             then = yield from as_of(nows[topic], moment.seq, self.log, bytes_max)
-        elif is_filled:
+            return (yield from answered(then, query, moment.seq, admit))
+        if is_filled:
             start = yield from self._states(moment, nows, bytes_max)
-            then = yield from self._replayed(topic, moment, start, is_stamped)
         else:
             start = yield from self.start(topic, moment, nows)
-            then = yield from self._replayed(topic, moment, start, is_stamped)
-        return (yield from _answer(then, query, moment.seq, admit))
+        then, place = yield from self._replayed(topic, moment, start, is_stamped)
+        found = yield from answered(then, query, moment.seq, admit)
+        return found._replace(place=place)
 
     def _bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int
@@ -215,19 +217,26 @@ class PastStates:
 
     def _replayed(
         self, topic: LiveTopic, moment: Moment, start: StartingState, is_stamped: bool
-    ) -> Task[Snapshot]:
-        """The records of a conflated topic or a view as of a moment."""
+    ) -> Task[tuple[Snapshot, int]]:
+        """The records of a conflated topic or a view as of a moment, and the place of that."""
         replay = self.replay(topic, start, is_stamped=is_stamped)
         yield from replay.advance(moment)
         try:
             then = yield from replay.state(topic.name)
+            there = replay.topic(topic.name)
+            place = place_of(there, replay.engine.topics, moment.seq, moment.time_us)
         except UnknownTopic:
             raise ClientError(
                 f"there was no topic {topic.name} at that moment; choose a later one",
                 reason="invalid bookmark",
             ) from None
         yield from replay.emptying()
-        return replace(then, topic=topic.records)
+        return replace(then, topic=topic.records), place
+
+    def beginning(self, topic: LiveTopic, moment: Moment) -> Task[StartingState]:
+        """What a replay of a conflated topic or a view up to a moment begins with."""
+        nows = yield from self._presents(topic, is_filled=False)
+        return (yield from self.start(topic, moment, nows))
 
     def start(self, topic: LiveTopic, moment: Moment, nows: Presents) -> Task[StartingState]:
         """What there was at the oldest record that is kept, as far as nothing has changed since.
@@ -278,7 +287,7 @@ def _looks_at_stamps(query: Query) -> bool:
     return bool(query.filter and query.filter.traits) or any(one.traits for one in query.order_by)
 
 
-def _answer(
+def answered(
     then: Snapshot, query: Query, bookmark: int, admit: Callable[[int], None]
 ) -> Task[QueryResult]:
     """The result of a query on a state."""

@@ -18,11 +18,11 @@ from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
 from sow.core.paths import Path, parse_member
 from sow.engine.engine import Engine
-from sow.engine.running_topics import LiveTopic
+from sow.engine.running_topics import LiveTopic, is_hidden, place_of
 from sow.errors import Busy, ClientError, Stopped, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, is_pattern, topic_search
-from sow.history.bookmarks import NOW, Span, parse_bookmark
+from sow.history.bookmarks import NOW
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.history.unread_quota import UnreadQuota
 from sow.protocol import replies
@@ -76,10 +76,10 @@ class QueryPlanner:
         for it are as of a `bookmark`."""
         _, taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
-        seq = self._engine.seq
-        if self._reads_before(command):
-            _, seq = self._engine.queries.shown(command.topic)
-        self.say_answer(session, taken, name, command, seq if bookmark is None else bookmark)
+        if bookmark is None and self._reads_before(command):
+            _, shown_seq = self._engine.queries.shown(command.topic)
+            bookmark = None if shown_seq == self._engine.seq else shown_seq
+        self.say_answer(session, taken, name, command, bookmark)
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
         yield from taken.settle()
 
@@ -100,12 +100,30 @@ class QueryPlanner:
     ) -> Task[None]:
         """Send what a query of a topic has found."""
         check_still_permitted(session, command)
+        yield from self.say_past(session, command, name, topic, found, ACKS[1:]).settle()
+
+    def say_past(
+        self,
+        session: Session,
+        command: Command,
+        name: str,
+        topic: LiveTopic,
+        found: QueryResult,
+        then: Sequence[str] = ACKS[1:2],
+    ) -> ResultSnapshot:
+        """Send it as the answer `name`, and behind it the acks `then`."""
         taken = ResultSnapshot()
         taken.take(topic, found.rows, found.answer.matches)
         acknowledge(session, command, "processed", s=name)
-        self.say_answer(session, taken, name, command, found.bookmark)
-        acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
-        yield from taken.settle()
+        seq = found.bookmark if found.place is None else found.place
+        self.say_answer(session, taken, name, command, seq)
+        acknowledge(session, command, *then, s=name, **counts_of(taken))
+        return taken
+
+    def admit(self, session: Session, rows: int) -> None:
+        """Raise Busy where a session has requested too much that it has not read."""
+        if rows > ANSWER_CHUNK_ROWS:
+            self.unread.check(session.id, rows)
 
     def _reads_before(self, command: Command) -> bool:
         """Whether a command may be answered as of before a change under way: it follows nothing,
@@ -123,10 +141,7 @@ class QueryPlanner:
         window = feed_key(command, encoding, complete=False).window
         if window is not None:
             check_window(command, window, self.condition(command), self.is_pattern(command))
-        requested = yield from self.requested(command)
-        if command.bookmark is not None and command.bookmark not in NOW:
-            self.span(command, requested.topics)
-        return requested
+        return (yield from self.requested(command))
 
     def condition(self, command: Command) -> Filter | None:
         """The filter of a command; raises BadFilter."""
@@ -159,25 +174,6 @@ class QueryPlanner:
                 "are about single records",
                 reason="invalid options",
             )
-
-    def span(self, command: Command, topics: list[LiveTopic]) -> Span:
-        """The part of the log that a bookmark subscription requests."""
-        if command.options.oof or command.kind.is_delta:
-            raise ClientError(
-                "neither oof nor deltas can begin at a bookmark: the log does not hold what a "
-                "subscriber held before; use sow_and_subscribe",
-                reason="invalid options",
-            )
-        for topic in topics:
-            if not topic.is_logged:
-                raise ClientError(
-                    f"topic {topic.name} is not in the log; subscribe without bm",
-                    reason="invalid topic",
-                )
-        assert command.bookmark is not None
-        return parse_bookmark(
-            command.bookmark, self._journal, self._engine.seq, command.options.bookmark_not_found
-        )
 
     def is_pattern(self, command: Command) -> bool:
         """Whether a command names topics by a pattern."""
@@ -365,8 +361,8 @@ class QueryPlanner:
         command: Command,
         seq: int | None = None,
     ) -> None:
-        """Send snapshots as one answer, as of `seq` or the newest change: few rows at once, many as
-        the socket takes them."""
+        """Send snapshots as one answer, as of `seq` or the present: few rows at once, many as the
+        socket takes them."""
         engine, shape = self._engine, partial(shape_for, command)
         session.send(replies.group_begin(name))
         if taken.is_short:
@@ -376,7 +372,16 @@ class QueryPlanner:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames, session.memory.hold_rows)
             session.stream(held, engine.output.group, engine.now_us)
-        session.send(replies.group_end(name, engine.seq if seq is None else seq))
+        session.send(replies.group_end(name, self._place(command) if seq is None else seq))
+
+    def _place(self, command: Command) -> int:
+        """The bookmark of the present: of what a conflated topic or a view has sent, or of the
+        newest change."""
+        engine = self._engine
+        topic = None if self.is_pattern(command) else engine.topics.get(command.topic)
+        if topic is None or is_hidden(topic.name):
+            return engine.seq
+        return place_of(topic, engine.topics, engine.seq, engine.now_us)
 
 
 def check_still_permitted(session: Session, command: Command) -> None:
@@ -448,7 +453,9 @@ def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool 
 def shape_of(command: Command) -> Shape:
     """What a command wants to see of each record."""
     options = command.options
-    return Shape(not options.no_sowkey, options.timestamp, options.select)
+    marked = options.as_of is not None
+    marked |= command.bookmark is not None and command.bookmark not in NOW
+    return Shape(not options.no_sowkey, options.timestamp, options.select, marked)
 
 
 def shape_for(command: Command, topic: Records) -> Shape:

@@ -24,11 +24,13 @@ from sow.topic.rendering import Shape
 
 
 class QueryResult(NamedTuple):
-    """What a query named, as of `bookmark`, and how it was found."""
+    """What a query named, as of `bookmark`, and how it was found. `place` is the place in what a
+    conflated topic or a view has sent, in the past; None: of any other topic."""
 
     answer: QueryAnswer
     rows: Snapshot
     bookmark: int
+    place: int | None = None
 
 
 def execute_query(

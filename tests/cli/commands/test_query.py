@@ -211,8 +211,24 @@ def test_watch_keeps_to_a_live_window(sow, orders):
     assert sow("watch", "orders", "--bookmark", "0", "--top", "1").exit_code == 2
 
 
-def test_a_bookmark_goes_with_neither_deltas_nor_oofs(sow):
-    assert sow("watch", "orders", "--bookmark", "0", "--oof").exit_code == 2
+@pytest.fixture
+def published(sow, tmp_path):
+    """Publishes documents to the topic orders; returns the bookmark of the last."""
+
+    def publish(*documents):
+        path = tmp_path / "documents.json"
+        path.write_text("\n".join(map(json.dumps, documents)))
+        return json.loads(sow.ok("publish", "orders", str(path), "--json"))["bookmark"]
+
+    return publish
+
+
+def test_a_watch_from_a_bookmark_says_who_left(sow, published):
+    bookmark = published({"id": 1}, {"id": 2})
+    sow.ok("delete", "orders", "--filter", "/id = 1")
+    lines = rows(sow.ok("watch", "orders", "--bookmark", bookmark, "--oof", "--count", "1"))
+    assert [(line["c"], line["reason"]) for line in lines] == [("oof", "deleted")]
+    assert int(lines[0]["bm"]) > int(bookmark)
 
 
 def test_a_line_has_what_its_message_has_and_no_more(capfdbinary):
@@ -300,3 +316,11 @@ def test_the_rows_of_a_live_window_stand_in_their_places():
     assert "row1" not in text
     assert "row3" not in text
     assert text.index("row8") < text.index("row7")
+
+
+def test_a_watch_from_a_past_moment_has_the_records_of_then_first(sow, published):
+    bookmark = published({"id": 1, "px": 1})
+    published({"id": 1, "px": 2})
+    lines = rows(sow.ok("watch", "orders", "--as-of", bookmark, "--count", "2"))
+    assert [(line["c"], line["d"]["px"]) for line in lines] == [("sow", 1), ("p", 2)]
+    assert sow("watch", "orders", "--as-of", "1", "--bookmark", "1").exit_code == 2
