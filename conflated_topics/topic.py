@@ -245,6 +245,10 @@ class FocusedConflator(Generic[K, V]):
         closed = self._conflator.closed(key)
         return self._holds(key) if closed is None else not _leaves(closed)
 
+    def is_open(self, key: K, now_us: int) -> bool:
+        """Whether `key` is in a window that has not ended by `now_us`."""
+        return key in self._conflator.open_keys(now_us)
+
     def waiting(self) -> list[K]:
         """The keys that are pending, each once, in the order of their windows."""
         return list(dict.fromkeys(self._conflator.keys()))

@@ -50,6 +50,7 @@ SUBCOMMANDS = {
     "backup": "sow.cli.commands.backup",
     "restore": "sow.cli.commands.backup",
     "verify": "sow.cli.commands.backup",
+    "rehearse": "sow.cli.commands.rehearse",
     "dump": "sow.cli.commands.dump",
     "load": "sow.cli.commands.dump",
     "pipeline": "sow.cli.commands.pipeline",
@@ -84,6 +85,7 @@ SENTENCES = {
     "DIRECTORY.",
     "restore": "Make DATA_DIRECTORY, which must be empty or missing, from BACKUP.",
     "verify": "Verify every checksum of stored data, and name each damaged file.",
+    "rehearse": "Replay a log under another configuration, and show what would differ.",
     "dump": "Write the records of TOPIC to FILE, or to standard output (-), as they are at one "
     "moment.",
     "load": "Publish the records of FILE, or of standard input (-), to TOPIC.",

@@ -380,7 +380,7 @@ class Replay:
             else:
                 yield from self._reload(change)
             self._in_force = change.configuration
-            yield
+            yield  # who looks between two steps sees each of them, at its time
 
     def _reload(self, change: InForceSince) -> Task[None]:
         new = self.reach.of(change.configuration)

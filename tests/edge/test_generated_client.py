@@ -116,6 +116,8 @@ def test_what_is_answered_has_the_types_that_are_described(server):
         }
         for path, name in paths.items():
             assert conforms(server.get(path), name), name
+        then = server.get(f"{records('orders')}/{row['k']}/why?as_of=now")
+        assert conforms(then, "GET /v1/topics/{topic}/records/{key}/why")
     assert conforms(server.get("/v1/sessions?closed=true"), "GET /v1/sessions")
     consumer = "/v1/log/consumers/reader"
     moved = server.request("PUT", consumer, data=b'{"bookmark":"0"}')

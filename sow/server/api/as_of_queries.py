@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from sow.core.cooperative import Result, Task
 from sow.engine.running_topics import LiveTopic
+from sow.history.bookmarks import Moment
 from sow.query import Query
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.queries.past_states import PastStates
+from sow.sessions.queries.past_states import PastStates, ReplayListener
 from sow.sessions.queries.query_results import QueryResult
 from sow.store.sharded_dict import ShardedDict
 
@@ -33,6 +34,11 @@ class AsOfQueries:
         """The result of a query as of a bookmark or a time; raises what `PastStates.query` does."""
         self._runtime.engine.sequencer.moment(self._runtime.now_us())
         return await self._durably(self._past.query(name, text, query, admit, is_stamped))
+
+    async def listen(self, name: str, text: str, listener: ReplayListener) -> Moment:
+        """Compute a topic again for a listener; raises what `PastStates.listen` does."""
+        self._runtime.engine.sequencer.moment(self._runtime.now_us())
+        return await self._durably(self._past.listen(name, text, listener))
 
     async def bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int

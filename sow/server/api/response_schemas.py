@@ -314,6 +314,16 @@ class WindowDescribed(ResponseModel):
     bookmarks: list[str]
 
 
+class LastLine(ResponseModel):
+    """The last line that a subscriber had been sent of a record."""
+
+    c: str
+    reason: str | None
+    d: Any
+    bm: str
+    at: str
+
+
 class FollowerDescribed(ResponseModel):
     """A subscription to the topic of a record; `told` says whether it gets the record."""
 
@@ -341,3 +351,6 @@ class RecordStory(ResponseModel):
     newest: MomentDescribed | msgspec.UnsetType | None = msgspec.UNSET
     waits: bool | msgspec.UnsetType = msgspec.UNSET
     windows: list[WindowDescribed] | msgspec.UnsetType | None = msgspec.UNSET
+    told: LastLine | msgspec.UnsetType | None = msgspec.UNSET
+    window: WindowDescribed | msgspec.UnsetType | None = msgspec.UNSET
+    waiting: bool | msgspec.UnsetType = msgspec.UNSET

@@ -113,7 +113,7 @@ def open_handlers(
         TopicsHandler(runtime, engine),
         RecordsHandler(runtime, executor, past, snapshots),
         RecordHandler(runtime, executor),
-        ExplainHandler(runtime, engine),
+        ExplainHandler(runtime, executor, past),
         EventStreamHandler(runtime, executor),
         LogHandler(runtime, engine, ChangeCursors(runtime, engine, snapshots, past)),
         snapshots,

@@ -125,6 +125,10 @@ class Executor:
         """From now on `named` resolves names of impersonated users."""
         self._named = named
 
+    def user_named(self, name: str) -> User:
+        """The user of a name, with the groups that files give."""
+        return self._named(name)
+
     def settle(self, session: Session) -> Task[None]:
         """Let what a session follows go by the rights that it has."""
         return self.subscriptions.reguard(session)

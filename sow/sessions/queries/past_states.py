@@ -10,7 +10,7 @@ wait; the others wait in line, however they were requested.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Generic, Protocol
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.sessions.queries.query_results import QueryResult
 from sow.store.protocols import Log, LogEntry, Slice
 from sow.store.sharded_dict import ShardedDict
+from sow.topic.batch import Batch
 
 AS_OF_WAITING_MAX = 20
 """Queries that may wait for their turn: a client behind more would time out first."""
@@ -74,6 +75,26 @@ class _Computation(Generic[Result]):
         if self._error is not None:
             raise self._error
         return self._results[0]
+
+
+class ReplayListener(Protocol):
+    """Follows a topic while it is computed again."""
+
+    def begin(self, replay: Replay) -> None:
+        """The replay stands where it begins."""
+        ...
+
+    def hear(self, topic: LiveTopic, batch: Batch) -> None:
+        """The topic, or one that it is made of, has changed; also before the beginning."""
+        ...
+
+    def look(self) -> None:
+        """A step has been taken."""
+        ...
+
+    def end(self) -> None:
+        """The replay has come to the moment."""
+        ...
 
 
 class PastStates:
@@ -113,6 +134,11 @@ class PastStates:
         """The bodies of a logged topic at a bookmark of its log, by identity. Raises ClientError
         where the log does not reach back to them, TooLarge, Busy, and StoreError."""
         return self.in_line(self._bodies(topic, bookmark, bytes_max), waits)
+
+    def listen(self, name: str, text: str, listener: ReplayListener) -> Task[Moment]:
+        """Compute the topic `name` again, up to a bookmark or a time, for a listener; returns the
+        moment. Raises what `query` does."""
+        return self.in_line(self._listen(self._engine.topic(name), text, listener))
 
     def in_line(self, steps: Task[Result], waits: bool = False) -> Task[Result]:
         """Run the steps when all before are done, whose steps are taken first. Raises Busy if too
@@ -164,6 +190,20 @@ class PastStates:
     ) -> Task[ShardedDict[str, bytes]]:
         now = yield from self._present(topic)
         return (yield from bodies_as_of(now, bookmark, self.log, bytes_max))
+
+    def _listen(self, topic: LiveTopic, text: str, listener: ReplayListener) -> Task[Moment]:
+        nows = yield from self._presents(topic, is_filled=False)
+        moment = parse_moment("as_of", text, self.log, self.log.last_seq, self._engine.now_us)
+        start = yield from self.start(topic, moment, nows)
+        replay = self.replay(topic, start, listener.hear)
+        yield from replay.advance(Moment(start.seq, start.time_us))
+        listener.begin(replay)
+        for _ in replay.advance(moment):
+            listener.look()
+            yield
+        listener.end()
+        yield from replay.emptying()
+        return moment
 
     def _present(self, topic: LiveTopic) -> Task[Present]:
         engine = self._engine
