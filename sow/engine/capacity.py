@@ -120,6 +120,22 @@ class Capacity:
             getattr(topic.definition, "records_max", None) is not None
         )
 
+    def check_count(self, topic: LiveTopic, count: int) -> None:
+        """Raise Full if so many records that are to be there together are too many, whatever they
+        replace: so nobody has to read the rest of them to know."""
+        limit, most = self.limit_bytes, records_max(topic)
+        if most is not None and count > most and topic.records.retains:
+            raise Full(
+                f"topic {topic.name} may hold {most} records (MaxRecords), and these are more: "
+                "nothing was stored. Write fewer, or raise MaxRecords",
+                reason="topic full",
+            )
+        if limit is not None and count * RECORD_BYTES * len(self._holding(topic)) > limit:
+            raise Full(
+                f"records and views may take {limit} bytes (Limits/Memory), and these take more: "
+                "nothing was stored. Write fewer, or raise Memory"
+            )
+
     def reserve(self, topic: LiveTopic, deeds: Sequence[Deed]) -> Reservation:
         """Reserve room for actions that remove nothing; `check` decides whether there is so much.
         To be released if they are not done."""

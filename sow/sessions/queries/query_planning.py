@@ -23,7 +23,7 @@ from sow.errors import Busy, ClientError, Stopped, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, is_pattern, topic_search
 from sow.history.bookmarks import NOW
-from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
+from sow.history.snapshot import ANSWER_CHUNK_ROWS
 from sow.history.unread_quota import UnreadQuota
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
@@ -35,7 +35,7 @@ from sow.sessions.queries.access_control import (
     restrict_shape,
     row_policy_of,
 )
-from sow.sessions.queries.query_results import QueryResult, ResultSnapshot
+from sow.sessions.queries.query_results import QueryResult, ResultSnapshot, pinned
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
@@ -341,7 +341,7 @@ class QueryPlanner:
         if weight > ANSWER_CHUNK_ROWS:
             self.unread.check(session.id, weight)
         records = self._engine.queries.shown(topic.name)[0] if reads_before else topic.records
-        taken.take(topic, Snapshot.take(records, answer.slots), answer.matches)
+        taken.take(topic, pinned(topic, records, answer.slots), answer.matches)
 
     def query(self, command: Command) -> Query:
         """The query of a command; raises ClientError."""

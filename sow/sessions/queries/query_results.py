@@ -48,13 +48,16 @@ def execute_query(
     answer = yield from engine.queries.answering(name, query, reads_before=True)
     admit(len(answer.slots))
     records, seq = engine.queries.shown(name)
-    rows = Snapshot.take(records, answer.slots, with_keys)
-    requested = QueryResult(answer, rows, seq)
-    topic = engine.topic(name)
+    rows = pinned(engine.topic(name), records, answer.slots, with_keys)
     yield
     yield from rows.settle()
-    # A frozen copy is not held for it.
-    return requested._replace(rows=replace(rows, topic=topic.records))
+    return QueryResult(answer, rows, seq)
+
+
+def pinned(topic: LiveTopic, records: Records, slots: Slots, with_keys: bool = True) -> Snapshot:
+    """Rows of a topic from its records, or a frozen copy of them, which is not held: the answer may
+    wait for its client for long."""
+    return replace(Snapshot.take(records, slots, with_keys), topic=topic.records)
 
 
 TOPIC_ROWS = 20
