@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 from sow.core.cooperative import Task, run_to_completion
-from sow.core.definitions import ConflatedTopic, View
+from sow.core.definitions import ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
 from sow.store.memory import Usage
@@ -168,6 +168,15 @@ class TopicChanges:
             topic.part()
             self._catalog.topics[topic.underlying].router.file(topic.copy)
             self._engine.attach_parted(topic, before)
+
+    def retain(self, topic: LiveTopic, definition: Definition) -> Task[None]:
+        """Retain other events of the records of a series."""
+        assert isinstance(topic, SourceTopic)
+        assert isinstance(definition, Topic)
+        for _ in topic.retain(definition):
+            self._engine.timers.note(topic)
+            yield
+        self._engine.timers.note(topic)
 
     def retime(self, topic: CopyTopic, definition: ConflatedTopic) -> None:
         """Change the interval or schedule of a conflated topic."""

@@ -162,7 +162,7 @@ def test_commands_are_those_of_the_table():
 
 def test_options_are_those_of_the_table():
     (options,) = of_each_table("Options", 1)
-    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions", "gaps"}
+    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions", "gaps", "last"}
     ignored = [name for name, verdict in said(options).items() if verdict == "no effect"]
     assert sorted(ignored) == sorted(OPTIONS_IGNORED)
 

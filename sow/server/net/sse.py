@@ -6,6 +6,7 @@ endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket f
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 from aiohttp import HttpVersion11, hdrs, web
 
@@ -100,6 +101,8 @@ class EventStreamHandler:
             fresh = delta or options.oof or options.top_n is not None
             bookmark = None if fresh else self._resumable(request, last)
             snapshot = bookmark is None
+            # Of a series: what it began with has been sent.
+            options = options if snapshot else replace(options, last=None)
         kind = "delta_subscribe" if delta else "subscribe"
         return Command(
             f"sow_and_{kind}" if snapshot else kind,

@@ -23,7 +23,7 @@ from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed
 from sow.streaming.queue_memory import ENTRY_BYTES
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.batch import Batch, Changes
+from sow.topic.batch import Batch, Changes, Edit
 from sow.topic.updates import Update
 
 RECORDS_AT_ONCE = 250
@@ -184,8 +184,12 @@ class Replay:
             self._windows.advance(entry.ts_us)
         feed = self._feed_of(entry.topic)
         is_its_own = feed is not None and feed.topic.has_logged(entry)
-        if feed is not None and is_its_own and entry.op == "publish":
-            feed.on_batch(_batch(feed, entry, start, stop), entry.ts_us)
+        if feed is not None and is_its_own and entry.op in ("publish", "edit"):
+            batch = _batch(feed, entry, start, stop)
+            if batch.edit is None:
+                feed.on_batch(batch, entry.ts_us)
+            else:
+                feed.on_edit(batch, batch.edit, entry.ts_us)
         self._reached = entry.seq + stop - 1
         return stop - start
 
@@ -217,4 +221,7 @@ def _batch(feed: ChangeFeed, entry: LogEntry, start: int, stop: int) -> Batch:
         range(entry.seq + start, entry.seq + stop),
         [entry.ts_us] * len(bodies),
     )
-    return topic.batch(changes, {})
+    batch, origin = topic.batch(changes, {}), entry.origin
+    if origin is not None and origin.edits:
+        batch.be_edit(Edit(origin.edits, entry.op == "publish"))
+    return batch
