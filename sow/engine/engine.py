@@ -260,10 +260,12 @@ class Engine:
         yield from self.conflation_budget.work_off()
         yield from self.followers.caught_up(name)
 
-    def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
+    def publish_slice(
+        self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int, author: str = ""
+    ) -> int:
         """`publish` of no more bodies than a step takes, to a topic that `publishable` has just
         returned, while it `is_free`; without the cost of steps."""
-        messages = self.read(topic, bodies, now_us=now_us)
+        messages = self.read(topic, bodies, now_us=now_us, author=author)
         return self.publications.put_slice(topic, messages, now_us, topic.expiry_us(None, now_us))
 
     def read(
@@ -273,14 +275,14 @@ class Engine:
         keys: Sequence[str] | None = None,
         *,
         now_us: int,
+        author: str = "",
     ) -> CheckedMessages:
-        """Check bodies for `publications.carry_out` that arrive at `now_us`, with their `keys`
-        where the bodies have none; changes nothing. Raises what `publish` does."""
+        """Check bodies that `author` sends at `now_us`; changes nothing, raises as `publish`."""
         self.capacity.check_sizes(bodies)
         messages = topic.records.read(bodies, keys, self.arrivals(topic, len(bodies), now_us))
         if topic.definition.preprocessing:
             self.capacity.check_sizes(messages.bodies)
-        return messages
+        return messages if topic.records.events is None else messages._replace(author=author)
 
     def arrivals(self, topic: LiveTopic, count: int, now_us: int) -> range | None:
         """Arrival times of `count` messages of a topic, where fields are computed from them."""
@@ -325,7 +327,7 @@ class Engine:
             self.attach_topic(new)
 
     def pass_on(self, topic: SourceTopic, batch: Batch) -> None:
-        """Records were stored: update the timer of the topic, and route the change."""
+        """Records have changed: update the timer of the topic, and route the change."""
         if topic.falls_due:
             self.timers.note(topic)
         self.route(topic, batch)
@@ -352,13 +354,12 @@ class Engine:
         batch = topic.remove(identities, op, self.sequencer.moment(now_us))
         if batch is None:
             return 0
-        self.route(topic, batch)
+        self.pass_on(topic, batch)
         return len(batch)
 
     @contextmanager
     def noting(self) -> Iterator[dict[LiveTopic, None]]:
-        """A set that collects each topic that is changed, added or removed; the caller empties
-        it."""
+        """A set of each topic that is changed, added or removed; the caller empties it."""
         noted: dict[LiveTopic, None] = {}
         self._noting += (noted,)
         try:
@@ -500,8 +501,7 @@ class Engine:
         return self.output.flush()
 
     def check(self) -> None:
-        """Assert the invariants of an engine and its parts, between two steps; reads all
-        records."""
+        """Assert the invariants of an engine and its parts; reads all records."""
         self.sequencer.check()
         self.timers.check()
         self.removals.check()

@@ -14,7 +14,7 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     conflated topics    added, removed; another interval, schedule or filter
     views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
-    topics              other Preprocessing and Enrichment, for new messages
+    topics              other Preprocessing and Enrichment, for new messages; Retain of a Series
     Sessions, Limits    for new sessions; views that have too many groups stop
     Security            for new requests
     ServerLog           for new lines
@@ -53,11 +53,12 @@ PACE_FIELDS = frozenset({"interval_us", "schedule"})
 FILTER_FIELDS = frozenset({"filter"})
 ROOM_FIELDS = frozenset({"records_max"})
 MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
+EVENT_FIELDS = frozenset({"series"})
 ROW_FIELDS = frozenset(
     {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
 )
 CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
-CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | EVENT_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 COMPARED_AT_ONCE = 500
@@ -265,6 +266,8 @@ class Reconfiguration:
             allowed = CHANGEABLE_IN_COPIES
         if isinstance(new, View):
             allowed = CHANGEABLE_IN_VIEWS
+        if isinstance(old, Topic) and isinstance(new, Topic) and not (old.series and new.series):
+            allowed -= EVENT_FIELDS
         for element in _elements(old, new, fields - allowed):
             self._refused.append(f"{element} of {_what(new)} {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
@@ -378,8 +381,9 @@ class Reconfiguration:
                 if isinstance(new, View)
                 else (FILTER_FIELDS, "filter", self._refocus)
             ),
-            (ROOM_FIELDS, "MaxRecords", self._resize),
+            (ROOM_FIELDS, "MaxRecords", lambda topic, definition: topic.redefine(definition)),
             (MADE_FIELDS, "fields", self._remake),
+            (EVENT_FIELDS, "Retain", self._changes.retain),
         ):
             if fields & part:
                 yield ReconfigurationStep(
@@ -422,10 +426,6 @@ class Reconfiguration:
     @staticmethod
     def _reindex(topic: LiveTopic, definition: Definition) -> Task[None]:
         return topic.reindex(definition)
-
-    @staticmethod
-    def _resize(topic: LiveTopic, definition: Definition) -> None:
-        topic.redefine(definition)
 
     @staticmethod
     def _remake(topic: LiveTopic, definition: Definition) -> None:

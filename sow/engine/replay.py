@@ -345,7 +345,7 @@ class Replay:
             messages = topic.records.stored(entry.bodies, entry.identities)
             seqs = range(entry.seq, self.seq + 1)
             engine.pass_on(topic, topic.store(messages, seqs, entry.ts_us, 0))
-        else:
+        elif entry.op != "edit":  # of an older event of a series, which is no change of the record
             table = topic.records.table
             named = enumerate(entry.identities or (), entry.seq)
             there = {identity: seq for seq, identity in named if identity in table}

@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -29,8 +30,8 @@ COUNTED_AT_ONCE = 1000
 def stored_slices(
     catalog: Catalog, stored_as: str, count: int, known: bool = True
 ) -> Iterator[Slice]:
-    """The current records of a checkpoint, `count` slots at a time; `known`: with what indexes
-    know of them.
+    """The current records of a checkpoint, `count` slots at a time, and the events of a series;
+    `known`: with what indexes know of them.
 
     Records published meanwhile may or may not be included.
     """
@@ -38,9 +39,12 @@ def stored_slices(
         records = catalog.topics[stored_as].records
         with_values = _slices_with_values(catalog, records, count)
         yield from with_values if known else _slices(records.table, count)
+        if records.events is not None:
+            yield from records.events.slices(count)
         return
     for topic in list(catalog.patterns[stored_as].members.values()):
-        for part in _slices(topic.records.table, count):
+        parts, events = _slices(topic.records.table, count), topic.records.events
+        for part in parts if events is None else chain(parts, events.slices(count)):
             yield named_in(topic, part)
 
 
@@ -97,5 +101,8 @@ def stored_bytes(catalog: Catalog, stored_as: str) -> Task[int]:
     for start in range(0, len(topics), COUNTED_AT_ONCE):
         some = topics[start : start + COUNTED_AT_ONCE]
         size_bytes += sum([topic.records.table.bytes for topic in some])
+        size_bytes += sum(
+            [topic.records.events.size_bytes for topic in some if topic.records.events]
+        )
         yield
     return size_bytes

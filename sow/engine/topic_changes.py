@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 from sow.core.cooperative import Task, run_to_completion
-from sow.core.definitions import ConflatedTopic, View
+from sow.core.definitions import ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
 from sow.store.memory import Usage
@@ -159,6 +159,15 @@ class TopicChanges:
             self._engine.route(topic, batch)
             self._engine.notify_work()
             yield
+
+    def retain(self, topic: LiveTopic, definition: Definition) -> Task[None]:
+        """Retain other events of the records of a series."""
+        assert isinstance(topic, SourceTopic)
+        assert isinstance(definition, Topic)
+        for _ in topic.retain(definition):
+            self._engine.timers.note(topic)
+            yield
+        self._engine.timers.note(topic)
 
     def retime(self, topic: CopyTopic, definition: ConflatedTopic) -> None:
         """Change the interval or schedule of a conflated topic."""

@@ -301,7 +301,7 @@ def _pieces(topic: Records, journal: Log, after: int, until: int) -> Iterator[Lo
     for piece in journal.pieces(after, (topic.name,)):
         for entry in piece.entries:
             first, last = max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
-            if not topic.has_logged(entry):
+            if not topic.has_logged(entry) or entry.op == "edit":
                 yield None
                 continue
             for start in range(first, last, RECORDS_AT_ONCE):

@@ -77,6 +77,9 @@ class Options:
     skip_n: int | None = _option(
         "count", "leave out the first so many", None, requests=("query", "stream")
     )
+    last: int | None = _option(
+        "count", "begin with so many events of each record", None, requests=("stream",)
+    )
     live: bool = _option(
         "flag", "follow the window of top_n and skip_n as it changes", requests=("stream",)
     )

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from sow.errors import StoreFailing
 
-Op = Literal["publish", "delete", "expire"]
+Op = Literal["publish", "delete", "expire", "edit"]
 Numbers: TypeAlias = "array[int]"
 """A column of integers as in a file, loaded into a table at once."""
 
@@ -21,6 +21,14 @@ Numbers: TypeAlias = "array[int]"
 def numbers(values: Iterable[int]) -> Numbers:
     """A column of signed 64-bit integers."""
     return array("q", values)
+
+
+class EventOrigin(NamedTuple):
+    """Where the messages of an entry of a series come from: their author, and the number of the
+    event that the only one of them replaces, 0 where they are events of their own."""
+
+    author: str
+    edits: int = 0
 
 
 class Load(NamedTuple):
@@ -34,6 +42,8 @@ class Load(NamedTuple):
     checksum: int
 
 
+EVENT_ROWS = -2
+"""Stands for the lifetime of each row of a slice that is an event of a series, not a record."""
 TOPICS_LIFETIME = -1
 """Stands for the time at which a record of a load expires that has the lifetime of its topic, which
 begins with the commit."""
@@ -56,6 +66,9 @@ class LogEntry:
     so that the log of all other records has no holes. It names its records, and only the last state
     of each is kept.
 
+    Entries of a series have an `origin`. One that replaces the newest event of a record is a
+    publish of that record; one that replaces an older event, no change of the record, an edit.
+
     An entry with a `load` makes the records of that part of the log, and has none itself. It is
     only written: a reader of the log gets the records, in entries of bounded size.
     """
@@ -70,6 +83,7 @@ class LogEntry:
     account: bool = False
     _bodies_bytes: int | None = field(default=None, compare=False, repr=False)
     load: Load | None = None
+    origin: EventOrigin | None = None
 
     @property
     def bodies_bytes(self) -> int:
@@ -81,7 +95,8 @@ class LogEntry:
     def __len__(self) -> int:
         if self.load is not None:
             return self.load.records
-        return len(self.bodies) if self.op == "publish" else len(self.identities or ())
+        named = self.identities if self.op in ("delete", "expire") else self.bodies
+        return len(named or ())
 
     def size_bytes(self) -> int:
         """Bytes of its bodies and identities. Takes time in proportion to the records."""
@@ -160,6 +175,8 @@ class Slice:
     unsigned, take longer to make than to read; None where there are none, or an earlier release has
     written the file. `values` are what indexes know of the records (`sow.indexes.stored_values`),
     where that was stored.
+
+    The events of a series are in slices of their own (`sow.topic.series`).
     """
 
     identities: list[str]
@@ -170,6 +187,11 @@ class Slice:
     expires_us: Numbers
     sow_keys: "Numbers | None" = None
     values: bytes | None = None
+
+    @property
+    def is_events(self) -> bool:
+        """Whether its rows are events of a series."""
+        return bool(self.expires_us) and self.expires_us[0] == EVENT_ROWS
 
     def at(self, places: Sequence[int], identity: Callable[[str], str]) -> "Slice":
         """The records at some places, their identities changed by `identity`."""

@@ -226,12 +226,20 @@ def _gathered(
                 continue
             kept = _until(entry, restored.until_seq)
             restored.log_records += len(kept)
-            found.append(replace(kept, seq=kept.seq + restored.shift))
+            found.append(_shifted(kept, restored.shift))
         size += len(block)
         if size >= APPENDED_BYTES:
             yield found
             found, size = [], 0
     yield found
+
+
+def _shifted(entry: LogEntry, shift: int) -> LogEntry:
+    """An entry with other numbers, its own and that of the event that it edits."""
+    origin = entry.origin
+    if origin is not None and origin.edits:
+        origin = origin._replace(edits=origin.edits + shift)
+    return replace(entry, seq=entry.seq + shift, origin=origin)
 
 
 def _until(entry: LogEntry, seq: int) -> LogEntry:

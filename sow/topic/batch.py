@@ -11,7 +11,7 @@ the same batch.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,21 @@ class Changes:
         self.stood = stood
 
 
+class Edit(NamedTuple):
+    """A change that replaces an event of a series: its number, and whether it is the newest of its
+    record, which has then changed. Otherwise the old state is what the event was, and only who
+    follows the events hears of it."""
+
+    event: int
+    is_newest: bool
+
+    @property
+    def mark(self) -> bytes:
+        """What the lines of the change have at their end."""
+        past = b"" if self.is_newest else b',"past":true'
+        return b',"edit":true,"seq":%d%b' % (self.event, past)
+
+
 Select = tuple[str, ...] | None
 ALL = slice(None)
 ALL_AT_ONCE = 16
@@ -84,6 +99,8 @@ class Batch:
         self.changes = changes
         self.marks = changes.seqs
         """The bookmarks that its lines carry."""
+        self.edit: Edit | None = None
+        """What it is in a series, if it is one change that replaces an event."""
         self._renderer = renderer
         self._decoder = decoder
         self._sow_keys = sow_keys
@@ -101,6 +118,10 @@ class Batch:
         self._single_tails: dict[tuple[Kind, Shape], dict[int, bytes]] = {}
         self.selected_bytes = 0
         """What is kept of lines by select lists."""
+
+    def be_edit(self, edit: Edit) -> None:
+        """Set what it is in a series."""
+        self.edit = edit
 
     def __len__(self) -> int:
         return len(self.changes.identities)
@@ -336,6 +357,8 @@ class Batch:
             changes.ts_us[part] if shape.timestamps else (),
         )
         rendered = self._renderer.lines(kind, shape, columns)
+        if self.edit is not None and kind != "oof":
+            rendered = [marked(line, self.edit.mark) for line in rendered]
         if shape.select is not None:
             size = sum(map(len, rendered))
             self.selected_bytes += size
@@ -360,3 +383,8 @@ class Batch:
         assert delta is not None
         assert documents is not None
         return self._renderer.delta(shape, delta, documents[1])
+
+
+def marked(line: bytes, mark: bytes) -> bytes:
+    """A line with more at its end."""
+    return line[:-1] + mark + b"}"

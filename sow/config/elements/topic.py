@@ -15,6 +15,7 @@ from sow.core.definitions import (
     Placement,
     Policy,
     Schedule,
+    Series,
     Topic,
 )
 from sow.expressions import STATES
@@ -140,6 +141,22 @@ SCHEMA = Element(
         ),
     ),
 )
+SERIES = Element(
+    name="Series",
+    make=Series,
+    about="Each publish adds an event to its record, which is the newest of its events. They are "
+    "never conflated: ConflationPolicy is off, or unsubscribe.",
+    children=(
+        leaf(
+            "Retain",
+            value_types.RETAINED,
+            "Which events of a record are kept: the newest so many, and those at most so much "
+            "older than the newest.",
+            default="limit 10",
+            fields=("events_max", "age_us"),
+        ),
+    ),
+)
 TOPIC = Element(
     name="Topic",
     synonyms=("TopicDefinition",),
@@ -228,6 +245,7 @@ TOPIC = Element(
             fields=("records_max",),
         ),
         SCHEMA,
+        SERIES,
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),
         _made_fields(

@@ -198,9 +198,13 @@ class CheckpointRestore:
         if since_seq:
             wanted = [at for at, seq in enumerate(piece.seqs) if seq > since_seq]
             piece = piece.at(wanted, str)
-        if piece.identities and kept.topic.retain:
+        if piece.is_events:
+            events = self._places.of_kept(kept, topic).records.events
+            if events is not None:
+                events.restore(piece)
+        elif piece.identities and kept.topic.retain:
             records = self._places.of_kept(kept, topic).records
-            if kept.topic.pattern is None:
+            if kept.topic.pattern is None and records.events is None:
                 records.table.expect(self._checkpoints[kept.name].records)
             start = len(records.table.bodies)
             records.table.restore(piece)
@@ -256,7 +260,10 @@ class LogTailReplay:
         """Apply an entry to these records; raises StoreError if it cannot be theirs."""
         if entry.op != "publish":
             self._apply(records)
-            self._remove(records, entry)
+            if entry.op == "edit":
+                _take_in(records, entry.identities or (), entry)
+            else:
+                self._remove(records, entry)
             return
         self._waiting[records].append(entry)
         self._count += len(entry)
@@ -273,6 +280,10 @@ class LogTailReplay:
         if not entries:
             return
         identities = _identities(records, entries)
+        if records.events is not None:
+            names = iter(identities)
+            for entry in entries:
+                _take_in(records, [*islice(names, len(entry))], entry)
         seqs = _seqs(entries)
         self._count -= len(seqs)
         newer = self._newer(records, identities, seqs)
@@ -306,6 +317,14 @@ class LogTailReplay:
         identities = list(entry.identities or ())
         newer = self._newer(records, identities, _seqs([entry]))
         records.discard(compress(identities, newer))
+        if records.events is not None:
+            records.events.drop_before(identities, entry.seq)
+
+
+def _take_in(records: Records, identities: Sequence[str], entry: LogEntry) -> None:
+    """Apply what an entry has published or edited to the events of a series."""
+    if records.events is not None:
+        records.events.replay(identities, entry.bodies, entry.seq, entry.ts_us, entry.origin)
 
 
 def _seqs(entries: Sequence[LogEntry]) -> list[int]:

@@ -249,7 +249,7 @@ class ExplainHandler:
 def _came(piece: LogRows, key: str, topic: Records, condition: Filter | None) -> list[RecordUpdate]:
     """The updates of one record among rows of the log; a removal passes no filter."""
     found = []
-    for at, one in enumerate(piece.keys):
+    for at, one in enumerate(piece.keys if piece.op != "edit" else ()):
         if one == key:
             counts = piece.op == "publish"
             if counts and condition is not None:

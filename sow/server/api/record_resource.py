@@ -168,7 +168,8 @@ class RecordHandler:
         )
         await self._runtime.turns.run("reading messages", steps)
         key = None if records.keys else sow_key
-        reading = Reading(self._engine, topic, key, self._runtime.now_us)
+        author = permissions_of(request).author(None)
+        reading = Reading(self._engine, topic, key, self._runtime.now_us, author)
         reading.take(bodies)
         (message,) = reading.messages
         named = records.sow_key_of(message.identities[0])

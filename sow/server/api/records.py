@@ -354,7 +354,8 @@ class RecordsHandler:
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
         expires_s = read_seconds(requested, "expiration")
-        reading = Reading(self._engine, topic, requested.get("k"), self._runtime.now_us)
+        author = permissions_of(request).author(None)
+        reading = Reading(self._engine, topic, requested.get("k"), self._runtime.now_us, author)
         key, bodies = idempotency_key(request), list[bytes]()
         body = await read_messages(topic.records, request)
         count = await self._runtime.turns.run(

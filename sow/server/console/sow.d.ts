@@ -75,11 +75,15 @@ export interface Pacing {
 }
 
 export interface LiveOptions extends Question, Pacing {
+  /** Of a series: begin with so many events of each record. */
+  last?: number | null;
 }
 
 export interface SubscribeOptions extends Question, Pacing {
   /** The current records first. */
   snapshot?: boolean;
+  /** Of a series, with `snapshot`: so many events of each record. */
+  last?: number | null;
   oof?: boolean;
   no_sowkey?: boolean;
   live?: boolean;
@@ -103,6 +107,10 @@ export interface Message<R = Body> {
   /** The position in a live window, from 0. */
   readonly at?: number;
   readonly ts?: string;
+  /** It replaces the event `seq` of a series, which is not the newest of its record if `past`. */
+  readonly edit?: boolean;
+  readonly seq?: number;
+  readonly past?: boolean;
   /** For a gap: whether the following messages make up for it. */
   readonly exact?: boolean;
 }

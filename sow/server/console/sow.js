@@ -52,10 +52,10 @@ const QUERY_FIELDS = ["filter", "keys", "order_by", "top_n", "skip_n", "select",
 const QUERY_OPTIONS = [...QUERY_FIELDS, "as_of"];
 const FLAGS = ["oof", "no_empties", "timestamp", "no_sowkey", "live", "positions"];
 const SUBSCRIPTION_OPTIONS = [
-  ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark",
+  ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark", "last",
 ];
 const LIVE_OPTIONS = [
-  ...QUERY_FIELDS, "delta", "no_empties", "timestamp", "conflation", "conflation_key",
+  ...QUERY_FIELDS, "delta", "no_empties", "timestamp", "conflation", "conflation_key", "last",
 ];
 
 function checked(options, known, method) {
@@ -87,6 +87,7 @@ function subscriptionLine(topic, options, more = []) {
   const opts = [...more, ...FLAGS.filter((flag) => options[flag])];
   if (options.conflation) opts.push(`conflation=${options.conflation}`);
   if (options.conflation_key) opts.push(`conflation_key=[${listed(options.conflation_key)}]`);
+  if (options.last) opts.push(`last=${options.last}`);
   const line = {
     c: `${options.snapshot ? "sow_and_" : ""}${options.delta ? "delta_" : ""}subscribe`,
     t: topic,
@@ -915,7 +916,7 @@ class Following {
     if (each.k !== undefined) message.key = each.k;
     if (each.d !== undefined) message.record = recordOf(each);
     if (each.bm !== undefined) message.bookmark = each.bm;
-    for (const name of ["delta", "reason", "detail", "at", "ts"]) if (each[name] !== undefined) message[name] = each[name];
+    for (const name of ["delta", "reason", "detail", "at", "ts", "edit", "seq", "past"]) if (each[name] !== undefined) message[name] = each[name];
     if (["p", "oof", "group_end"].includes(each.c) && each.bm !== undefined) this.bookmark = withLog(each.bm, this.#connection.log);
     this.#give(message);
     if (each.c === "unsubscribed") this.end(null);
@@ -1233,6 +1234,7 @@ class Live extends Map {
     for (const message of turn) {
       const key = this.#keyOf(message);
       const { command, record, delta } = message;
+      if (message.past) continue; // an edit of an older event than the one that the record is
       if (command === "oof") this.#put(key, undefined, message);
       else if (delta && this.has(key) && !isObject(record)) return this.#takeWhole();
       else if (delta && this.has(key)) this.#put(key, merged(this.get(key), record), message);

@@ -352,7 +352,7 @@ class LoadWriter:
     async def put(self, messages: CheckedMessages) -> None:
         """Write these too; raises DiskFull, the error of the disk while it fails, and what `fits`
         raises."""
-        bodies, identities, _ = messages
+        bodies, identities = messages.bodies, messages.identities
         size_bytes = sum(map(len, bodies))
         named, at = identities if self._is_named else None, self._rows + 1
         entry = LogEntry("publish", self._topic, at, 0, named, bodies, TOPICS_LIFETIME)

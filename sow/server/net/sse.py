@@ -103,6 +103,8 @@ class EventStreamHandler:
             options = replace(options, as_of=None)
             bookmark = None if options.top_n is not None else self._resumable(request, last)
             snapshot = bookmark is None
+            # Of a series: what it began with has been sent.
+            options = options if snapshot else replace(options, last=None)
         kind = "delta_subscribe" if delta else "subscribe"
         return Command(
             f"sow_and_{kind}" if snapshot else kind,

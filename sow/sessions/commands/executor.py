@@ -213,7 +213,8 @@ class Executor:
         try:
             topic = engine.publishable(publishes.topic)
             bodies = self._bodies(topic, publishes, publishes.bodies)
-            last = engine.publish_slice(topic, bodies, now_us)
+            author = "" if topic.records.events is None else rights.author(session.client)
+            last = engine.publish_slice(topic, bodies, now_us, author)
         except SowError:
             # Each of them is carried out and counted by itself, and some of them are refused.
             self.rates.give_back(rights, len(publishes.bodies))
@@ -454,15 +455,13 @@ class Executor:
         if not bodies:
             raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
         self.rates.take(session.rights, len(bodies), now_us)
-        if command.key is None:
+        keys, author = command.key and (command.key,), session.rights.author(session.client)
 
-            def read_part(part: Sequence[bytes]) -> CheckedMessages:
-                return engine.read(topic, self._bodies(topic, command, part), now_us=now_us)
+        def read_part(part: Sequence[bytes]) -> CheckedMessages:
+            some = self._bodies(topic, command, part)
+            return engine.read(topic, some, keys, now_us=now_us, author=author)
 
-            read = yield from reading(bodies, read_part)
-        else:
-            bodies = self._bodies(topic, command, bodies)
-            read = [engine.read(topic, bodies, (command.key,), now_us=now_us)]
+        read = yield from reading(bodies, read_part)
         yield from engine.atomic.finish_before(command.topic)
         self._check_still(session, command)
         bookmark = yield from engine.publications.carry_out(

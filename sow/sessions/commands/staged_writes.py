@@ -35,7 +35,7 @@ from sow.core.definitions import WRITES, WRITES_BEFORE
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
-from sow.errors import Busy, ClientError, NotEntitled, shown
+from sow.errors import Busy, ClientError, InvalidTopic, NotEntitled, shown
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.sessions.commands.commit_plan import Plan
 from sow.sessions.commands.staged_rows import (
@@ -137,7 +137,13 @@ class StagedWrites:
         topic = self._engine.topics.get(name)
         if isinstance(topic, CopyTopic) and topic.copy.is_external:
             return topic
-        return self._engine.catalog.publishable(name, "write to")
+        source = self._engine.catalog.publishable(name, "write to")
+        if source.records.events is not None:
+            raise InvalidTopic(
+                f"topic {name} is a series: its events are appended one after the other, and a "
+                "batch that becomes visible in one step is for records; publish to it"
+            )
+        return source
 
     def check_room(
         self, topic: LiveTopic, steps: Sequence[CommitStep], size_bytes: int = 0

@@ -10,12 +10,13 @@ alone (`window_of`, `check_window`).
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from sow.core.comma_lists import comma_list
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, run_to_completion
 from sow.core.paths import Path, parse_member
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic, is_hidden, place_of
@@ -35,7 +36,13 @@ from sow.sessions.queries.access_control import (
     restrict_shape,
     row_policy_of,
 )
-from sow.sessions.queries.query_results import QueryResult, ResultSnapshot, pinned
+from sow.sessions.queries.query_results import (
+    QueryResult,
+    ResultSnapshot,
+    check_last,
+    newest_events,
+    pinned,
+)
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
@@ -164,6 +171,14 @@ class QueryPlanner:
             topic.records.watched.check_room(topic.name, condition, self._pattern_paths)
         if options.select is not None:
             topic.records.renderer.check_select(options.select)
+        if options.conflation is not None and topic.records.events is not None:
+            raise ClientError(
+                f"topic {topic.name} is a series, and events are never conflated; leave out "
+                "conflation",
+                reason="invalid options",
+            )
+        if options.last is not None:
+            check_last(command, topic.records)
         own = {str(key) for key in topic.records.keys}
         other = {
             str(parse_member("conflation_key", path)) for path in options.conflation_key
@@ -279,6 +294,10 @@ class QueryPlanner:
                     yield
                 with suppress(UnknownTopic):
                     seen = restrict_query(query, row_policy_of(command, topic.records))
+                    if (command.options.last or 1) > 1:
+                        yield from self._take_events(session, command, seen, taken, topic)
+                        noted.pop(topic, None)
+                        continue
                     reads_before = self._reads_before(command)
                     answer = yield from self._engine.queries.answering(
                         topic.name, seen, reads_before
@@ -325,9 +344,36 @@ class QueryPlanner:
         ):
             return False
         seen = restrict_query(query, row_policy_of(command, topic.records))
+        if (command.options.last or 1) > 1:
+            run_to_completion(self._take_events(session, command, seen, taken, topic))
+            return True
         answer = self._engine.queries.at_once(topic.name, seen)
         self._take(session, taken, topic, answer)
         return True
+
+    def _take_events(
+        self,
+        session: Session,
+        command: Command,
+        query: Query,
+        taken: ResultSnapshot,
+        topic: LiveTopic,
+    ) -> Task[None]:
+        """Take the newest events of the records that a query names by their keys, or of all: those
+        that pass its filter, as of the last step."""
+        answer = yield from self._engine.queries.answering(topic.name, replace(query, filter=None))
+        last, only = command.options.last or 1, query.keys is not None
+        rows = yield from newest_events(
+            self._engine, topic.records, answer.slots, last, query.filter, only
+        )
+        self._admit(session, taken, len(rows))
+        taken.take(topic, rows, len(rows))
+
+    def _admit(self, session: Session, taken: ResultSnapshot, count: int) -> None:
+        """Raise Busy where so many rows more are too many that the session has not read."""
+        weight = taken.weight + count
+        if weight > ANSWER_CHUNK_ROWS:
+            self.unread.check(session.id, weight)
 
     def _take(
         self,
@@ -337,9 +383,7 @@ class QueryPlanner:
         answer: QueryAnswer,
         reads_before: bool = False,
     ) -> None:
-        weight = taken.weight + len(answer.slots)
-        if weight > ANSWER_CHUNK_ROWS:
-            self.unread.check(session.id, weight)
+        self._admit(session, taken, len(answer.slots))
         records = self._engine.queries.shown(topic.name)[0] if reads_before else topic.records
         taken.take(topic, pinned(topic, records, answer.slots), answer.matches)
 

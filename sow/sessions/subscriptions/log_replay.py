@@ -27,7 +27,7 @@ from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed
 from sow.streaming.queue_memory import ENTRY_BYTES
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.batch import Batch, Changes, Reason
+from sow.topic.batch import Batch, Changes, Edit, Reason
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
@@ -269,26 +269,34 @@ class LogReplay:
         if self._windows is not None and due_us is not None and due_us <= entry.ts_us:
             self._windows.advance(entry.ts_us)
         feed = self._feed_of(entry.topic)
+        batch = None
         if feed is not None and feed.topic.has_logged(entry):
             batch = self._batch(feed.topic, entry, start, stop)
-            if batch is not None:
+        if feed is not None and batch is not None:
+            if batch.edit is None:
                 feed.on_batch(batch, entry.ts_us)
+            else:
+                feed.on_edit(batch, batch.edit, entry.ts_us)
         self._reached = entry.seq + stop - 1
         return stop - start
 
     def _batch(self, topic: Records, entry: LogEntry, start: int, stop: int) -> Batch | None:
         """Records of a log entry as changes; None where they change nothing that is known."""
         known = self._known_of(topic)
-        if entry.op == "publish":
+        if entry.op in ("publish", "edit"):
             bodies = list(entry.bodies[start:stop])
             identities = (
                 topic.identities_of(bodies)
                 if entry.identities is None
                 else list(entry.identities[start:stop])
             )
-            olds = [None] * len(bodies) if known is None else known.put(identities, bodies)
+            changes_record = known is not None and entry.op == "publish"
+            olds = known.put(identities, bodies) if changes_record else [None] * len(bodies)
             seqs: Sequence[int] = range(entry.seq + start, entry.seq + stop)
-            return _changes(topic, entry, identities, seqs, olds, bodies)
+            batch = _changes(topic, entry, identities, seqs, olds, bodies)
+            if entry.origin is not None and entry.origin.edits:
+                batch.be_edit(Edit(entry.origin.edits, entry.op == "publish"))
+            return batch
         if known is None or entry.identities is None:
             return None
         olds = known.drop(entry.identities[start:stop])

@@ -324,3 +324,21 @@ def test_a_watch_from_a_past_moment_has_the_records_of_then_first(sow, published
     lines = rows(sow.ok("watch", "orders", "--as-of", bookmark, "--count", "2"))
     assert [(line["c"], line["d"]["px"]) for line in lines] == [("sow", 1), ("p", 2)]
     assert sow("watch", "orders", "--as-of", "1", "--bookmark", "1").exit_code == 2
+
+
+def test_events_of_a_record_are_a_table_or_json(sow, server):
+    server.post("prices", json.dumps([{"id": 1, "n": number} for number in range(4)]).encode())
+    found = json.loads(sow.ok("events", "prices", "1", "--limit", "2", "--json"))
+    assert [row["d"]["n"] for row in found] == [2, 3]
+    table = sow.ok("events", "prices", "1", "--from", str(found[0]["seq"]))
+    heading, *lines = table.splitlines()
+    assert heading.split() == ["seq", "ts", "author", "id", "n"]
+    assert [line.split()[-1] for line in lines] == ["2", "3"]
+    refused = sow("events", "orders", "1")
+    assert (refused.exit_code, "no series" in refused.stderr) == (1, True)
+
+
+def test_a_watch_begins_with_the_last_events(sow, server):
+    server.post("prices", json.dumps([{"id": 2, "n": number} for number in range(4)]).encode())
+    found = rows(sow.ok("watch", "prices", "--last", "3", "--filter", "/id = 2", "--count", "3"))
+    assert [row["d"]["n"] for row in found] == [1, 2, 3]
