@@ -223,7 +223,7 @@ class AtomicBatch:
         return change is not None and not change.is_planned and change.topic.name in names
 
     def finish_shown(self, names: Iterable[str]) -> Task[bool]:
-        """Finish a change of which one of these topics may hold half, unless readers do not wait
+        """Finish a change if one of these topics may hold half of it, unless readers do not wait
         for it; returns whether that was so."""
         change = self._change
         if change is None or change.keeps or not self.shows_half(names):
