@@ -95,6 +95,10 @@ class LiveTopicBase:
         self.updates += len(batch.changes.identities)
         return self.router.route(batch, now_us, late)
 
+    def pass_up_to(self, seq: int) -> None:
+        """Its changes up to `seq` may be acknowledged."""
+        self.passed_seq = seq
+
     def redefine(self, definition: Definition) -> None:
         """Continue with a definition that differs only in what is looked up when needed."""
         self.definition = definition

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sow.core.delta import Document, difference
+from sow.core.delta import Document, difference, suspects_of
 from sow.core.paths import Path, Value
 from sow.expressions import UNSTEADY, Filter, MessageColumns, OrderTerm, Trait
 from sow.messages.base import Column, Decoder
@@ -270,15 +270,25 @@ class Batch:
             yield
             self._documents[at] = before, self._renderer.document(news[at])
             yield
-        self.delta(shape, at)
+        place = (shape.select, at)
+        if place not in self._deltas and (shown := self._shown(shape, at)) is not None:
+            suspects = suspects_of(*shown)
+            yield
+            self._deltas[place] = difference(*shown, suspects)
         yield
 
-    def _difference(self, shape: Shape, at: int) -> Document | None:
+    def _shown(self, shape: Shape, at: int) -> tuple[Document, Document] | None:
+        """What a subscriber sees of a record's old and new document, if there are both."""
         documents = self._parsed(at)
         if documents is None:
             return None
+        before, after = documents
         shown_of = self._renderer.shown_of
-        return difference(*[shown_of(shape, document) for document in documents])
+        return shown_of(shape, before), shown_of(shape, after)
+
+    def _difference(self, shape: Shape, at: int) -> Document | None:
+        shown = self._shown(shape, at)
+        return None if shown is None else difference(*shown)
 
     def _parsed(self, at: int) -> tuple[Document, Document] | None:
         """One record's old and new document, if there are both."""

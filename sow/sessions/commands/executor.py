@@ -179,6 +179,7 @@ class Executor:
         for read in chain.from_iterable(map(_parts, coalesce(commands))):
             # Between two of them: what is all that has come, mostly one publish, is one step.
             if begun:
+                self.engine.requests.acknowledge()
                 yield
             begun = True
             if not isinstance(read, PublishBatch):
@@ -188,6 +189,7 @@ class Executor:
                 if not self._publish_all(session, read, now_us()):
                     for command in read.singly():
                         yield from self._carry_out_one(session, command, now_us())
+                        self.engine.requests.acknowledge()
                         yield
             # A logon may have resumed another session: the rest is sent to that one.
             session = session.successor or session
