@@ -54,16 +54,6 @@ def test_records_are_filtered_ordered_and_paged(sow, orders):
     assert found == [{"id": 7}, {"id": 6}]
 
 
-def test_a_query_is_of_a_moment(sow, orders):
-    orders({"id": 1, "n": 1})
-    orders({"id": 1, "n": 2})
-    assert rows(sow.ok("query", "orders", "--as-of", "1", "--format", "ndjson")) == [
-        {"id": 1, "n": 1}
-    ]
-    refused = sow("query", "orders", "--as-of", "9")
-    assert (refused.exit_code, "bookmark 9 is not kept" in refused.stderr) == (1, True)
-
-
 def test_explain_names_the_terms(sow, orders):
     orders({"id": 1})
     explained = json.loads(sow.ok("query", "orders", "--filter", "/id = 1", "--explain", "--json"))
@@ -221,6 +211,15 @@ def published(sow, tmp_path):
         return json.loads(sow.ok("publish", "orders", str(path), "--json"))["bookmark"]
 
     return publish
+
+
+def test_a_query_is_of_a_moment(sow, published):
+    bookmark = published({"id": 1, "n": 1})
+    published({"id": 1, "n": 2})
+    found = rows(sow.ok("query", "orders", "--as-of", bookmark, "--format", "ndjson"))
+    assert found == [{"id": 1, "n": 1}]
+    refused = sow("query", "orders", "--as-of", "999999")
+    assert (refused.exit_code, "bookmark 999999 is not kept" in refused.stderr) == (1, True)
 
 
 def test_a_watch_from_a_bookmark_says_who_left(sow, published):
