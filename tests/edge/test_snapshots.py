@@ -66,6 +66,6 @@ def test_what_the_present_has_no_more_is_bounded_when_the_past_is_requested_for(
     answer = taken(server, topic="orders", as_of=moment)
     assert (answer.status, answer.json["reason"]) == (413, "too large")
     assert "Limits/SnapshotMemory" in answer.json["detail"]
-    monkeypatch.setattr("sow.server.api.as_of_queries.AS_OF_WAITING_MAX", 0)
+    monkeypatch.setattr("sow.sessions.queries.past_states.AS_OF_WAITING_MAX", -1)
     answer = taken(server, topic="orders", as_of=moment)
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")

@@ -162,7 +162,6 @@ def test_a_conflated_topic_is_followed(server, ws):
         ({"c": "subscribe", "t": "orders", "opts": "select=[a]"}, "select"),
         ({"c": "subscribe", "t": "orders", "bm": "x"}, "is not a bookmark"),
         ({"c": "subscribe", "t": "orders", "bm": "99999"}, "is not kept"),
-        ({"c": "subscribe", "t": "orders", "bm": "0", "opts": "oof"}, "neither oof nor deltas"),
         ({"c": "logon", "seen": 3}, "give the session as well"),
         ({"c": "unsubscribe"}, "needs s"),
         ({"c": "unsubscribe", "s": "f999"}, "no subscription"),

@@ -111,7 +111,7 @@ def test_the_audit_says_of_each_fill_what_was_shown_and_says_it_again(server):
     for line, (name, fill) in zip(lines, fills.items(), strict=False):
         assert line.startswith(f"{name}: {fill['symbol']} at {fill['price']}, the screen showed ")
         assert re.search(
-            r"showed (nothing yet|[\d.]+ of bookmark \d+), and \d+ newer updates", line
+            r"showed (nothing yet|[\d.]+ of bookmark [\d.]+), and \d+ newer updates", line
         )
     assert any("of bookmark" in line for line in lines), "three seconds have windows that end"
     assert any("and 0 newer" not in line for line in lines[:-1])

@@ -23,7 +23,7 @@ OURS = {"sow", "conflated_topics", "pyspark_sow", "tests"}
 EXTRAS = PROJECT["optional-dependencies"]
 ASKING = [
     *("query", "watch", "publish", "delete", "reload", "topics", "sessions", "why", "ping"),
-    *("bench", "top", "dump", "load", "completion"),
+    *("bench", "top", "dump", "load", "completion", "events"),
 ]
 """The commands that need no more than the client."""
 ON_REQUEST = {
