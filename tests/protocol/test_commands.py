@@ -50,6 +50,7 @@ def test_an_option_is_read_and_stands_at_its_default(name):
 def test_requests_take_the_options_that_say_so():
     assert set(options_of("query")) == {"top_n", "skip_n", "select", "projection", "grouping"}
     assert set(options_of("stream")) == {
+        "as_of",
         "oof",
         "no_empties",
         "conflation",
