@@ -267,7 +267,7 @@ class Journal(Log, Protocol):
     What `append` has returned from is durable: it is read again after any end of the process.
     """
 
-    log_id: str = ""
+    log_id: str
 
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Make `entries` durable, all or none.
