@@ -14,7 +14,7 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     conflated topics    added, removed; another interval, schedule or filter
     views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
-    topics              other Preprocessing and Enrichment, for new messages
+    topics              other Preprocessing and Enrichment, for new messages; another History
     Sessions, Limits    for new sessions; views that have too many groups stop
     Security            for new requests
     ServerLog           for new lines
@@ -52,12 +52,13 @@ BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(Back
 PACE_FIELDS = frozenset({"interval_us", "schedule"})
 FILTER_FIELDS = frozenset({"filter"})
 ROOM_FIELDS = frozenset({"records_max"})
+HISTORY_FIELDS = frozenset({"history"})
 MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
 ROW_FIELDS = frozenset(
     {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
 )
 CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
-CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | HISTORY_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 COMPARED_AT_ONCE = 500
@@ -379,6 +380,7 @@ class Reconfiguration:
             ),
             (ROOM_FIELDS, "MaxRecords", self._resize),
             (MADE_FIELDS, "fields", self._remake),
+            (HISTORY_FIELDS, "History", self._resize),
         ):
             if fields & part:
                 yield ReconfigurationStep(

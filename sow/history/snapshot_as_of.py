@@ -1,8 +1,9 @@
 """The state of a topic at a past bookmark, computed from the log.
 
 A record that has not changed since is as it is now; one that has is what the log last had of it
-before. Where retention has already removed that, the answer would be a guess, and is refused. The
-log is read in steps, about a millisecond each.
+before, or what a checkpoint had that History keeps (`Base`). Where retention has already removed
+that, the answer would be a guess, and is refused. The log is read in steps, about a millisecond
+each.
 """
 
 from array import array
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
 from sow.core.keys import sow_key
-from sow.errors import ClientError, TooLarge
+from sow.errors import NotKept, TooLarge
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
 from sow.history.snapshot import PinnedColumn, Rows, Snapshot, held_identities
 from sow.indexes.sorting import TextOrder, sorting
-from sow.store.protocols import Journal, LogEntry
+from sow.store.protocols import Journal, LogEntry, Slice
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
@@ -70,13 +71,28 @@ class Logged(NamedTuple):
     identities: list[str]
 
 
-def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63) -> Task[Snapshot]:
+class Base(NamedTuple):
+    """A checkpoint that with the log behind record `seq` gives every state from a moment on, which
+    is no later than the one that is wanted."""
+
+    seq: int
+    slices: Iterator[Slice]
+
+
+def as_of(
+    now: Present,
+    bookmark: int,
+    journal: Journal,
+    bytes_max: int = 2**63,
+    base: Base | None = None,
+) -> Task[Snapshot]:
     """The state of a topic at `bookmark`, in the order of first publication.
 
-    `now` must be durable. Raises ClientError when the log does not reach back far enough, and
-    TooLarge when more than `bytes_max` bytes of bodies would have to be read from it.
+    `now` must be durable. Without a `base` the log is read from its beginning. Raises NotKept when
+    it does not reach back far enough, and TooLarge when more than `bytes_max` bytes of bodies would
+    have to be read.
     """
-    past = yield from _past(now, bookmark, journal, bytes_max)
+    past = yield from _past(now, bookmark, journal, bytes_max, base)
     then = yield from _with_states(now, bookmark, past.states, past.born)
     yield from then.settle()
     yield from past.emptying()
@@ -84,10 +100,14 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
 
 
 def bodies_as_of(
-    now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63
+    now: Present,
+    bookmark: int,
+    journal: Journal,
+    bytes_max: int = 2**63,
+    base: Base | None = None,
 ) -> Task[ShardedDict[str, bytes]]:
     """The same as bodies by identity, for a reader that goes on from there with the log."""
-    past = yield from _past(now, bookmark, journal, bytes_max)
+    past = yield from _past(now, bookmark, journal, bytes_max, base)
     assert now.rows.stamps is not None
     unchanged = np.flatnonzero(now.rows.stamps.seqs <= bookmark)
     names, bodies = now.identities.at(unchanged), now.rows.bodies.at(unchanged)
@@ -119,19 +139,25 @@ class KnownPast(NamedTuple):
         yield from self.born.emptying()
 
 
-def _past(now: Present, bookmark: int, journal: Journal, bytes_max: int) -> Task[KnownPast]:
+def _past(
+    now: Present, bookmark: int, journal: Journal, bytes_max: int, base: Base | None
+) -> Task[KnownPast]:
     topic = now.rows.topic
     later = yield from _changed(now, bookmark, journal)
     states: dict[str, LoggedState | None] = {}
     oldest, size_bytes = journal.first_seq, 0
     if later:
-        for piece in _pieces(topic, journal, oldest - 1, bookmark):
+        for part in () if base is None else base.slices:
+            size_bytes += _begin(states, later, part)
+            _check_size(size_bytes, bytes_max)
+            yield
+        for piece in _pieces(topic, journal, base.seq if base else oldest - 1, bookmark):
             if piece is not None:
                 size_bytes += _follow(states, later, piece)
                 _check_size(size_bytes, bytes_max)
             yield
     born = yield from _born(now, bookmark)
-    if oldest > 1:
+    if base is None and oldest > 1:
         yield from _check_known(now, bookmark, later, states, born)
     return KnownPast(later, states, born)
 
@@ -234,6 +260,19 @@ def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[
     return changed
 
 
+def _begin(states: dict[str, LoggedState | None], later: Mapping[str, bool], part: Slice) -> int:
+    """Record the states that a base has of records that have changed later; returns how many bytes
+    these are."""
+    size_bytes = 0
+    for at, identity in enumerate(part.identities):
+        if identity in later:
+            states[identity] = LoggedState(
+                part.bodies[at], part.seqs[at], part.ts_us[at], part.born[at]
+            )
+            size_bytes += len(part.bodies[at])
+    return size_bytes
+
+
 def _follow(states: dict[str, LoggedState | None], later: Mapping[str, bool], piece: Logged) -> int:
     """Record the states that the log has of records that have changed later, ordered by their last
     one; returns how many bytes this adds."""
@@ -284,11 +323,10 @@ def _check_known(
     for at, (identity, only_published) in enumerate(later.items()):
         is_new = only_published and born.get(identity, 0) > bookmark
         if identity not in states and not is_new:
-            raise ClientError(
+            raise NotKept(
                 f"record {_key(now.rows.topic, identity)} has changed since bookmark {bookmark}, "
                 "and the log no longer has what it was; choose a later bookmark, or keep more of "
-                "the log (TransactionLog/RetentionSize)",
-                reason="invalid bookmark",
+                "the past (History of the topic, or TransactionLog/RetentionSize)"
             )
         if at % RECORDS_AT_ONCE == 0:
             yield

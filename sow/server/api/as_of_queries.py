@@ -2,12 +2,13 @@
 
 The past state is computed from the log (`sow.history.snapshot_as_of`) and then queried like the
 present one: filter, keys, order, page. Indexes cover only the present, so every record of the state
-is scanned. Computing a state reads the log from its beginning, so a few run at a time and the
-others wait. Used by queries and by snapshots.
+is scanned. Computing a state reads the log from its beginning, or for a topic with a History from
+the last checkpoint before the moment that it keeps. So a few run at a time and the others wait.
+Used by queries and by snapshots.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -15,16 +16,18 @@ import numpy as np
 
 from sow.core.clock import SECOND_US
 from sow.core.cooperative import Result, Task
+from sow.engine import stored_topics
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import Busy, ClientError, NotKept, clipped
 from sow.history.bookmarks import is_time, moment_us, parse_start
 from sow.history.snapshot import Snapshot
-from sow.history.snapshot_as_of import Present, as_of, bodies_as_of, narrowed, ordered
+from sow.history.snapshot_as_of import Base, Present, as_of, bodies_as_of, narrowed, ordered
 from sow.query import Query
 from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.query_results import QueryResult
+from sow.store.protocols import KeptCheckpoint
 from sow.store.sharded_dict import ShardedDict
 
 AS_OF_AT_ONCE = 2
@@ -65,9 +68,13 @@ class AsOfQueries:
         async with self._turn():
             now = await self._in_turns(self._present(topic))
             await self._runtime.durable()
-            bookmark = self._bookmark(moment, now.newest)
-            journal = self._runtime.journal
-            then = await self._in_turns(as_of(now, bookmark, journal, bytes_max))
+            try:
+                bookmark = self._bookmark(topic, moment, now.newest)
+                journal, base = self._runtime.journal, self._base(topic, bookmark)
+                then = await self._in_turns(as_of(now, bookmark, journal, bytes_max, base))
+            except NotKept as error:
+                error.bounds = self._bounds(topic, now.newest)
+                raise
             return await self._in_turns(_answer(then, query, bookmark, admit))
 
     async def bodies(
@@ -78,8 +85,8 @@ class AsOfQueries:
         async with self._turn():
             now = await self._in_turns(self._present(topic))
             await self._runtime.durable()
-            journal = self._runtime.journal
-            return await self._in_turns(bodies_as_of(now, bookmark, journal, bytes_max))
+            journal, base = self._runtime.journal, self._base(topic, bookmark)
+            return await self._in_turns(bodies_as_of(now, bookmark, journal, bytes_max, base))
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -93,26 +100,49 @@ class AsOfQueries:
         finally:
             self._waiting -= 1
 
-    def _bookmark(self, moment: str, newest: int) -> int:
-        """The newest change at a moment; raises ClientError for an invalid one, and NotKept, with
-        the range that is kept, for one that the log does not cover."""
+    def _bookmark(self, topic: LiveTopic, moment: str, newest: int) -> int:
+        """The newest change at a moment; raises ClientError for an invalid one, and NotKept for one
+        that is not kept."""
+        journal = self._runtime.journal
+        _check_come(moment, self._runtime.now_us())
+        instead = "a state is of one moment: write a bookmark or a time"
+        bookmark = parse_start("as_of", moment, journal, newest, instead)
+        _check_sent(moment, bookmark, journal.first_seq - 1, self._kept(topic))
+        return bookmark
+
+    def _kept(self, topic: LiveTopic) -> list[KeptCheckpoint]:
+        """The checkpoints that History keeps of a topic, with the log behind them."""
+        checkpoint = self._runtime.checkpoints.get(topic.stored_as)
+        before = self._runtime.journal.first_seq - 1
+        return [] if checkpoint is None else [one for one in checkpoint.kept if one.seq >= before]
+
+    def _base(self, topic: LiveTopic, bookmark: int) -> Base | None:
+        """The last checkpoint from which the state at a bookmark follows, if one is kept."""
+        fitting = [one for one in self._kept(topic) if one.exact_seq <= bookmark]
+        if not fitting:
+            return None
+        slices = (
+            part
+            for found in self._runtime.checkpoints[topic.stored_as].load_kept(fitting[-1])
+            for name, part in stored_topics.topic_slices(topic.stored_as, topic.pattern, found)
+            if name == topic.name
+        )
+        return Base(fitting[-1].seq, slices)
+
+    def _bounds(self, topic: LiveTopic, newest: int) -> dict[str, object]:
+        """The oldest and the newest moment of which the state of a topic is known."""
         journal, now_us = self._runtime.journal, self._runtime.now_us()
-        oldest = journal.first_seq - 1
-        try:
-            _check_come(moment, now_us)
-            instead = "a state is of one moment: write a bookmark or a time"
-            bookmark = parse_start("as_of", moment, journal, newest, instead)
-            _check_sent(moment, bookmark, oldest)
-        except NotKept as error:
+        oldest, kept = journal.first_seq - 1, self._kept(topic)
+        if oldest and kept:
+            oldest, since_us = kept[0].exact_seq, kept[0].exact_us + 1
+        else:
             first = next(journal.read(oldest), None)
             # A time includes everything before it.
             since_us = now_us if first is None else first.ts_us + (oldest > 0)
-            error.bounds = {
-                "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
-                "newest": {"bookmark": str(newest), "time": _time(now_us)},
-            }
-            raise
-        return bookmark
+        return {
+            "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
+            "newest": {"bookmark": str(newest), "time": _time(now_us)},
+        }
 
     async def _in_turns(self, steps: Task[Result]) -> Result:
         return await self._runtime.turns.run("a state of the past", steps)
@@ -139,14 +169,17 @@ def _time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / SECOND_US, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _check_sent(moment: str, bookmark: int, oldest: int) -> None:
+def _check_sent(moment: str, bookmark: int, oldest: int, kept: Sequence[KeptCheckpoint]) -> None:
     """Raise NotKept for a time before what is left of the log. `oldest` is the last entry that was
-    removed: the state after it is known, but not since when."""
+    removed: the state after it is known, but not since when, unless a checkpoint that is kept says
+    so."""
     if oldest and bookmark <= oldest and is_time(moment):
-        raise NotKept(
-            f"as_of={moment.strip()}: the log no longer covers that time; the oldest moment it "
-            f"covers is bookmark {oldest}"
-        )
+        time_us = moment_us(moment.strip()) or 0
+        if not any(one.exact_seq <= bookmark and one.exact_us < time_us for one in kept):
+            raise NotKept(
+                f"as_of={moment.strip()}: the log no longer covers that time; the oldest moment it "
+                f"covers is bookmark {kept[0].exact_seq if kept else oldest}"
+            )
 
 
 def _answer(

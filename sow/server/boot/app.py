@@ -245,6 +245,7 @@ class Server:
         self.runtime = ServerRuntime(
             self.engine, journal, self._clock, self._windows_us(), self._watch
         )
+        self.runtime.checkpoints = opening.checkpoints
         self.executor = Executor(
             self.engine,
             journal,

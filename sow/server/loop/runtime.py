@@ -27,7 +27,7 @@ from sow.server.loop.event_loop import ClockJumps, DeadlineTimer
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
-from sow.store.protocols import Journal
+from sow.store.protocols import Checkpoint, Journal
 
 IDLE_WORK_S = 0.05
 """Delay of idle work after the last flush: a burst is over by then."""
@@ -62,6 +62,8 @@ class ServerRuntime:
         self.now_us = clock.now_us
         """Returns the current time, in microseconds since 1970 UTC."""
         self.journal = journal
+        self.checkpoints: Mapping[str, Checkpoint] = {}
+        """By the names of their definitions."""
         self.idle_work: dict[str, Callable[[int], bool]] = {}
         self.flush_work: dict[str, Callable[[int], object]] = {}
         self._loop = asyncio.get_running_loop()
