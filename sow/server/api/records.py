@@ -99,6 +99,41 @@ class NumberedChange(NamedTuple):
     answer: Callable[[int], Answer]
     older: Callable[[], Answer]
 
+    async def answered(
+        self,
+        runtime: ServerRuntime,
+        executor: Executor,
+        request: web.Request,
+        key: IdempotencyKey | None,
+        is_durable: bool = True,
+    ) -> web.Response:
+        """The answer, once it is done and `is_durable`. With a key it is done once, and what was
+        done before is answered again."""
+
+        def steps() -> Task[Answer]:
+            if key is None:
+                return (yield from self.steps(None))
+            executor.engine.sequencer.moment(runtime.now_us())
+            turn = yield from executor.publishers.turn(
+                lambda: executor.publishers.named(key.client, permissions_of(request)),
+                self.topic,
+                key.seq,
+                self.numbers,
+                answer=self.answer,
+            )
+            with turn:
+                if not turn.is_duplicate:
+                    return (yield from self.steps(turn)).saying(turn.fields())
+                found = executor.publishers.answered(turn) or self.older()
+                return found._replace(headers={**found.headers, DUPLICATE: "true"})
+
+        answer = await runtime.turns.run(self.name, steps())
+        if is_durable:
+            await runtime.durable()
+        else:
+            runtime.wake()
+        return json_response(answer.document, status=answer.status, headers=answer.headers)
+
 
 class RecordsHandler:
     """`/v1/topics/{topic}/records` of one server."""
@@ -374,7 +409,7 @@ class RecordsHandler:
         )
 
         def published(bookmark: int) -> Answer:
-            return {"published": count, "bookmark": str(bookmark)}
+            return Answer({"published": count, "bookmark": str(bookmark)})
 
         def publishing(turn: NumberedTurn | None) -> Task[Answer]:
             if turn is not None:
@@ -397,37 +432,7 @@ class RecordsHandler:
             return published(self._engine.seq)
 
         work = NumberedChange("a publish", topic.name, count, publishing, published, older)
-        answer, headers = await self._once(request, key, work)
-        if ack == "persisted":
-            await self._runtime.durable()
-        else:
-            self._runtime.wake()
-        return json_response(answer, headers=headers)
-
-    async def _once(
-        self, request: web.Request, key: IdempotencyKey | None, work: NumberedChange
-    ) -> tuple[Answer, Mapping[str, str]]:
-        """The answer to a change, with its headers. With a key it is done once, and what was done
-        before is answered again."""
-        publishers = self._executor.publishers
-
-        def steps() -> Task[tuple[Answer, Mapping[str, str]]]:
-            if key is None:
-                return (yield from work.steps(None)), {}
-            self._engine.sequencer.moment(self._runtime.now_us())
-            turn = yield from publishers.turn(
-                lambda: publishers.named(key.client, permissions_of(request)),
-                work.topic,
-                key.seq,
-                work.numbers,
-                answer=work.answer,
-            )
-            with turn:
-                if turn.is_duplicate:
-                    return publishers.answered(turn) or work.older(), {DUPLICATE: "true"}
-                return {**(yield from work.steps(turn)), **turn.fields()}, {}
-
-        return await self._runtime.turns.run(work.name, steps())
+        return await work.answered(self._runtime, self._executor, request, key, ack == "persisted")
 
     @route("DELETE", RECORDS_PATH, "delete", "Delete records", DELETE_PARAMETERS)
     @operation("delete_records", Deleted, takes=MESSAGE_FORMATS, needs_body=False, numbered=True)
@@ -439,7 +444,7 @@ class RecordsHandler:
         identities = await self._named(topic, request, body) if body else None
 
         def deleted(count: int) -> Answer:
-            return {"deleted": count}
+            return Answer({"deleted": count})
 
         def deleting(turn: NumberedTurn | None) -> Task[Answer]:
             def counted(count: int) -> None:
@@ -465,9 +470,8 @@ class RecordsHandler:
         work = NumberedChange(
             "delete over HTTP", topic.name, 1, deleting, deleted, lambda: deleted(0)
         )
-        answer, headers = await self._once(request, idempotency_key(request), work)
-        await self._runtime.durable()
-        return json_response(answer, headers=headers)
+        key = idempotency_key(request)
+        return await work.answered(self._runtime, self._executor, request, key)
 
     async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:
         """The identities of the records that bodies name by their key fields; raises BadMessage."""

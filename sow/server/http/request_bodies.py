@@ -151,15 +151,6 @@ def idempotency_key(request: web.Request) -> IdempotencyKey | None:
     )
 
 
-def refuse_idempotency_key(request: web.Request) -> None:
-    """Raise ClientError for a key where it would have no effect."""
-    if IDEMPOTENCY_KEY in request.headers:
-        raise ClientError(
-            f"{IDEMPOTENCY_KEY} numbers the messages of a topic's records; send this to "
-            "/v1/topics/{topic}/records, or leave the header out"
-        )
-
-
 def _pieces(
     topic: Records, request: web.Request, body: bytes, size_max: int
 ) -> Iterator[list[bytes]]:
