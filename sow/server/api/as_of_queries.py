@@ -130,7 +130,7 @@ class AsOfQueries:
         return Base(fitting[-1].seq, slices)
 
     def _bounds(self, topic: LiveTopic, newest: int) -> dict[str, object]:
-        """The oldest and the newest moment of which the state of a topic is known."""
+        """The oldest and the newest moment whose state of a topic is known."""
         journal, now_us = self._runtime.journal, self._runtime.now_us()
         oldest, kept = journal.first_seq - 1, self._kept(topic)
         if oldest and kept:

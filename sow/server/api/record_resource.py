@@ -42,7 +42,7 @@ from sow.server.http.route import (
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
-from sow.sessions.commands.publishers import Answer, NumberedTurn
+from sow.sessions.commands.publishers import NumberedAnswer, NumberedTurn
 from sow.sessions.queries.access_control import restrict_shape, row_policy_for, shows
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.rendering import WHOLE
@@ -99,18 +99,18 @@ class RecordHandler:
 
         messages: list[CheckedMessages] = []
 
-        def published(bookmark: int) -> Answer:
+        def published(bookmark: int) -> NumberedAnswer:
             # The new state: nothing has changed it since.
             records = self._engine.topic(topic.name).records
             slot = records.table.slots.get(messages[0].identities[0])
             state = RecordState(request, records, slot)
-            return Answer(
+            return NumberedAnswer(
                 {"published": 1, "bookmark": str(bookmark)},
                 200 if looking.seen else 201,
                 {} if state.body is None else {"ETag": state.tag(state.media_types[0])},
             )
 
-        def putting(turn: NumberedTurn | None) -> Task[Answer]:
+        def putting(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
             messages.append(self._message(topic, sow_key, bodies))
             self._executor.rates.take(permissions_of(request), 1, self._runtime.now_us())
             bookmark = yield from record_ops.put(
@@ -126,8 +126,8 @@ class RecordHandler:
             )
             return published(bookmark)
 
-        def older() -> Answer:
-            return Answer({"published": 1, "bookmark": str(self._engine.seq)})
+        def older() -> NumberedAnswer:
+            return NumberedAnswer({"published": 1, "bookmark": str(self._engine.seq)})
 
         work = NumberedChange("a publish", topic.name, 1, putting, published, older)
         return await work.answered(self._runtime, self._executor, request, key)
@@ -139,10 +139,10 @@ class RecordHandler:
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         sow_key, looking = sow_key_of(request, topic.records), self._looking(request)
 
-        def deleted(count: int) -> Answer:
-            return Answer({"deleted": count})
+        def deleted(count: int) -> NumberedAnswer:
+            return NumberedAnswer({"deleted": count})
 
-        def deleting(turn: NumberedTurn | None) -> Task[Answer]:
+        def deleting(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
             try:
                 count = yield from record_ops.delete(
                     self._engine,

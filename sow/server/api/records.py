@@ -61,7 +61,7 @@ from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
-from sow.sessions.commands.publishers import Answer, NumberedTurn
+from sow.sessions.commands.publishers import NumberedAnswer, NumberedTurn
 from sow.sessions.queries.access_control import (
     permit_for,
     restrict_query,
@@ -95,9 +95,9 @@ class NumberedChange(NamedTuple):
     name: str
     topic: str
     numbers: int
-    steps: Callable[[NumberedTurn | None], Task[Answer]]
-    answer: Callable[[int], Answer]
-    older: Callable[[], Answer]
+    steps: Callable[[NumberedTurn | None], Task[NumberedAnswer]]
+    answer: Callable[[int], NumberedAnswer]
+    older: Callable[[], NumberedAnswer]
 
     async def answered(
         self,
@@ -110,7 +110,7 @@ class NumberedChange(NamedTuple):
         """The answer, once it is done and `is_durable`. With a key it is done once, and what was
         done before is answered again."""
 
-        def steps() -> Task[Answer]:
+        def steps() -> Task[NumberedAnswer]:
             if key is None:
                 return (yield from self.steps(None))
             executor.engine.sequencer.moment(runtime.now_us())
@@ -408,10 +408,10 @@ class RecordsHandler:
             ),
         )
 
-        def published(bookmark: int) -> Answer:
-            return Answer({"published": count, "bookmark": str(bookmark)})
+        def published(bookmark: int) -> NumberedAnswer:
+            return NumberedAnswer({"published": count, "bookmark": str(bookmark)})
 
-        def publishing(turn: NumberedTurn | None) -> Task[Answer]:
+        def publishing(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
             if turn is not None:
                 yield from reading.take_from(bodies, turn.skipped)
             new = sum(len(messages.bodies) for messages in reading.messages)
@@ -428,7 +428,7 @@ class RecordsHandler:
             )
             return published(bookmark)
 
-        def older() -> Answer:
+        def older() -> NumberedAnswer:
             return published(self._engine.seq)
 
         work = NumberedChange("a publish", topic.name, count, publishing, published, older)
@@ -443,10 +443,10 @@ class RecordsHandler:
         body = await read_messages(topic.records, request)
         identities = await self._named(topic, request, body) if body else None
 
-        def deleted(count: int) -> Answer:
-            return Answer({"deleted": count})
+        def deleted(count: int) -> NumberedAnswer:
+            return NumberedAnswer({"deleted": count})
 
-        def deleting(turn: NumberedTurn | None) -> Task[Answer]:
+        def deleting(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
             def counted(count: int) -> None:
                 # Before its number is used: what is refused uses none.
                 check_named(topic.name, requested, count)

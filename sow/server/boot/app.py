@@ -243,9 +243,13 @@ class Server:
         self.engine.restore_accounts(journal.accounts())
         self._clock.go_on_from(self.engine.now_us)
         self.runtime = ServerRuntime(
-            self.engine, journal, self._clock, self._windows_us(), self._watch
+            self.engine,
+            journal,
+            self._clock,
+            self._windows_us(),
+            self._watch,
+            opening.checkpoints,
         )
-        self.runtime.checkpoints = opening.checkpoints
         self.executor = Executor(
             self.engine,
             journal,

@@ -51,14 +51,14 @@ REPLACED = "replaced"
 """Why a connection is closed whose name has another one."""
 
 
-class Answer(NamedTuple):
+class NumberedAnswer(NamedTuple):
     """What an HTTP request is answered, as far as it has to be the same when it is sent again."""
 
     document: dict[str, Any]
     status: int = OK
     headers: Mapping[str, str] = {}
 
-    def saying(self, more: Mapping[str, Any]) -> "Answer":
+    def saying(self, more: Mapping[str, Any]) -> "NumberedAnswer":
         """The same with more fields."""
         return self._replace(document={**self.document, **more})
 
@@ -152,7 +152,7 @@ class NumberedTurn:
         topic: str,
         first: int,
         count: int,
-        answer: Callable[[int], Answer] | None,
+        answer: Callable[[int], NumberedAnswer] | None,
     ) -> None:
         self.publisher = publisher
         self.topic = topic
@@ -345,7 +345,7 @@ class Publishers:
         count: int,
         *,
         gaps: bool = False,
-        answer: Callable[[int], Answer] | None = None,
+        answer: Callable[[int], NumberedAnswer] | None = None,
     ) -> Task[NumberedTurn]:
         """A turn for so many numbers from `first` on, once the turns before it are over; a context
         manager. `find` returns the publisher, before and after each wait (`named`, `owned_by`).
@@ -383,12 +383,12 @@ class Publishers:
                 publisher.last = {"first": turn.first, "count": turn.count, **answer.noted()}
             self._end_turn(turn)
 
-    def answered(self, turn: NumberedTurn) -> Answer | None:
+    def answered(self, turn: NumberedTurn) -> NumberedAnswer | None:
         """What the request was answered that was the last of its name, if it is this one."""
         last = turn.publisher.last
         if last is None or (last["first"], last["count"]) != (turn.first, turn.count):
             return None
-        return Answer(last["answer"], last.get("status", OK), last.get("headers", {}))
+        return NumberedAnswer(last["answer"], last.get("status", OK), last.get("headers", {}))
 
     def leave_turn(self, turn: NumberedTurn) -> None:
         """Nobody waits for a turn any more; the engine finishes a publish that has begun."""

@@ -58,7 +58,7 @@ def test_rows_of_a_table_are_numbered_too(sow, server):
 
 
 def test_a_message_of_bytes_is_numbered_too(sow, server):
-    again = ("publish", "blobs", "--key", "k", "--client", "nightly", "--from-start")
+    again = ("publish", "blobs", "--key", "k", "--client", "of bytes", "--from-start")
     assert sow.ok(*again, input=b"a\nb").startswith("published 1 message to blobs (")
     assert "1 message to blobs, 1 of them before (" in sow.ok(*again, input=b"other")
     more = json.loads(sow.ok(*again[:-1], "--json", input=b"c"))

@@ -13,7 +13,7 @@ from sow.errors import ClientError, TooLarge
 from sow.protocol.publish_batching import HIGHEST_SEQ, read_frames
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.sessions.commands import executor, publishers
-from sow.sessions.commands.publishers import Answer, NameInUse, SequenceGap
+from sow.sessions.commands.publishers import NameInUse, NumberedAnswer, SequenceGap
 from tests.laws.harness import ORDERS, SECOND, SlowDisk, World
 
 UNLOGGED = Topic("u", "json", keys=("/id",), durability="transient")
@@ -315,7 +315,7 @@ def test_the_last_request_is_answered_again_also_after_a_restart():
     world = world_of()
 
     def told(bookmark):
-        return Answer({"published": 2, "bookmark": str(bookmark)})
+        return NumberedAnswer({"published": 2, "bookmark": str(bookmark)})
 
     with turn(world, 1, 2, told) as first:
         first.stored(1, 10)
