@@ -46,7 +46,7 @@ from sow.store.layout import (
     CONTENTS,
     HEADER_BYTES,
     INDEX_VALUES,
-    KEPT,
+    KEPT_CONTENTS,
     SLICE,
     BlockHeader,
     decode_slice,
@@ -191,7 +191,7 @@ class LmdbCheckpoint:
     def _is_whole(self, block: bytes) -> bool:
         """Whether a generation that is kept has all its slices; their bytes are not looked at."""
         try:
-            header = unseal(block, KEPT)
+            header = unseal(block, KEPT_CONTENTS)
         except ValueError:
             return False
         slices, _ = contents_sizes(contents_kept(block))
@@ -469,7 +469,7 @@ def seal_kept(contents: bytes, exact_seq: int, exact_us: int) -> bytes:
     exact."""
     table = read_header(contents)
     payload = _EXACT.pack(exact_seq) + contents
-    return seal(KEPT, payload, seq=table.seq, count=table.count, ts_us=exact_us)[0]
+    return seal(KEPT_CONTENTS, payload, seq=table.seq, count=table.count, ts_us=exact_us)[0]
 
 
 def contents_kept(block: bytes) -> bytes:
@@ -479,7 +479,7 @@ def contents_kept(block: bytes) -> bytes:
 
 def exact_in(block: bytes) -> tuple[int, int] | None:
     """From which record and time on a checkpoint is exact, by its first block, if it is kept."""
-    if read_header(block).kind != KEPT:
+    if read_header(block).kind != KEPT_CONTENTS:
         return None
     kept = _kept_in(block)
     return kept.exact_seq, kept.exact_us

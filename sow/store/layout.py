@@ -31,8 +31,7 @@ from sow.store.protocols import (
 )
 
 BLOCK_MAGIC = b"SOW1"
-GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES, LOAD_PART, LINK = 1, 2, 3, 4, 5, 6, 7, 8
-KEPT = 9
+GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES, LOAD_PART, LINK, KEPT_CONTENTS = range(1, 10)
 
 # magic, checksum, length of the whole block, kind, checksum of the block before, seq, count, ts
 _HEADER = struct.Struct("=4sIIB3xIqqq")
