@@ -91,6 +91,7 @@ class Place(Served):
         """All that was answered since a time is answered again; what is older is right or refused
         with the range."""
         self.world.clock.advance(1)  # none of them is in the future
+        await asyncio.sleep(1.5 * CHECK_S)  # and nothing more goes until it does
         for time_us, body in self.answers.items():
             answer = await self.asked(f"?as_of={written(time_us)}")
             if time_us >= since_us or answer.status == 200:
