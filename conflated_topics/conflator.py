@@ -188,6 +188,11 @@ class Conflator(Generic[K, V]):
             self._closed = NO_WINDOWS
         return taken
 
+    def turn_us(self, now_us: int) -> int | None:
+        """When the oldest window that has ended by `now_us` is to be released; None: none has."""
+        self._close(now_us)
+        return self._closed[0][0] if self._closed else None
+
     def _is_due(self, now_us: int) -> bool:
         return bool(self._closed) and self._closed[0][0] <= now_us
 

@@ -245,6 +245,14 @@ class FocusedConflator(Generic[K, V]):
         closed = self._conflator.closed(key)
         return self._holds(key) if closed is None else not _leaves(closed)
 
+    def is_open(self, key: K, now_us: int) -> bool:
+        """Whether `key` is in a window that has not ended by `now_us`."""
+        return key in self._conflator.open_keys(now_us)
+
+    def waiting(self) -> list[K]:
+        """The keys that are pending, each once, in the order of their windows."""
+        return list(dict.fromkeys(self._conflator.keys()))
+
     def waiting_among(self, keys: Set[K]) -> set[K]:
         """Those of `keys` that are pending, in any window."""
         return self._conflator.among(keys)
@@ -267,7 +275,13 @@ class FocusedConflator(Generic[K, V]):
         key is in one of the two. A removal of a record that the copy does not hold is left out: it
         came and went within one window.
         """
-        taken = self._conflator.take(now_us, count_max)
+        return self._left(self._conflator.take(now_us, count_max))
+
+    def turn_us(self, now_us: int) -> int | None:
+        """When the oldest window that has ended by `now_us` is to be released; None: none has."""
+        return self._conflator.turn_us(now_us)
+
+    def _left(self, taken: dict[K, Any]) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
         removals: list[Removal[K, V]] = []
         if self._may_leave:
             leaving = {key: value for key, value in taken.items() if _leaves(value)}

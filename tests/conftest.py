@@ -2,12 +2,15 @@
 
 A run over all cores (`make unit`: ``-n auto --dist loadscope``) hands out groups. A group is a
 file, so that a server made for a file is made once; of the folders in `ONE_PROCESS` it is the
-folder. Longest first, so that no core is left with a long group when the others have nothing left.
+folder, but for files that do not use what it shares. Longest first, so that no core is left with a
+long group when the others have nothing left.
 """
 
 import functools
 import gc
 import os
+import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -25,6 +28,8 @@ TESTS = Path(__file__).parent
 
 ONE_PROCESS = ("spark", "browser", "cluster", "crash/spark")
 """Folders whose tests share one costly thing, such as Spark's JVM, of which one is enough."""
+SHARED = {"spark": re.compile(r"def \w+\([^)]*\bspark\b")}
+"""How a file of such a folder names what they share; others of it go to any core."""
 
 LONGEST = ("spark", "crash", "browser", "benchmarks", "storm", "soak", "simulation", "fuzz")
 """What takes longest, in this order; the rest follows as it is collected."""
@@ -42,6 +47,15 @@ gc.disable()
 # Nothing here is signed by an authority that the machine trusts. aiohttp reads them all, twice,
 # when it is imported: a tenth of what it costs to start a server.
 os.environ["SSL_CERT_FILE"] = os.devnull
+
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES_MIN = 8 * 1024**3
+"""Several times what the folders of all tests take, which go when all have passed."""
+
+# Tests make thousands of journals, and each commit waits for the disk. What is written is the same;
+# no test cuts the power.
+if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES_MIN:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 # A shell has what it starts in the background, and all that this starts, ignore Ctrl-C; some tests
 # press it.
@@ -62,10 +76,13 @@ settings.register_profile(
 settings.load_profile("sow")
 
 
+@functools.cache
 def group_of(path: Path) -> str:
     """Which group a test file belongs to."""
     place = path.relative_to(TESTS).as_posix()
-    return next((folder for folder in ONE_PROCESS if place.startswith(f"{folder}/")), place)
+    folder = next((folder for folder in ONE_PROCESS if place.startswith(f"{folder}/")), place)
+    is_alone = folder in SHARED and not SHARED[folder].search(path.read_text())
+    return place if is_alone else folder
 
 
 @functools.cache
@@ -73,6 +90,19 @@ def rank_of(path: Path) -> int:
     """How early a test file is handed out."""
     folder = path.relative_to(TESTS).parts[0]
     return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
+
+
+def begun_elsewhere(places, number, core):
+    """The places to read tests from: where all are read, each core begins with other folders.
+
+    In a fresh clone reading a file is mostly compiling it. What another core has read is compiled
+    already; if all began in one place, each would compile everything.
+    """
+    if [Path(place).resolve() for place in places] != [TESTS]:
+        return places
+    folders = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+    first = len(folders) * number // core["workercount"]
+    return [str(TESTS / name) for name in folders[first:] + folders[:first]]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -112,6 +142,8 @@ def pytest_configure(config):
     if config.getoption("numprocesses", None):
         forks.prepare()  # One for all cores; else it begins when it is first asked.
     config.stash[LEFT_OUT] = LeftOut()
+    if core := getattr(config, "workerinput", None):
+        config.args = begun_elsewhere(config.args, int(core["workerid"].removeprefix("gw")), core)
 
 
 @pytest.hookimpl(trylast=True)
@@ -119,7 +151,7 @@ def pytest_collection_modifyitems(config, items):
     # Last: what was not asked for is not missed.
     if left := config.stash[LEFT_OUT].leave_out(items):
         config.hook.pytest_deselected(items=left)
-    items.sort(key=lambda item: rank_of(item.path))
+    items.sort(key=lambda item: (rank_of(item.path), item.path))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,7 +20,15 @@ from sow.client.idempotent import IdempotentPublisher
 from sow.client.live_view import Live, LiveCall, LiveWindow
 from sow.client.publish_store import PublishStore
 from sow.client.publisher import WINDOW_FRAMES, Publisher, RepeatableBatch
-from sow.client.requests import Interval, Paths, QueryRequest, given, parameters, subscription
+from sow.client.requests import (
+    EventRequests,
+    Interval,
+    Paths,
+    QueryRequest,
+    given,
+    parameters,
+    subscription,
+)
 from sow.client.socket import Retry, Socket
 from sow.client.subscription import Subscription
 from sow.core.media_types import FRAMES
@@ -37,7 +45,7 @@ def live_call(method: Callable[..., Live | LiveWindow]) -> LiveCall[Live, LiveWi
     return cast("LiveCall[Live, LiveWindow]", method)
 
 
-class Client:
+class Client(EventRequests):
     """One server, from `async with` to its end (or `close`).
 
     `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for an
@@ -476,14 +484,18 @@ class Client:
         skip_n: int | None = None,
         live: bool = False,
         positions: bool = False,
+        as_of: str | None = None,
+        last: int | None = None,
     ) -> Subscription:
         """The current records, then their updates, without gaps or repeats.
 
         Arguments and errors are those of `subscribe`, except `bookmark`; `order_by` and `top_n`
-        apply to the snapshot. With `live`, and optionally `skip_n`, it is a live window
+        apply to the snapshot, and of a series it has the `last` so many events of each record. With
+        `as_of`, a bookmark or a time, it begins with the records of then, and sends what has
+        changed since. With `live`, and optionally `skip_n`, it is a live window
         (docs/queries.md), whose lines have the positions of records if `positions` is True. With
-        `projection` and `grouping`, as for `query`, it sends aggregates over the records that match
-        instead of the records.
+        `projection` and `grouping`, as for `query`, it sends aggregates over the records that
+        match instead of the records.
         """
         return self._subscription(*subscription(topic, given(locals()), snapshot=True))
 
@@ -503,6 +515,7 @@ class Client:
         conflation_key: Sequence[str] | None = None,
         projection: Paths | None = None,
         grouping: Paths | None = None,
+        last: int | None = None,
     ) -> Live | LiveWindow:
         """The records of a topic as a mapping that is kept current (`async with`).
 

@@ -246,6 +246,8 @@ class LiveView:
             self._synced.clear()
         elif message.c == "group_end":
             self._replace(self._coming or {})
+        elif message.past:
+            pass  # an edit of an older event than the one that the record is
         elif message.c in ("sow", "p"):
             self._topics.setdefault(message.t or self._topic)
             document = message.exact_document()
@@ -419,6 +421,7 @@ class LiveCall(Protocol[View, Window]):
         conflation_key: Sequence[str] | None = None,
         projection: Paths | None = None,
         grouping: Paths | None = None,
+        last: int | None = None,
     ) -> View: ...
 
     @overload
@@ -437,4 +440,5 @@ class LiveCall(Protocol[View, Window]):
         conflation_key: Sequence[str] | None = None,
         projection: Paths | None = None,
         grouping: Paths | None = None,
+        last: None = None,
     ) -> Window: ...

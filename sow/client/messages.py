@@ -37,7 +37,8 @@ class Message(msgspec.Struct, omit_defaults=True):
     record), ``oof`` a record that left focus (with `reason`), ``group_begin`` and ``group_end``
     enclose the snapshot, ``turn_end`` ends a turn of a live window, ``unsubscribed`` means that the
     server ended the subscription (`reason`, and `detail` in a sentence). `k` is the SowKey, `bm`
-    the bookmark, `d` the body, `at` the position in a window.
+    the bookmark, `d` the body, `at` the position in a window. An update with `edit` replaces the
+    event `seq` of a series, which is not the newest one of its record if it is `past`.
 
     ``gap`` comes from this client: the connection and its session were lost. If `exact`, the
     following messages make up for it (a new snapshot, or the log from the last bookmark on);
@@ -58,6 +59,9 @@ class Message(msgspec.Struct, omit_defaults=True):
     ts: str | None = None
     exact: bool = True
     at: int | None = None
+    edit: bool = False
+    seq: int | None = None
+    past: bool = False
     conflated: int = 0
     dropped: int = 0
 

@@ -249,7 +249,9 @@ class RepeatableBatch:
         self._op = "delta" if delta else "publish"
         # Unique, as chunks of an earlier process may still be staged.
         self._attempt = secrets.token_hex(8)
-        self._chunks = 0
+        self._parts: list[dict[str, object]] = []
+        """What was staged. Each request is a part of its own, since the server bounds a part, and
+        the batch may have any size."""
         self._rows = 0
         self._waiting: list[bytes] = []
         self._bytes = 0
@@ -257,18 +259,17 @@ class RepeatableBatch:
     async def add(self, bodies: Sequence[bytes]) -> None:
         """Stage messages, many in one request; raises BadMessage with the index of the first bad
         one in the batch, and the errors that the server reports."""
-        self._waiting += bodies
-        self._bytes += sum(map(len, bodies))
-        if self._bytes >= CHUNK_BYTES:
-            await self._send()
+        for body in bodies:
+            self._waiting.append(body)
+            self._bytes += len(body)
+            if self._bytes >= CHUNK_BYTES:
+                await self._send()
 
     async def commit(self) -> str:
         """Apply the batch, unless it was applied already; returns a bookmark once it is durable."""
         if self._waiting:
             await self._send()
-        part = {"part": 0, "attempt": self._attempt, "chunks": self._chunks, "rows": self._rows}
-        parts = [part] if self._chunks else []
-        body = {"topic": self._topic, "parts": parts}
+        body = {"topic": self._topic, "parts": self._parts}
         answer = await self._requested(f"{self._path}/commit", {}, orjson.dumps(body), JSON)
         return str(answer["bookmark"])
 
@@ -278,12 +279,8 @@ class RepeatableBatch:
             await self._http().json("DELETE", self._path, {"topic": self._topic})
 
     async def _send(self) -> None:
-        requested = {
-            "topic": self._topic,
-            "part": 0,
-            "attempt": self._attempt,
-            "chunk": self._chunks,
-        }
+        part = {"part": len(self._parts), "attempt": self._attempt}
+        requested = {"topic": self._topic, **part, "chunk": 0}
         try:
             await self._requested(self._path, requested, _stream(self._waiting, self._op), ARROW)
         except BadMessage as error:
@@ -294,7 +291,7 @@ class RepeatableBatch:
                 raise
             # An earlier attempt was applied meanwhile, and all chunks of the batch were dropped:
             # the commit returns that it was applied, or else what is missing.
-        self._chunks += 1
+        self._parts.append({**part, "chunks": 1, "rows": len(self._waiting)})
         self._rows += len(self._waiting)
         self._waiting, self._bytes = [], 0
 

@@ -4,12 +4,16 @@ The server makes the table of a query (`sow.messages.arrow`): its types are thos
 whichever records match, and numbers that a double would round are exact.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
-from sow.client.http import Answer, Http
+from sow.client.encode import Document, encode
+from sow.client.http import Answer, Http, length_prefixed, records_of
 from sow.client.tables import to_pandas, to_polars
+from sow.core.media_types import FRAMES
 
 
 class QueryRequest(Coroutine[Any, Any, Answer]):
@@ -63,6 +67,51 @@ class QueryRequest(Coroutine[Any, Any, Answer]):
         return to_polars(await self.to_arrow())
 
 
+class EventRequests(ABC):
+    """What a client requests about the events of a series (docs/http.md)."""
+
+    @property
+    @abstractmethod
+    def http(self) -> Http:
+        """Sends the requests."""
+
+    async def events(
+        self,
+        topic: str,
+        key: str,
+        *,
+        from_: int | str | None = None,
+        to: int | str | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """The events of one record of a series, the oldest first: for each a dictionary with `seq`,
+        `ts`, `author` and `d`, its body.
+
+        `key` is a SowKey, or ``key=`` and the values of the key fields. `from_` and `to` are
+        numbers of events or times, both inclusive; of what lies between, the newest `limit` are
+        returned, 1,000 by default. Raises UnknownTopic, UnknownRecord, InvalidTopic for a topic
+        without a Series.
+        """
+        requested = {"from": from_, "to": to, "limit": limit}
+        found: list[dict[str, Any]] = await self.http.json(
+            "GET", _events_of(topic, key), requested, kind=list
+        )
+        return found
+
+    async def edit_event(self, topic: str, key: str, seq: int, message: Document) -> str:
+        """Replace the body of event `seq` of a record by a message of the same record; returns the
+        bookmark of that, once it is durable. `key` is that of `events`. Raises BadMessage,
+        UnknownRecord for an event that is not retained."""
+        body = length_prefixed([encode(message)])
+        path = f"{_events_of(topic, key)}/{seq}"
+        answer = await self.http.json("PUT", path, body=body, content_type=FRAMES, kind=dict)
+        return str(answer["bookmark"])
+
+
+def _events_of(topic: str, key: str) -> str:
+    return f"{records_of(topic)}/{quote(key, safe='')}/events"
+
+
 Paths = Sequence[str] | str
 """A list of paths or expressions, or the same as comma text."""
 Interval = str | timedelta
@@ -111,6 +160,8 @@ def subscription(
     command = "delta_subscribe" if given.pop("delta", False) else "subscribe"
     options = [flag for flag in FLAGS if given.pop(flag, False)]
     conflation, key = given.pop("conflation", None), given.pop("conflation_key", None)
+    if (last := given.pop("last", None)) is not None:
+        options.append(f"last={last}")
     if conflation is not None:
         options.append(f"conflation={_interval(conflation)}")
     if key is not None:

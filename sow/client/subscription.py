@@ -87,6 +87,9 @@ class Subscription:
                 # A number means this log, also if another server answers later.
                 bookmark = with_log(str(self._fields["bm"]), socket.log_id)
                 self._fields = {**self._fields, "bm": bookmark}
+            if self._fields.get("as_of") is not None:
+                moment = with_log(str(self._fields["as_of"]), socket.log_id)
+                self._fields = {**self._fields, "as_of": moment}
             await self._begin(socket, self._fields)
 
     async def _begin(self, socket: Socket, fields: Mapping[str, object]) -> None:
@@ -127,7 +130,7 @@ class Subscription:
             self._ended = True
         if line.c == ACK or (line.c == "heartbeat" and not line.conflated and not line.dropped):
             return
-        if line.c in ("p", "group_end") and line.bm is not None:
+        if line.c in ("p", "oof", "group_end") and line.bm is not None:
             self.bookmark = with_log(line.bm, self._log_id)
         self._ended = self._ended or line.c == "unsubscribed"
         self._ready.append(line)
@@ -202,6 +205,12 @@ class Subscription:
 
         The bookmark of any line works, whatever its topic: all are in one order.
         """
+        if self.bookmark and "as_of" in self._fields:
+            # The past was sent: what is missing are the changes since.
+            left_out = ("as_of", "order_by", "top_n", "skip_n")
+            fields = {name: one for name, one in self._fields.items() if name not in left_out}
+            self._command = self._command.removeprefix("sow_and_")
+            self._fields = {**fields, "bm": self.bookmark}
         snapshot = self._command.startswith("sow_and_")
         fields = dict(self._fields)
         goes_on = not snapshot and "bm" in fields and bool(self.bookmark)

@@ -244,6 +244,22 @@ def _expiration(text: str) -> tuple[bool, int | None]:
     return True, lifetime_us or None  # 0 is for ever, as where a publisher sends it
 
 
+def _retained(text: str) -> tuple[int | None, int | None]:
+    """How many events of a series are kept, and how old they may be, in microseconds."""
+    words = text.split()
+    found = dict(zip(words[::2], words[1::2], strict=False))
+    if len(words) != 2 * len(found) or not found.keys() <= {"limit", "last"}:
+        raise MistakeError(
+            f"{shown(text)} does not say which events are kept",
+            "write limit and a count, last and an interval, or both, such as limit 100 last 10s",
+        )
+    limit, last = found.get("limit"), found.get("last")
+    events_max, age_us = limit and count_of(limit), last and duration_us(last)
+    if events_max == 0 or age_us == 0:
+        raise MistakeError(f"{shown(text)} keeps nothing", "write 1 or more of it")
+    return events_max or None, age_us or None
+
+
 def _present(text: str) -> bool:
     if text:
         raise MistakeError(
@@ -414,6 +430,7 @@ FIELDS_FILTER = expression(
 FILE = ValueKind("file", _file)
 DIRECTORY = ValueKind("directory", _text)
 EXPIRATION = ValueKind("`disabled`, `enabled` or an interval", _expiration)
+RETAINED = ValueKind("`limit` and a count, `last` and an interval, or both", _retained)
 AGE = or_unlimited(duration(minimum="1s"))
 SIZE_IF_ANY = or_unlimited(size())
 COUNT_IF_ANY = or_unlimited(count())

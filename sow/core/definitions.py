@@ -68,6 +68,16 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """A `<Series>`: which events of a record are kept. `events_max` is how many, `age_us` how much
+    older than the newest one they may be; None: without a limit. Ten are enough to show where a
+    value comes from, and cost little where nobody has thought about it."""
+
+    events_max: int | None = 10
+    age_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Topic(BackPressure):
     """A keyed last-value store that clients publish to.
 
@@ -79,8 +89,9 @@ class Topic(BackPressure):
     does. `records_max` bounds the records of the topic, or of each of a pattern. `preprocessing`
     and `enrichment` hold field constructions, ``expression AS /path``, applied to each message that
     is published: before its key is read, and before it becomes the record. What is published fits
-    `schema`. With a `view` the records are the rows of that view, which only Spark writes
-    (`stored`).
+    `schema`. With a `series` each publish is an event of its record, and the record is the newest
+    of them (`sow.topic.series`). With a `view` the records are the rows of that view, which only
+    Spark writes (`stored`).
     """
 
     name: str
@@ -102,8 +113,14 @@ class Topic(BackPressure):
     history: History | None = None
     preprocessing: tuple[str, ...] = ()
     enrichment: tuple[str, ...] = ()
+    series: Series | None = None
     view: "View | None" = None
     line: int = 0
+
+    def __post_init__(self) -> None:
+        if self.series is not None and self.conflation_policy == "conflate":
+            # The default of all others: an event is never lost, so it is never conflated.
+            object.__setattr__(self, "conflation_policy", "off")
 
     @property
     def system(self) -> bool:
@@ -421,7 +438,17 @@ AUDIT = Topic(
 )
 """Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
 
-SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, AUDIT)
+CONFIGURATIONS = Topic(
+    name="/sow/configurations",
+    message_type="json",
+    keys=("/number",),
+    file_name="sow-configurations.sow",
+)
+"""The configurations that were in force, and since when (`sow.engine.configuration_history`)."""
+
+SYSTEM_TOPICS = (
+    WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, AUDIT, CONFIGURATIONS,
+)  # fmt: skip
 
 
 def stored(definition: Definition) -> Definition:

@@ -26,7 +26,7 @@ from conflated_topics.documents import (
 )
 from sow.core.lossless_numbers import LosslessNumber
 
-__all__ = ["Document", "Nulls", "composed", "difference", "merged", "same"]
+__all__ = ["Document", "Nulls", "composed", "difference", "merged", "same", "suspects_of"]
 
 PLAIN = frozenset({str, int, bool, type(None)})
 """Values of one of these types are the same if they are equal."""
@@ -36,15 +36,17 @@ NOTHING = object()
 """Stands for a value that there is not."""
 
 
-def difference(old: Document, new: Document) -> Document | None:
+def difference(old: Document, new: Document, suspects: list[str] | None = None) -> Document | None:
     """The fields of `new` that differ from `old`; None if no delta says it: `new` lacks a field of
-    `old`, or an object that is its own text loses that text or its fields."""
+    `old`, or an object that is its own text loses that text or its fields. `suspects` are those of
+    `suspects_of`, where they were looked for in a step of their own."""
     if not old.keys() <= new.keys():
         return None
     delta: Document = type(new)()
     names: Iterable[str] = new
     if len(new) >= MANY_FIELDS:
-        delta, names = _sorted_out(old, new, _suspects(old, new))
+        found = suspects_of(old, new) if suspects is None else suspects
+        delta, names = _sorted_out(old, new, found)
     for name in names:
         value = new[name]
         if name not in old:
@@ -64,7 +66,7 @@ def difference(old: Document, new: Document) -> Document | None:
     return _without_nothing(delta) if len(delta) >= MANY_FIELDS else delta
 
 
-def _suspects(old: Document, new: Document) -> list[str]:
+def suspects_of(old: Document, new: Document) -> list[str]:
     """The fields of `new` that may differ, found without a step of Python for each of very many."""
     before, after = list(map(old.get, new, repeat(NOTHING))), list(new.values())
     types = list(map(type, after))
@@ -89,6 +91,8 @@ def _sorted_out(old: Document, new: Document, names: list[str]) -> tuple[Documen
         # NaN is not equal to itself, and the same.
         differ = map(and_, differ, map(or_, map(eq, before, before), map(eq, after, after)))
     surely = list(differ)
+    if all(surely):
+        return type(new)(new if len(names) == len(new) else zip(names, after, strict=True)), []
     delta = type(new)(zip(names, repeat(NOTHING)))
     delta.update(compress(zip(names, after, strict=True), surely))
     return delta, [*compress(names, map(not_, surely))]

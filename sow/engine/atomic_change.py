@@ -203,7 +203,7 @@ class AtomicBatch:
             if change.keeps:
                 change.topic.records.table.thaw()
             change.topic.records.set_changing(False)
-            change.topic.passed_seq = self._seq()
+            change.topic.pass_up_to(self._seq())
             self._ended(change.topic, change.channels)
 
     # Waiting.
@@ -223,7 +223,7 @@ class AtomicBatch:
         return change is not None and not change.is_planned and change.topic.name in names
 
     def finish_shown(self, names: Iterable[str]) -> Task[bool]:
-        """Finish a change of which one of these topics may hold half, unless readers do not wait
+        """Finish a change if one of these topics may hold half of it, unless readers do not wait
         for it; returns whether that was so."""
         change = self._change
         if change is None or change.keeps or not self.shows_half(names):

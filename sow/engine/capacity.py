@@ -26,6 +26,7 @@ from sow.engine.running_topics import LiveTopic
 from sow.engine.wal import CommitSequencer
 from sow.errors import DiskFull, Full, StoreError, TooLarge
 from sow.store.memory import RECORD_BYTES, Table
+from sow.topic.series import TopicEvents
 
 NEAR = 0.9
 """The share of the limit from which a warning is reported."""
@@ -120,6 +121,22 @@ class Capacity:
             getattr(topic.definition, "records_max", None) is not None
         )
 
+    def check_count(self, topic: LiveTopic, count: int) -> None:
+        """Raise Full if so many records that are to be there together are too many, whatever they
+        replace: so nobody has to read the rest of them to know."""
+        limit, most = self.limit_bytes, records_max(topic)
+        if most is not None and count > most and topic.records.retains:
+            raise Full(
+                f"topic {topic.name} may hold {most} records (MaxRecords), and these are more: "
+                "nothing was stored. Write fewer, or raise MaxRecords",
+                reason="topic full",
+            )
+        if limit is not None and count * RECORD_BYTES * len(self._holding(topic)) > limit:
+            raise Full(
+                f"records and views may take {limit} bytes (Limits/Memory), and these take more: "
+                "nothing was stored. Write fewer, or raise Memory"
+            )
+
     def reserve(self, topic: LiveTopic, deeds: Sequence[Deed]) -> Reservation:
         """Reserve room for actions that remove nothing; `check` decides whether there is so much.
         To be released if they are not done."""
@@ -148,10 +165,11 @@ class Capacity:
         there = len(topic.records.table) + sum(o.records for o in others if o.name == topic.name)
         count = sum(len(deed.identities) for deed in deeds if deed.sizes)
         size = sum(sum(deed.sizes) for deed in deeds if deed.sizes) + RECORD_BYTES * count
+        size *= 1 if topic.records.events is None else 3  # as a record, and with its events
         room = None if limit is None else limit - used_bytes - promised_bytes
         if (room is None or size * len(held) <= room) and (most is None or there + count <= most):
             return
-        more, grown = yield from growth(held[0], deeds)
+        more, grown = yield from growth(held[0], deeds, topic.records.events)
         if most is not None and more > 0 and there + more > most and topic.records.retains:
             raise Full(
                 f"topic {topic.name} may hold {most} records (MaxRecords); it has "
@@ -172,11 +190,17 @@ def records_max(topic: LiveTopic) -> int | None:
     return topic.definition.records_max if isinstance(topic.definition, Topic) else None
 
 
-def growth(table: Table, deeds: Sequence[Deed]) -> Task[tuple[int, int]]:
-    """Growth in records and bytes, negative where they shrink; a step for each action."""
+def growth(
+    table: Table, deeds: Sequence[Deed], events: TopicEvents | None = None
+) -> Task[tuple[int, int]]:
+    """Growth in records and bytes, negative where they shrink; a step for each action. In a series
+    each message is an event beside the record, in the place of the oldest one where so many are
+    kept."""
     after: dict[str, int] = {}
     records = grown = 0
     for deed in deeds:
+        if events is not None and deed.sizes is not None:
+            grown += sum(deed.sizes) + sum(map(events.growth, deed.identities))
         sizes = [GONE] * len(deed.identities) if deed.sizes is None else deed.sizes
         for identity, size in zip(deed.identities, sizes, strict=True):
             before = after.get(identity)

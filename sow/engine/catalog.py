@@ -429,6 +429,8 @@ class Catalog:
             topic.give_up()
         else:
             topic.records.table.forget()
+            if topic.records.events is not None:
+                topic.records.events.forget()
         del self.topics[topic.name]
         pattern = self.pattern_of(topic)
         if pattern is not None:
@@ -466,6 +468,8 @@ class Catalog:
         views = {view for view in views if not is_hidden(view.name)}
         tables += [view.rows.table for view in views if view.name not in self.topics]
         kept_bytes = sum(view.producer.kept_bytes for view in views) + self.view_maker.kept_bytes
+        events = [topic.records.events for topic in counted]
+        kept_bytes += sum(one.size_bytes for one in events if one is not None)
         assert self.usage.bytes - kept_bytes == sum(
             table.bytes + RECORD_BYTES * len(table) for table in tables
         ), "the memory of records is counted wrongly"

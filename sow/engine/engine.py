@@ -21,6 +21,7 @@ from sow.engine.bulk_publish import BulkPublish, is_one_slice, reading
 from sow.engine.capacity import Capacity, DiskReserve
 from sow.engine.catalog import Catalog
 from sow.engine.column_type_tracking import ColumnTypeTracker
+from sow.engine.configuration_history import ConfigurationHistory
 from sow.engine.output import LateFollowers, PendingOutput
 from sow.engine.queries import FilterCache, Queries
 from sow.engine.recovery.analysis import OrphanedRecords
@@ -33,7 +34,7 @@ from sow.errors import Stopped, StoreError
 from sow.expressions import Filter, Trait
 from sow.store.columns import Slots
 from sow.store.manifest import Past, past_of
-from sow.store.protocols import Checkpoint, LogEntry, Op
+from sow.store.protocols import LogEntry, Op, StoredRecords
 from sow.streaming.channel import Channel
 from sow.streaming.outbox.overflow import ConflationBudget
 from sow.streaming.sessions import Session
@@ -115,6 +116,7 @@ class Engine:
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
         )
+        self.configurations = ConfigurationHistory(self.catalog, self.sequencer, self)
         self._on_expired, self._on_released = self._route_all, self.route_released
         """Bound once for all topics: a pattern may have a hundred thousand."""
         for topic in self.catalog:
@@ -166,9 +168,13 @@ class Engine:
         elif isinstance(topic, SourceTopic) and topic.falls_due:
             self.timers.add(topic, self._on_expired)
 
-    def attach_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
-        """Schedule a conflated topic that has stopped sharing its copy with `before`."""
-        self.timers.add(topic.copy, self._on_released, beside=before)
+    def part(self, topic: CopyTopic) -> None:
+        """Give a conflated topic that shares its copy one of its own, which may differ."""
+        if topic.is_shared:
+            before = topic.copy
+            topic.part()
+            self.topics[topic.underlying].router.file(topic.copy)
+            self.timers.add(topic.copy, self._on_released, beside=before)
 
     def detach_topic(self, topic: LiveTopic) -> None:
         """Stop the timers of a topic that is being removed."""
@@ -254,10 +260,12 @@ class Engine:
         yield from self.conflation_budget.work_off()
         yield from self.followers.caught_up(name)
 
-    def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
+    def publish_slice(
+        self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int, author: str = ""
+    ) -> int:
         """`publish` of no more bodies than a step takes, to a topic that `publishable` has just
         returned, while it `is_free`; without the cost of steps."""
-        messages = self.read(topic, bodies, now_us=now_us)
+        messages = self.read(topic, bodies, now_us=now_us, author=author)
         return self.publications.put_slice(topic, messages, now_us, topic.expiry_us(None, now_us))
 
     def read(
@@ -267,14 +275,14 @@ class Engine:
         keys: Sequence[str] | None = None,
         *,
         now_us: int,
+        author: str = "",
     ) -> CheckedMessages:
-        """Check bodies for `publications.carry_out` that arrive at `now_us`, with their `keys`
-        where the bodies have none; changes nothing. Raises what `publish` does."""
+        """Check bodies that `author` sends at `now_us`; changes nothing, raises as `publish`."""
         self.capacity.check_sizes(bodies)
         messages = topic.records.read(bodies, keys, self.arrivals(topic, len(bodies), now_us))
         if topic.definition.preprocessing:
             self.capacity.check_sizes(messages.bodies)
-        return messages
+        return messages if topic.records.events is None else messages._replace(author=author)
 
     def arrivals(self, topic: LiveTopic, count: int, now_us: int) -> range | None:
         """Arrival times of `count` messages of a topic, where fields are computed from them."""
@@ -319,7 +327,7 @@ class Engine:
             self.attach_topic(new)
 
     def pass_on(self, topic: SourceTopic, batch: Batch) -> None:
-        """Records were stored: update the timer of the topic, and route the change."""
+        """Records have changed: update the timer of the topic, and route the change."""
         if topic.falls_due:
             self.timers.note(topic)
         self.route(topic, batch)
@@ -346,13 +354,12 @@ class Engine:
         batch = topic.remove(identities, op, self.sequencer.moment(now_us))
         if batch is None:
             return 0
-        self.route(topic, batch)
+        self.pass_on(topic, batch)
         return len(batch)
 
     @contextmanager
     def noting(self) -> Iterator[dict[LiveTopic, None]]:
-        """A set that collects each topic that is changed, added or removed; the caller empties
-        it."""
+        """A set of each topic that is changed, added or removed; the caller empties it."""
         noted: dict[LiveTopic, None] = {}
         self._noting += (noted,)
         try:
@@ -388,7 +395,7 @@ class Engine:
             notify(topic.records, batch.changes.identities)
         if not topic.records.is_changing:
             if request is None:
-                topic.passed_seq = self.sequencer.seq
+                topic.pass_up_to(self.sequencer.seq)
             else:
                 request.topics[topic.name] = topic
         feeds, woken = topic.route(batch, self.sequencer.now_us, self.output.late)
@@ -494,8 +501,7 @@ class Engine:
         return self.output.flush()
 
     def check(self) -> None:
-        """Assert the invariants of an engine and its parts, between two steps; reads all
-        records."""
+        """Assert the invariants of an engine and its parts; reads all records."""
         self.sequencer.check()
         self.timers.check()
         self.removals.check()
@@ -509,30 +515,27 @@ class Engine:
 
     def restore(
         self,
-        checkpoints: Mapping[str, Checkpoint],
+        checkpoints: Mapping[str, StoredRecords],
         log: Iterable[LogEntry],
         last_seq: int,
         past: Past | None = None,
         progress: Progress | None = None,
+        before: Catalog | None = None,
     ) -> Task[list[OrphanedRecords]]:
         """Rebuild all records: each topic's checkpoint, then the log after it, then the copies.
 
         `checkpoints` has one for each definition in `past`, by default for each persistent topic;
         `log` holds at least every entry after the oldest of them, up to `last_seq`. `progress` is
-        updated. Until the last step the engine has a part of its records and must not be used.
-        Returns orphaned records: while any exist, an engine that continues would hide them.
+        updated. The windows of copies in `before` go on. Until the last step the engine must not be
+        used. Returns orphaned records: an engine that continues while any exist would hide them.
         Afterwards `now_us` is the newest time in the store, and no change gets an earlier one.
         """
-        known = set(self.topics)
-        past = past or past_of(self.configuration)
-        orphaned = yield from restore(
-            self.catalog, self.sequencer, past, checkpoints, log, last_seq, progress or Progress()
-        )
+        known, past = set(self.topics), past or past_of(self.configuration)
+        stored = checkpoints, log, last_seq, progress or Progress()
+        steps = restore(self.catalog, self.sequencer, past, *stored, before, self.part)
+        orphaned = yield from steps
         for name, topic in self.topics.items():
-            if name in known:
-                self._note_timer(topic)
-            else:
-                self.attach_topic(topic)
+            self._note_timer(topic) if name in known else self.attach_topic(topic)
         return orphaned
 
     def restore_accounts(self, accounts: Iterable[LogEntry] | None) -> None:

@@ -101,12 +101,21 @@ class RequestBoundaries:
 
     def _report(self, request: OpenRequest) -> None:
         """What a request has done so far is no longer held back."""
-        for topic in request.topics.values():
-            topic.passed_seq = self.sequencer.seq
+        self._pass(request)
         request.topics.clear()
         if request in self._open:
             del self._open[request]
             self.advance(self.now_us())
+
+    def _pass(self, request: OpenRequest) -> None:
+        for topic in request.topics.values():
+            topic.pass_up_to(self.sequencer.seq)
+
+    def acknowledge(self) -> None:
+        """What the request whose step is running has done so far may be acknowledged, though it
+        goes on."""
+        if self.current is not None:
+            self._pass(self.current)
 
     def report_changes_of(self, name: str) -> None:
         """Requests that have changed this topic have to wait for long before they go on."""

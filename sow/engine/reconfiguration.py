@@ -14,7 +14,8 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     conflated topics    added, removed; another interval, schedule or filter
     views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
-    topics              other Preprocessing and Enrichment, for new messages; another History
+    topics              other Preprocessing and Enrichment, for new messages; Retain of a Series;
+                        another History
     Sessions, Limits    for new sessions; views that have too many groups stop
     Security            for new requests
     ServerLog           for new lines
@@ -54,11 +55,12 @@ FILTER_FIELDS = frozenset({"filter"})
 ROOM_FIELDS = frozenset({"records_max"})
 HISTORY_FIELDS = frozenset({"history"})
 MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
+EVENT_FIELDS = frozenset({"series"})
 ROW_FIELDS = frozenset(
     {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
 )
 CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
-CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | HISTORY_FIELDS
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | HISTORY_FIELDS | EVENT_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 COMPARED_AT_ONCE = 500
@@ -147,6 +149,7 @@ class Reconfiguration:
                 yield from taken
             yield
         engine.adopt(new)
+        engine.configurations.note(is_start=False)
         return [text for step in steps for text in step.texts]
 
     def _settled(self) -> Task[list[ReconfigurationStep]]:
@@ -265,6 +268,8 @@ class Reconfiguration:
             allowed = CHANGEABLE_IN_COPIES
         if isinstance(new, View):
             allowed = CHANGEABLE_IN_VIEWS
+        if isinstance(old, Topic) and isinstance(new, Topic) and not (old.series and new.series):
+            allowed -= EVENT_FIELDS
         for element in _elements(old, new, fields - allowed):
             self._refused.append(f"{element} of {_what(new)} {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
@@ -378,9 +383,10 @@ class Reconfiguration:
                 if isinstance(new, View)
                 else (FILTER_FIELDS, "filter", self._refocus)
             ),
-            (ROOM_FIELDS, "MaxRecords", self._resize),
+            (ROOM_FIELDS, "MaxRecords", lambda topic, definition: topic.redefine(definition)),
             (MADE_FIELDS, "fields", self._remake),
-            (HISTORY_FIELDS, "History", self._resize),
+            (HISTORY_FIELDS, "History", lambda topic, definition: topic.redefine(definition)),
+            (EVENT_FIELDS, "Retain", self._changes.retain),
         ):
             if fields & part:
                 yield ReconfigurationStep(
@@ -425,10 +431,6 @@ class Reconfiguration:
         return topic.reindex(definition)
 
     @staticmethod
-    def _resize(topic: LiveTopic, definition: Definition) -> None:
-        topic.redefine(definition)
-
-    @staticmethod
     def _remake(topic: LiveTopic, definition: Definition) -> None:
         assert isinstance(topic, SourceTopic)
         assert isinstance(definition, Topic)
@@ -436,7 +438,7 @@ class Reconfiguration:
 
     def _refold(self, topic: LiveTopic, definition: Definition) -> None:
         if isinstance(topic, CopyTopic):
-            self._changes.part(topic)
+            self._engine.part(topic)
         topic.refold(definition)
 
     def _retime(self, topic: LiveTopic, definition: Definition) -> None:

@@ -19,13 +19,15 @@ from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_per
 from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
-from sow.store.protocols import Load, LogEntry, Op
+from sow.protocol.replies import SentPlace
+from sow.store.protocols import EventOrigin, Load, LogEntry, Op
 from sow.streaming.channel import Latecomer
 from sow.streaming.router import PatternSubscriptions, Routed, Router
-from sow.topic.batch import Batch, Reason
+from sow.topic.batch import Batch, Changes, Edit, Reason
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.expirations import Expirations
 from sow.topic.records import CheckedMessages, Records
+from sow.topic.series import SeriesEvent
 from sow.topic.views.view import MaterializedView
 
 LIFETIME_S_MAX = 1e9
@@ -93,6 +95,10 @@ class LiveTopicBase:
         self.updates += len(batch.changes.identities)
         return self.router.route(batch, now_us, late)
 
+    def pass_up_to(self, seq: int) -> None:
+        """Its changes up to `seq` may be acknowledged."""
+        self.passed_seq = seq
+
     def redefine(self, definition: Definition) -> None:
         """Continue with a definition that differs only in what is looked up when needed."""
         self.definition = definition
@@ -149,7 +155,8 @@ class SourceTopic(LiveTopicBase):
         sequencer: CommitSequencer,
         followers: PatternSubscriptions,
     ) -> None:
-        super().__init__(records, definition, pattern, definition.expires, followers)
+        falls_due = definition.expires or records.events is not None
+        super().__init__(records, definition, pattern, falls_due, followers)
         self.expirations = Expirations(records.table) if definition.expires else None
         self.makes_records = bool(definition.enrichment)
         """Messages have to be `finished` to be records, deltas or not."""
@@ -224,7 +231,7 @@ class SourceTopic(LiveTopicBase):
             return messages
         nulls = self.definition.delta_null if merges else None
         bodies = records.finished(messages.identities, messages.bodies, nulls, held, fitted, now_us)
-        return CheckedMessages(bodies, messages.identities, {})
+        return CheckedMessages(bodies, messages.identities, {}, messages.author)
 
     def put(
         self, messages: CheckedMessages, now_us: int, expires_us: int, keeps: bool = False
@@ -243,12 +250,13 @@ class SourceTopic(LiveTopicBase):
     ) -> Sequence[int]:
         """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is their
         size, where it is known: for very many it takes long to compute."""
-        bodies, identities, _ = messages
+        bodies, identities, _, author = messages
         seqs = self._sequencer.numbers(len(bodies), self.is_system)
         if self._is_stored:
             # Where identities follow from the bodies, the log need not have them.
             known = identities if self.is_system or not self.records.keys else None
-            self._log("publish", seqs, now_us, known, bodies, expires_us, bodies_bytes)
+            origin = None if self.records.events is None else EventOrigin(author)
+            self._log("publish", seqs, now_us, known, bodies, expires_us, bodies_bytes, origin)
         else:
             self._log("publish", seqs, now_us, None, [b""] * len(bodies), 0)
         return seqs
@@ -274,12 +282,45 @@ class SourceTopic(LiveTopicBase):
         self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries
     ) -> Batch:
         """Store messages that were numbered at a time."""
-        bodies, identities, columns = messages
+        bodies, identities, columns, author = messages
         stamps = [now_us] * len(bodies)
         batch = self.records.put(identities, bodies, columns, seqs, stamps, expires_us)
+        if self.records.events is not None:
+            self.records.events.add(identities, bodies, seqs, stamps, author)
         if self.expirations is not None:
             self.expirations.add(identities, expires_us)
         return batch
+
+    def edit(self, messages: CheckedMessages, event: SeriesEvent, now_us: int) -> Batch:
+        """Number, log and carry out the replacement of an event of a series by the one message; of
+        the newest event it is a change of the record, too."""
+        records, (body,), (identity,) = self.records, messages.bodies, messages.identities
+        events = records.events
+        assert events is not None
+        is_newest = events.newest(identity) == event
+        seqs = self._sequencer.numbers(1, self.is_system)
+        expiries = self.kept_expiries((identity,), 0)
+        if self._is_stored:
+            origin = EventOrigin(messages.author, event.seq)
+            op: Op = "publish" if is_newest else "edit"
+            self._log(op, seqs, now_us, [identity], [body], expiries, None, origin)
+        else:
+            self._log("publish", seqs, now_us, None, [b""], 0)
+        events.edit(identity, event.seq, body, messages.author)
+        if is_newest:
+            batch = records.put([identity], [body], {}, seqs, [now_us], expiries)
+        else:
+            slots = [records.table.slots[identity]]
+            changes = Changes(self.name, [identity], slots, [event.body], [body], seqs, [now_us])
+            batch = records.batch(changes, {})
+        batch.be_edit(Edit(event.seq, is_newest))
+        return batch
+
+    def retain(self, definition: Topic) -> Task[None]:
+        """Retain the events that another definition says."""
+        self.redefine(definition)
+        if self.records.events is not None and definition.series is not None:
+            yield from self.records.events.trimming(definition.series)
 
     def remove(self, identities: Sequence[str], op: Op, now_us: int) -> Batch | None:
         """Number, log and carry out the removal of records; None if none of them exists."""
@@ -311,10 +352,13 @@ class SourceTopic(LiveTopicBase):
         bodies: Sequence[bytes],
         expires_us: Expiries,
         bodies_bytes: int | None = None,
+        origin: EventOrigin | None = None,
     ) -> None:
         first = seqs[0] if seqs else self._sequencer.seq + 1
-        named = op, self.name, first, now_us, identities
-        self._sequencer.write(LogEntry(*named, bodies, expires_us, self.is_system, bodies_bytes))
+        named, system = (op, self.name, first, now_us, identities), self.is_system
+        self._sequencer.write(
+            LogEntry(*named, bodies, expires_us, system, bodies_bytes, origin=origin)
+        )
 
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""
@@ -326,12 +370,17 @@ class SourceTopic(LiveTopicBase):
 
     def due_us(self) -> int | None:
         """When a record may expire next."""
+        if self.records.events is not None and self.records.events.has_aside:
+            return 0
         if self.expirations is None or self.records.is_changing or self.records.late:
             return None
         return self.expirations.due_us()
 
     def advance(self, now_us: int) -> list[Batch]:
         """Remove expired records, or some of them: then `due_us` is due again."""
+        if self.records.events is not None and self.records.events.has_aside:
+            self.records.events.clear_some()
+            return []
         expired = [] if self.expirations is None else self.expirations.take(now_us)
         batch = self.remove(expired, "expire", now_us) if expired else None
         return [] if batch is None else [batch]
@@ -387,6 +436,11 @@ class CopyTopic(LiveTopicBase):
     def part(self) -> None:
         """Use a copy of its own."""
         self.copy = self.copy.parted(self.records)
+
+    def go_on_with(self, other: "CopyTopic") -> None:
+        """Have the windows of a topic of another engine that has conflated the same."""
+        if not self.copy.is_external:
+            self.copy.go_on_with(other.copy, self.records)
 
     # Live changes of the configuration, of a topic that has its copy to itself.
 
@@ -489,6 +543,21 @@ class HiddenTopic(str):
         return self is not other
 
     __hash__ = object.__hash__
+
+
+def place_of(topic: LiveTopic, topics: Mapping[str, LiveTopic], seq: int, now_us: int) -> int:
+    """The place in what a conflated topic or a view has sent that its records show at a time, when
+    `seq` is the newest change, which it is for any other topic."""
+    if isinstance(topic, CopyTopic):
+        return topic.copy.place(now_us)
+    if isinstance(topic, SourceTopic):
+        return seq
+    if topic.view.is_dirty:
+        return topic.view.place
+    for source in map(topics.get, topic.view.sources):
+        if isinstance(source, CopyTopic):  # it may be late
+            now_us = min(now_us, source.copy.place(now_us).time_us)
+    return SentPlace(seq, now_us)
 
 
 def is_hidden(name: str) -> bool:

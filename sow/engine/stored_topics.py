@@ -9,12 +9,14 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from sow import __version__
 from sow.core.cooperative import Task
 from sow.engine.catalog import Catalog
+from sow.engine.running_topics import LiveTopic
 from sow.store.memory import Table
 from sow.store.protocols import Slice
 from sow.topic.records import Records
@@ -28,8 +30,8 @@ COUNTED_AT_ONCE = 1000
 def stored_slices(
     catalog: Catalog, stored_as: str, count: int, known: bool = True
 ) -> Iterator[Slice]:
-    """The current records of a checkpoint, `count` slots at a time; `known`: with what indexes
-    know of them.
+    """The current records of a checkpoint, `count` slots at a time, and the events of a series;
+    `known`: with what indexes know of them.
 
     Records published meanwhile may or may not be included.
     """
@@ -37,11 +39,21 @@ def stored_slices(
         records = catalog.topics[stored_as].records
         with_values = _slices_with_values(catalog, records, count)
         yield from with_values if known else _slices(records.table, count)
+        if records.events is not None:
+            yield from records.events.slices(count)
         return
-    for name, topic in list(catalog.patterns[stored_as].members.items()):
-        for part in _slices(topic.records.table, count):
-            identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
-            yield replace(part, identities=identities)
+    for topic in list(catalog.patterns[stored_as].members.values()):
+        parts, events = _slices(topic.records.table, count), topic.records.events
+        for part in parts if events is None else chain(parts, events.slices(count)):
+            yield named_in(topic, part)
+
+
+def named_in(topic: LiveTopic, part: Slice) -> Slice:
+    """Records of a topic as the checkpoint of its definition names them."""
+    if topic.pattern is None:
+        return part
+    names = [f"{topic.name}{BELONGS}{identity}" for identity in part.identities]
+    return replace(part, identities=names)
 
 
 def topic_slices(stored_as: str, pattern: str | None, part: Slice) -> Iterator[tuple[str, Slice]]:
@@ -89,5 +101,8 @@ def stored_bytes(catalog: Catalog, stored_as: str) -> Task[int]:
     for start in range(0, len(topics), COUNTED_AT_ONCE):
         some = topics[start : start + COUNTED_AT_ONCE]
         size_bytes += sum([topic.records.table.bytes for topic in some])
+        size_bytes += sum(
+            [topic.records.events.size_bytes for topic in some if topic.records.events]
+        )
         yield
     return size_bytes

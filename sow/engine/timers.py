@@ -79,9 +79,9 @@ class Timers:
 
     def add(self, item: Timed, hand_on: HandOn | None = None, beside: Timed | None = None) -> None:
         """Let `item` advance when it is due, and hand on what comes of it; in the order of adding,
-        or as if it had been added right after `beside`."""
+        or as if it had been added right after `beside`, if that was."""
         number = next(self._numbers)
-        rank = number if beside is None else self._added[beside][0][0]
+        rank = self._added[beside][0][0] if beside in self._added else number
         self._added[item] = ((rank, number), hand_on)
         self.note(item)
 

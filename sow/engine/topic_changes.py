@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 from sow.core.cooperative import Task, run_to_completion
-from sow.core.definitions import ConflatedTopic, View
+from sow.core.definitions import ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
 from sow.store.memory import Usage
@@ -160,18 +160,18 @@ class TopicChanges:
             self._engine.notify_work()
             yield
 
-    def part(self, topic: CopyTopic) -> None:
-        """Give a conflated topic a copy of its own, so that it can differ from those that are
-        alike."""
-        if topic.is_shared:
-            before = topic.copy
-            topic.part()
-            self._catalog.topics[topic.underlying].router.file(topic.copy)
-            self._engine.attach_parted(topic, before)
+    def retain(self, topic: LiveTopic, definition: Definition) -> Task[None]:
+        """Retain other events of the records of a series."""
+        assert isinstance(topic, SourceTopic)
+        assert isinstance(definition, Topic)
+        for _ in topic.retain(definition):
+            self._engine.timers.note(topic)
+            yield
+        self._engine.timers.note(topic)
 
     def retime(self, topic: CopyTopic, definition: ConflatedTopic) -> None:
         """Change the interval or schedule of a conflated topic."""
-        self.part(topic)
+        self._engine.part(topic)
         topic.retime(definition, self._engine.now_us)
         self._engine.timers.note(topic.copy)
 
@@ -182,7 +182,7 @@ class TopicChanges:
             self._engine.route_released(topic.copy, topic.copy.advance(self._engine.now_us))
             yield
         condition = None if definition.filter is None else self._engine.filter(definition.filter)
-        self.part(topic)
+        self._engine.part(topic)
         router = self._catalog.topics[topic.underlying].router
         router.unfile(topic.copy)
         topic.refocus(definition, condition)

@@ -7,11 +7,11 @@ stores nothing.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sow.store.protocols import LogEntry
+from sow.store.protocols import Log, LogEntry, LogPiece
 from sow.streaming.sessions import Session
 from sow.topic.batch import Batch
 
@@ -122,3 +122,54 @@ class CommitSequencer:
         """Log entries that are not known to be durable yet, in order; without system topics."""
         for group in (*self._in_flight, self.open):
             yield from (entry for entry in group.entries if not entry.account)
+
+
+class CurrentLog:
+    """The log of a journal with the entries that are on their way to it."""
+
+    def __init__(self, journal: Log, sequencer: CommitSequencer) -> None:
+        self._journal = journal
+        self._sequencer = sequencer
+
+    @property
+    def log_id(self) -> str:
+        """The name of the log."""
+        return self._journal.log_id
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest record that is kept."""
+        return self._journal.first_seq
+
+    @property
+    def last_seq(self) -> int:
+        """The newest record that can be read."""
+        return max([self._journal.last_seq, *(e.seq + len(e) - 1 for e in self._coming())])
+
+    @property
+    def misses_load(self) -> bool:
+        """Records cannot be read before they are durable: their entry only names them."""
+        return any(entry.load is not None for entry in self._sequencer.in_flight())
+
+    def read(self, after_seq: int) -> Iterator[LogEntry]:
+        """Entries in order from the one holding record `after_seq + 1`, up to the newest."""
+        for piece in self.pieces(after_seq):
+            yield from piece.entries
+
+    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+        """The same in pieces of bounded size, as those of a journal."""
+        reached = after_seq
+        for piece in self._journal.pieces(after_seq, topics):
+            yield piece
+            reached = piece.last_seq
+        for entry in [*self._coming()]:
+            last_seq = entry.seq + len(entry) - 1
+            if last_seq > reached:
+                yield LogPiece(last_seq, [entry] if topics is None or entry.topic in topics else [])
+
+    def _coming(self) -> Iterator[LogEntry]:
+        """Entries that are on their way, up to one without its records."""
+        for entry in self._sequencer.in_flight():
+            if entry.load is not None:
+                return
+            yield entry

@@ -5,6 +5,9 @@ is the beginning, ``now`` the present, after everything there is. A time means t
 before it; a comma list the oldest of its bookmarks. A range ``[a:b]`` ends as well; a round bracket
 excludes the change, or those of the time, beside it, and so nothing where that side is empty.
 
+What a conflated topic has sent has places of its own, ``SEQ.N``: after all that was due up to N,
+microseconds since 1970. SEQ is the newest change in that, and elsewhere it is all that counts.
+
 Each log has a name, and numbers of one mean nothing in another. A number may name its log,
 ``LOG-NUMBER``: then it is refused for another log. Clients always write it so.
 """
@@ -16,7 +19,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sow.errors import AnotherLog, ClientError, NotKept
-from sow.store.protocols import Journal
+from sow.store.protocols import KeptCheckpoint, Log, goes_on
 
 NOW = ("now", "0|1|")
 BEGINNING = -1
@@ -29,7 +32,7 @@ LIST_MAX = 100
 """The oldest is enough; no client resumes from so many servers."""
 FOLLOWING_MAX = 16
 """Entries after a place that are scanned before the search halves the log again."""
-POSITION = re.compile(r"(?:([0-9a-f]{16})-)?([0-9]{1,19})")
+POSITION = re.compile(r"(?:([0-9a-f]{16})-)?([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -41,6 +44,13 @@ class Span(NamedTuple):
 
     after: int
     until: int | None = None
+
+
+class Moment(NamedTuple):
+    """A place in the log and a time: after record `seq`, at `time_us`, not before that record's."""
+
+    seq: int
+    time_us: int
 
 
 class LogPlace(NamedTuple):
@@ -56,7 +66,7 @@ def number_of(text: str, log_id: str) -> int | None:
     found = POSITION.fullmatch(text)
     if found is None:
         return None
-    log, number = found.groups()
+    log, number, _ = found.groups()
     if log is not None and log != log_id:
         raise AnotherLog(
             f"bookmark {text} is of the log {log}, and this is the log {log_id}: the data "
@@ -83,7 +93,7 @@ def _named(text: str, log_id: str) -> str:
     return f"{log_id}-{text.strip()}" if is_bare else text
 
 
-def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "fail") -> Span:
+def parse_bookmark(text: str, journal: Log, newest: int, not_found: str = "fail") -> Span:
     """The changes that a subscription requests.
 
     `newest` is the sequence number of the newest change; `not_found` decides about a bookmark that
@@ -115,13 +125,135 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
     return Span(_kept(after, journal, newest, not_found))
 
 
-def parse_start(name: str, text: str, journal: Journal, newest: int, instead: str) -> int:
+def parse_start(name: str, text: str, journal: Log, newest: int, instead: str) -> int:
     """The change after which something without an end of its own begins: a bookmark as above, but
     no range. `name` is the parameter that has it, and `instead` is what to write for a range.
     Raises ClientError."""
     if RANGE.fullmatch(text.strip()[:RANGE_CHARS_MAX]):
         raise ClientError(f"{name}={_shown(text)} is a range; {instead}", reason="invalid bookmark")
     return parse_bookmark(text, journal, newest).after
+
+
+def parse_moment(
+    name: str,
+    text: str,
+    journal: Log,
+    newest: int,
+    now_us: int,
+    kept: Sequence[KeptCheckpoint] = (),
+) -> Moment:
+    """The moment that the parameter `name` names: a time, or a bookmark, which is the time of its
+    change; inside a change of several records it is the state before all of them.
+
+    `newest` is the sequence number of the newest change, `kept` what a History keeps. Raises
+    ClientError, and NotKept, with the range that is kept, for a moment that the log does not cover.
+    """
+    text, oldest = text.strip(), journal.first_seq - 1
+    time_us = moment_us(text) if is_time(text) else None
+    try:
+        if time_us is not None and time_us > now_us:
+            raise NotKept(
+                f"{name}={_shown(text)} is in the future: it is {_time(now_us)} now; write a time "
+                "up to that"
+            )
+        instead = "a state is of one moment: write a bookmark or a time"
+        seq = parse_start(name, text, journal, newest, instead)
+        if time_us is not None and oldest and seq <= oldest and not _says(kept, seq, time_us):
+            raise NotKept(
+                f"{name}={text}: the log no longer covers that time; the oldest moment it covers "
+                f"is bookmark {kept[0].exact_seq if kept else oldest}"
+            )
+    except NotKept as error:
+        error.bounds = covered(journal, newest, now_us, kept)
+        raise
+    if time_us is not None:
+        return Moment(min(seq, newest), time_us)
+    if text in NOW:
+        return Moment(newest, now_us)
+    return _after_change(seq, journal) if seq > oldest else Moment(seq, 0)
+
+
+def _says(kept: Sequence[KeptCheckpoint], seq: int, time_us: int) -> bool:
+    """Whether what is kept says that a state after the last entry that was removed was there at a
+    time: it is known, but from the log not since when."""
+    return any(one.exact_seq <= seq and one.exact_us < time_us for one in kept)
+
+
+def parse_sent(
+    text: str, journal: Log, newest: int, now_us: int, not_found: str = "fail"
+) -> Moment:
+    """The moment after which what a conflated topic or a view has sent is requested: of several the
+    oldest. Raises ClientError."""
+    if is_range(text):
+        raise ClientError(
+            f"{_shown(text)} is a range, and what a conflated topic or a view has sent is read up "
+            "to the present; write where to begin",
+            reason="invalid bookmark",
+        )
+    after = parse_bookmark(text, journal, newest, not_found).after
+    parts = text.strip().split(",")
+    return min(_sent_at(part.strip(), after, journal, newest, now_us) for part in parts)
+
+
+def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> Moment:
+    """The moment of one bookmark; of one that names none any more, that of record `after`."""
+    found, oldest = POSITION.fullmatch(text), journal.first_seq - 1
+    time_us = moment_us(text) if is_time(text) else None
+    if found is not None and found[3] is not None:
+        time_us = int(found[3])
+    elif time_us is not None:
+        time_us -= 1  # what was due at that time is sent
+    if time_us is not None:
+        time_us = min(time_us, now_us)
+        return Moment(last_before(time_us, journal), time_us)
+    seq = after if found is None else int(found[2])
+    if not oldest <= seq <= newest:
+        seq = after
+    if seq <= oldest:
+        return Moment(oldest, 0)
+    return Moment(seq, next(journal.read(seq - 1)).ts_us)
+
+
+def _after_change(seq: int, journal: Log) -> Moment:
+    """The moment of record `seq`: after the change that ends with it, or before the one that it is
+    inside of."""
+    entries = journal.read(seq - 1)
+    entry = next(entries)
+    following = next(entries, None)
+    is_last = entry.seq + len(entry) - 1 == seq
+    if is_last and (following is None or not goes_on(entry, following)):
+        return Moment(seq, entry.ts_us)
+    # The change is of one time, which began where the log was older.
+    first = before = None
+    for one in journal.read(last_before(entry.ts_us, journal)):
+        if before is None or not goes_on(before, one):
+            first = one
+        before = one
+        if one.seq >= entry.seq:
+            break
+    return Moment((first or entry).seq - 1, entry.ts_us)
+
+
+def covered(
+    journal: Log, newest: int, now_us: int, kept: Sequence[KeptCheckpoint]
+) -> dict[str, object]:
+    """The oldest and the newest moment that the log, with what a History keeps, covers, for
+    people."""
+    oldest = journal.first_seq - 1
+    if oldest and kept:
+        oldest, since_us = kept[0].exact_seq, kept[0].exact_us + 1
+    else:
+        first = next(journal.read(oldest), None)
+        # A time includes everything before it.
+        since_us = now_us if first is None else first.ts_us + (oldest > 0)
+    return {
+        "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
+        "newest": {"bookmark": str(newest), "time": _time(now_us)},
+    }
+
+
+def _time(time_us: int) -> str:
+    return (EPOCH + time_us * MICROSECOND).isoformat().replace("+00:00", "Z")
 
 
 def _is_reversed(start: str, end: str, log_id: str) -> bool:
@@ -160,7 +292,7 @@ def _is_place(text: str) -> bool:
     return bool(is_number) or moment_us(text) is not None
 
 
-def _checked(span: Span, journal: Journal, newest: int, not_found: str) -> Span:
+def _checked(span: Span, journal: Log, newest: int, not_found: str) -> Span:
     assert span.until is not None
     if span.until > newest:
         raise ClientError(
@@ -183,7 +315,7 @@ def _ranges(text: str) -> Iterator[tuple[str, str, str, str]]:
         yield opening, inner[:at].strip(), inner[at + 1 :].strip(), closing
 
 
-def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
+def _oldest(texts: Sequence[str], journal: Log, newest: int) -> int:
     """Where a subscription with several bookmarks begins: after the oldest of them, or with what
     came at the earliest of their times, the only one that is searched for."""
     starts: list[int] = []
@@ -212,7 +344,7 @@ def _numbered(text: str, log_id: str, newest: int) -> LogPlace | None:
     return LogPlace(seq - 1, seq) if seq else LogPlace(BEGINNING, BEGINNING)
 
 
-def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
+def _place(text: str, journal: Log, newest: int) -> LogPlace | None:
     """The place that a text names; None if it is no bookmark."""
     place, time_us = _numbered(text, journal.log_id, newest), moment_us(text)
     if place is not None or time_us is None:
@@ -249,7 +381,7 @@ def moment_us(text: str) -> int | None:
     return (at - EPOCH) // MICROSECOND
 
 
-def last_before(time_us: int, journal: Journal, at_least: int | None = None) -> int:
+def last_before(time_us: int, journal: Log, at_least: int | None = None) -> int:
     """The newest change older than a time, by binary search: times never go back in a log.
 
     `at_least` is known to be no newer: mostly it is the answer.
@@ -271,7 +403,7 @@ def last_before(time_us: int, journal: Journal, at_least: int | None = None) -> 
     return low
 
 
-def _kept(after: int, journal: Journal, newest: int, not_found: str) -> int:
+def _kept(after: int, journal: Log, newest: int, not_found: str) -> int:
     oldest = journal.first_seq - 1
     if after == BEGINNING:
         return oldest

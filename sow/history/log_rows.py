@@ -38,8 +38,9 @@ class Extent:
 class LogRows:
     """Consecutive records of one topic that share operation and time, as columns.
 
-    `bodies` is empty unless the operation is publish; a reader is shown them in `shape`.
-    `identities` name the records within the topic.
+    `bodies` is empty where the records leave; a reader is shown them in `shape`. `identities` name
+    the records within the topic. `edits` is the number of the event that the only one replaces, 0
+    for none; of an older event (operation edit), its record has not changed.
     """
 
     topic: Records
@@ -50,6 +51,7 @@ class LogRows:
     identities: Sequence[str]
     bodies: Sequence[bytes]
     shape: Shape = WHOLE
+    edits: int = 0
 
     @property
     def shown(self) -> Sequence[bytes]:
@@ -207,7 +209,10 @@ def image_pieces(
     """
     seen = _TopicRows(topic, condition, guard, shape)
     for rows in log_pieces(journal, part, {topic.name: topic}):
-        yield None if rows is None else seen.images(rows, before(rows), gone)
+        if rows is None or rows.op == "edit":  # which is no change of the record
+            yield None
+        else:
+            yield seen.images(rows, before(rows), gone)
 
 
 class _TopicRows:
@@ -226,7 +231,7 @@ class _TopicRows:
     def of(self, entry: LogEntry, start: int, stop: int) -> LogRows | None:
         """The rows of some records of an entry. Whether a deleted record had passed the filter is
         not known here, so all deletes are shown, unless a row policy hides records."""
-        if entry.op != "publish":
+        if entry.op in ("delete", "expire"):
             return None if self._hides_records else self._all(entry, start, stop)
         rows = self._all(entry, start, stop)
         return rows if self._condition is None else _passing(rows, self._condition)
@@ -242,8 +247,9 @@ class _TopicRows:
         keys = list(identities) if sow_keys is None else [sow_keys[one] for one in identities]
         seqs = range(entry.seq + start, entry.seq + stop)
         return LogRows(
-            self._topic, entry.op, seqs, entry.ts_us, keys, identities, bodies, self._shape
-        )
+            self._topic, entry.op, seqs, entry.ts_us, keys, identities, bodies, self._shape,
+            0 if entry.origin is None else entry.origin.edits,
+        )  # fmt: skip
 
     def images(
         self, rows: LogRows, before: Sequence[bytes | None], gone: Shape | None

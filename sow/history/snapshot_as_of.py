@@ -7,7 +7,7 @@ each.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,13 +22,19 @@ from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
 from sow.history.snapshot import PinnedColumn, Rows, Snapshot, held_identities
 from sow.indexes.sorting import TextOrder, sorting
-from sow.store.protocols import Journal, LogEntry, Slice
+from sow.store.protocols import Log, LogEntry, Slice, numbers
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
 
 RECORDS_AT_ONCE = 500
 """Records of the log or of a snapshot processed in one step: a millisecond at most."""
+SOUGHT_MAX = 10_000
+"""So few records are looked for backwards: most have changed not long before, and the log need not
+be read from its beginning."""
+SOUGHT_AT_ONCE = 10_000
+"""Records of the log that are looked through first; then the twice as many before these, and so
+on."""
 
 
 @dataclass(slots=True)
@@ -63,6 +69,9 @@ class LoggedState(NamedTuple):
     born: int
 
 
+States = dict[str, LoggedState | None]
+
+
 class Logged(NamedTuple):
     """Records of one log entry, with their identities."""
 
@@ -73,16 +82,16 @@ class Logged(NamedTuple):
 
 class Base(NamedTuple):
     """A checkpoint that with the log behind record `seq` gives every state from a moment on, which
-    is no later than the one that is wanted."""
+    is no later than the one that is wanted; or nothing but the log behind a record."""
 
     seq: int
-    slices: Iterator[Slice]
+    slices: Iterator[Slice] = iter(())
 
 
 def as_of(
     now: Present,
     bookmark: int,
-    journal: Journal,
+    journal: Log,
     bytes_max: int = 2**63,
     base: Base | None = None,
 ) -> Task[Snapshot]:
@@ -102,12 +111,12 @@ def as_of(
 def bodies_as_of(
     now: Present,
     bookmark: int,
-    journal: Journal,
+    journal: Log,
     bytes_max: int = 2**63,
     base: Base | None = None,
 ) -> Task[ShardedDict[str, bytes]]:
     """The same as bodies by identity, for a reader that goes on from there with the log."""
-    past = yield from _past(now, bookmark, journal, bytes_max, base)
+    past = yield from _past(now, bookmark, journal, bytes_max, base, in_order=False)
     assert now.rows.stamps is not None
     unchanged = np.flatnonzero(now.rows.stamps.seqs <= bookmark)
     names, bodies = now.identities.at(unchanged), now.rows.bodies.at(unchanged)
@@ -125,12 +134,72 @@ def bodies_as_of(
     return found
 
 
+def check_known(now: Present, bookmark: int, journal: Log) -> Task[None]:
+    """Raise NotKept when the log does not reach back to the state at a bookmark."""
+    past = yield from _past(now, bookmark, journal, 2**63)
+    yield from past.emptying()
+
+
+def unchanged_since(now: Present, bookmark: int) -> Task[list[Slice]]:
+    """The records that have not changed since a bookmark, as a checkpoint has them. Those that have
+    are known again from the first change on that the log has."""
+    stamps = now.rows.stamps
+    assert stamps is not None
+    unchanged = np.flatnonzero(stamps.seqs <= bookmark)
+    identities, bodies = now.identities.at(unchanged), now.rows.bodies.at(unchanged)
+    found: list[Slice] = []
+    for start in range(0, len(unchanged), RECORDS_AT_ONCE):
+        stop = start + RECORDS_AT_ONCE
+        rows = unchanged[start:stop]
+        found.append(
+            Slice(
+                identities.part(start, stop),
+                bodies.part(start, stop),
+                numbers(stamps.seqs[rows].tolist()),
+                numbers(stamps.ts_us[rows].tolist()),
+                numbers(now.born[rows].tolist()),
+                numbers([0] * len(rows)),
+            )
+        )
+        yield
+    return found
+
+
+def slices_as_of(
+    now: Present,
+    bookmark: int,
+    journal: Log,
+    bytes_max: int = 2**63,
+    base: Base | None = None,
+) -> Task[list[Slice]]:
+    """The state of a topic at a bookmark as a checkpoint has it; raises what `as_of` does."""
+    past = yield from _past(now, bookmark, journal, bytes_max, base)
+    found = yield from unchanged_since(now, bookmark)
+    there = [(name, state) for name, state in past.states.items() if state is not None]
+    for start in range(0, len(there), RECORDS_AT_ONCE):
+        some = there[start : start + RECORDS_AT_ONCE]
+        born = [_birth(past.born, name, state, bookmark) for name, state in some]
+        found.append(
+            Slice(
+                [name for name, _ in some],
+                [state.body for _, state in some],
+                numbers(state.seq for _, state in some),
+                numbers(state.ts_us for _, state in some),
+                numbers(born),
+                numbers([0] * len(some)),
+            )
+        )
+        yield
+    yield from past.emptying()
+    return found
+
+
 class KnownPast(NamedTuple):
     """What is known of the records that have changed after a bookmark: which ones they are, what
     the log has of each before, and when those that are there now came into being."""
 
     later: ShardedDict[str, bool]
-    states: dict[str, LoggedState | None]
+    states: States
     born: ShardedDict[str, int]
 
     def emptying(self) -> Task[None]:
@@ -140,26 +209,61 @@ class KnownPast(NamedTuple):
 
 
 def _past(
-    now: Present, bookmark: int, journal: Journal, bytes_max: int, base: Base | None
+    now: Present,
+    bookmark: int,
+    journal: Log,
+    bytes_max: int,
+    base: Base | None = None,
+    in_order: bool = True,
 ) -> Task[KnownPast]:
-    topic = now.rows.topic
+    """`in_order`: their order is needed, and so when they were first published."""
     later = yield from _changed(now, bookmark, journal)
-    states: dict[str, LoggedState | None] = {}
-    oldest, size_bytes = journal.first_seq, 0
+    states, oldest = States(), journal.first_seq
     if later:
-        for part in () if base is None else base.slices:
-            size_bytes += _begin(states, later, part)
-            _check_size(size_bytes, bytes_max)
-            yield
-        for piece in _pieces(topic, journal, base.seq if base else oldest - 1, bookmark):
-            if piece is not None:
-                size_bytes += _follow(states, later, piece)
-                _check_size(size_bytes, bytes_max)
-            yield
+        # A set of many takes long to make.
+        is_short = not in_order and len(later) <= SOUGHT_MAX
+        look = _looking_back if is_short else _looking_through
+        begin = base or Base(oldest - 1)
+        states = yield from look(now, begin, bookmark, journal, later, bytes_max)
     born = yield from _born(now, bookmark)
     if base is None and oldest > 1:
         yield from _check_known(now, bookmark, later, states, born)
     return KnownPast(later, states, born)
+
+
+def _looking_through(
+    now: Present, base: Base, until: int, journal: Log, later: Container[str], bytes_max: int
+) -> Task[States]:
+    """The states that a base, and the log behind it, have of records that have changed later."""
+    states, size_bytes, topic = States(), 0, now.rows.topic
+    for part in base.slices:
+        size_bytes += _begin(states, later, part)
+        _check_size(size_bytes, bytes_max)
+        yield
+    for piece in _pieces(topic, journal, base.seq, until):
+        if piece is not None:
+            size_bytes += _follow(states, later, piece)
+            _check_size(size_bytes, bytes_max)
+        yield
+    return states
+
+
+def _looking_back(
+    now: Present, base: Base, until: int, journal: Log, later: Iterable[str], bytes_max: int
+) -> Task[States]:
+    """The same, the end of the log first, until all are found; not when they came into being."""
+    missing, states, count, size_bytes = set(later), States(), SOUGHT_AT_ONCE, 0
+    is_last = False
+    while missing and not is_last:
+        is_last = until - count <= base.seq
+        begin = base if is_last else Base(until - count)
+        found = yield from _looking_through(now, begin, until, journal, missing, bytes_max)
+        states |= found
+        missing -= found.keys()
+        size_bytes += sum(len(state.body) for state in found.values() if state is not None)
+        _check_size(size_bytes, bytes_max)
+        until, count = begin.seq, 2 * count
+    return states
 
 
 def narrowed(
@@ -227,13 +331,13 @@ def _messages(topic: Records, part: LineColumns) -> MessageColumns:
     return MessageColumns(topic.name, part.bodies, sow_keys, None, part.ts_us)
 
 
-def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterator[Logged | None]:
+def _pieces(topic: Records, journal: Log, after: int, until: int) -> Iterator[Logged | None]:
     """The log entries of a topic after `after`, up to `until`, a step's worth in each; None for
     what was passed over."""
     for piece in journal.pieces(after, (topic.name,)):
         for entry in piece.entries:
             first, last = max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
-            if not topic.has_logged(entry):
+            if not topic.has_logged(entry) or entry.op == "edit":
                 yield None
                 continue
             for start in range(first, last, RECORDS_AT_ONCE):
@@ -248,7 +352,7 @@ def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterato
             return
 
 
-def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[str, bool]]:
+def _changed(now: Present, bookmark: int, journal: Log) -> Task[ShardedDict[str, bool]]:
     """Records that changed after a bookmark, and whether they were only published."""
     changed: ShardedDict[str, bool] = ShardedDict()
     for piece in _pieces(now.rows.topic, journal, bookmark, now.newest):
@@ -260,11 +364,11 @@ def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[
     return changed
 
 
-def _begin(states: dict[str, LoggedState | None], later: Mapping[str, bool], part: Slice) -> int:
+def _begin(states: States, later: Container[str], part: Slice) -> int:
     """Record the states that a base has of records that have changed later; returns how many bytes
     these are."""
     size_bytes = 0
-    for at, identity in enumerate(part.identities):
+    for at, identity in enumerate(() if part.is_events else part.identities):
         if identity in later:
             states[identity] = LoggedState(
                 part.bodies[at], part.seqs[at], part.ts_us[at], part.born[at]
@@ -273,7 +377,7 @@ def _begin(states: dict[str, LoggedState | None], later: Mapping[str, bool], par
     return size_bytes
 
 
-def _follow(states: dict[str, LoggedState | None], later: Mapping[str, bool], piece: Logged) -> int:
+def _follow(states: States, later: Container[str], piece: Logged) -> int:
     """Record the states that the log has of records that have changed later, ordered by their last
     one; returns how many bytes this adds."""
     entry, more_bytes = piece.entry, 0
@@ -316,7 +420,7 @@ def _check_known(
     now: Present,
     bookmark: int,
     later: Mapping[str, bool],
-    states: dict[str, LoggedState | None],
+    states: States,
     born: Mapping[str, int],
 ) -> Task[None]:
     """Every changed record must be known, or known not to have existed yet."""
@@ -335,7 +439,7 @@ def _check_known(
 def _with_states(
     now: Present,
     bookmark: int,
-    states: dict[str, LoggedState | None],
+    states: States,
     born: Mapping[str, int],
 ) -> Task[Snapshot]:
     """The rows that have not changed since, and those from the log, in order of first publication.
@@ -355,8 +459,7 @@ def _with_states(
             bodies.append(state.body)
             seqs.append(state.seq)
             ts_us.append(state.ts_us)
-            known = born.get(identity, 0)
-            births.append(known if 0 < known <= bookmark else state.born)
+            births.append(_birth(born, identity, state, bookmark))
         if at % RECORDS_AT_ONCE == 0:
             yield
     if not bodies:
@@ -366,6 +469,12 @@ def _with_states(
     all_births = np.append(now.born, births).astype(np.float64)
     yield
     return (yield from rows.picking((yield from sorting(there, [lambda some: all_births[some]]))))
+
+
+def _birth(born: Mapping[str, int], identity: str, state: LoggedState, bookmark: int) -> int:
+    """When a record came into being that there was at a bookmark."""
+    known = born.get(identity, 0)
+    return known if 0 < known <= bookmark else state.born
 
 
 def _key(topic: Records, identity: str) -> int | str:

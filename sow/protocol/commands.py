@@ -21,9 +21,9 @@ from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 Request = Literal["query", "stream"]
 """HTTP requests that take options as parameters: a query, and a stream of events."""
 
-Value = Literal["flag", "count", "list", "expressions", "interval", "choice"]
+Value = Literal["flag", "count", "list", "expressions", "interval", "choice", "moment"]
 """The syntax of an option's value: none, a whole number, words or expressions between commas, an
-interval such as `1s`, `auto` or `none`, one of a few words."""
+interval such as `1s`, `auto` or `none`, one of a few words, a bookmark or a time."""
 
 
 class Option(NamedTuple):
@@ -77,6 +77,9 @@ class Options:
     skip_n: int | None = _option(
         "count", "leave out the first so many", None, requests=("query", "stream")
     )
+    last: int | None = _option(
+        "count", "begin with so many events of each record", None, requests=("stream",)
+    )
     live: bool = _option(
         "flag", "follow the window of top_n and skip_n as it changes", requests=("stream",)
     )
@@ -109,6 +112,9 @@ class Options:
         None,
         requests=("query", "stream"),
         members_max=GROUPED_MAX,
+    )
+    as_of: str | None = _option(
+        "moment", "the state at a bookmark or a time", None, requests=("stream",)
     )
     bookmark_not_found: Literal["fail", "epoch", "now"] = _option(
         "choice",
@@ -172,7 +178,7 @@ _QUERY = (
     "opts",
 )  # fmt: skip
 _SUBSCRIBE = ("t", "filter", "select", "opts", "bm", "s")
-_BOTH = (*_QUERY, "s")
+_BOTH = (*_QUERY, "as_of", "s")
 _KINDS = (
     CommandKind(
         "logon",
@@ -185,7 +191,7 @@ _KINDS = (
     CommandKind(
         "delta_publish", "publish", "write", "merges messages into records", _PUBLISH, is_delta=True
     ),
-    CommandKind("sow", "sow", "read", "returns the current records", _QUERY),
+    CommandKind("sow", "sow", "read", "returns the records", (*_QUERY, "as_of")),
     CommandKind("subscribe", "subscribe", "read", "sends changes", _SUBSCRIBE),
     CommandKind(
         "sow_and_subscribe",
@@ -270,6 +276,9 @@ class Command:
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     acts_as: str | None = None
+    or_snapshot: bool = False
+    """Where it cannot begin at its bookmark, it begins with a snapshot: its client has no other way
+    to go on."""
     identified: Identified | None = None
     """Of a logon: the identity, established before the command is executed."""
     rights: Permissions = EVERYTHING

@@ -13,7 +13,7 @@ from typing import Protocol
 import orjson
 
 from sow.protocol import replies
-from sow.protocol.replies import QUEUE_MEMORY, Reply
+from sow.protocol.replies import QUEUE_MEMORY, Reply, bookmark_bytes, has_places
 
 Frames = Iterator[tuple[bytes, int]]
 """Frames for a socket, each with the number of its lines; made lazily."""
@@ -119,6 +119,12 @@ class EventEncoding:
         if kind == "sow":
             return [b"event: sow\ndata: " + line + b"\n\n" for line in lines]
         head = b"event: %b\nid: %b-" % (kind.encode(), self._log)
+        if has_places(seqs):
+            ids = map(bookmark_bytes, seqs)
+            return [
+                b"%b%b\ndata: %b\n\n" % (head, text, line)
+                for line, text in zip(lines, ids, strict=True)
+            ]
         return [
             b"%b%d\ndata: %b\n\n" % (head, seq, line) for line, seq in zip(lines, seqs, strict=True)
         ]
@@ -150,6 +156,8 @@ def record_lines(
     mark = b',"delta":true' if delta else b""
     if seqs is None:
         tail = [mark + b"}"] * len(bodies)
+    elif has_places(seqs):
+        tail = [b'%b,"bm":"%b"}' % (mark, text) for text in map(bookmark_bytes, seqs)]
     else:
         tail = [b'%b,"bm":"%d"}' % (mark, seq) for seq in seqs]
     if ts_us is not None:

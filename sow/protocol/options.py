@@ -136,10 +136,20 @@ def _choice(option: Option, text: str) -> str:
     return text
 
 
+def _moment(option: Option, text: str) -> str:
+    if not text.strip():
+        raise _invalid(
+            f"option {option.name} is empty; write a bookmark, or a time such as "
+            f"{option.name}=20261121T093000Z"
+        )
+    return text
+
+
 READERS: dict[Value, Callable[[Option, str], object]] = {
     "count": _count,
     "list": _list,
     "expressions": _expressions,
     "interval": _interval,
     "choice": _choice,
+    "moment": _moment,
 }

@@ -4,9 +4,47 @@ One function a line, in the words of the protocol. The lines of records do not p
 they are made straight from columns (`sow.topic.rendering`).
 """
 
+from collections.abc import Sequence
+
 from sow.errors import SowError
 
 Reply = dict[str, object]
+
+
+class SentPlace(int):
+    """The bookmark of a turn of a conflated topic: a place in what it has sent, ``SEQ.N``. SEQ is
+    the newest change of its original that it has sent, N the time of the turn. Taken for a
+    number it is SEQ, which was no later.
+    """
+
+    time_us: int
+    text: bytes
+
+    def __new__(cls, seq: int, time_us: int) -> "SentPlace":
+        """After all that was due up to a time; `seq` is the newest change in that."""
+        place = super().__new__(cls, seq)
+        place.time_us, place.text = time_us, b"%d.%d" % (seq, time_us)
+        return place
+
+    def __lt__(self, other: int) -> bool:
+        if isinstance(other, SentPlace) and int(self) == int(other):
+            return self.time_us < other.time_us
+        return int(self) < int(other)
+
+    def __gt__(self, other: int) -> bool:
+        if isinstance(other, SentPlace) and int(self) == int(other):
+            return self.time_us > other.time_us
+        return int(self) > int(other)
+
+
+def has_places(seqs: Sequence[int]) -> bool:
+    """Whether bookmarks are places; those of one batch are of one kind."""
+    return len(seqs) > 0 and isinstance(seqs[0], SentPlace)
+
+
+def bookmark_bytes(seq: int) -> bytes:
+    """How a bookmark is written."""
+    return seq.text if isinstance(seq, SentPlace) else b"%d" % seq
 
 
 def ack(cid: str | None, kind: str, **more: object) -> Reply:
@@ -33,7 +71,7 @@ def group_begin(subscription: str) -> Reply:
 
 def group_end(subscription: str, seq: int) -> Reply:
     """The snapshot is complete, exact as of bookmark `seq`."""
-    return {"c": "group_end", "s": subscription, "bm": str(seq)}
+    return {"c": "group_end", "s": subscription, "bm": bookmark_bytes(seq).decode()}
 
 
 def turn_end(subscription: str, seq: int) -> Reply:

@@ -148,6 +148,7 @@ LENGTHS = {
     "enc": 255,
     "t": 1024,
     "bm": 8 * 1024,
+    "as_of": 255,
     "order_by": 8 * 1024,
     "select": 64 * 1024,
     "projection": 64 * 1024,
@@ -188,6 +189,7 @@ class LineFields(msgspec.Struct, forbid_unknown_fields=True):
     projection: str | None = None
     grouping: str | None = None
     bm: str | int | None = None
+    as_of: str | int | None = None
     a: str | list[str] = ""
     x: float | int | None = None
     s: str | None = None
@@ -327,6 +329,8 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
     for name in ("select", "projection", "grouping"):
         if (text := getattr(header, name)) is not None:
             setattr(options, name, read_value(OPTIONS[name], text))
+    if header.as_of is not None:
+        options.as_of = str(read_value(OPTIONS["as_of"], str(header.as_of)))
     for name in ("top_n", "skip_n"):
         if (count := getattr(header, name)) is not None:
             if count < 0:

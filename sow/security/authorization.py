@@ -93,6 +93,10 @@ class Reason(NamedTuple):
     given: Given | None
 
 
+AUTHOR_CHARS_MAX = 255
+"""Of the name of an author: each event of a series has it, and clients call themselves anything."""
+
+
 class SharedRowPolicies:
     """The row policies of users: equal ones are one object, so they are compiled once."""
 
@@ -150,6 +154,10 @@ class Permissions:
         """The owner of a session or a snapshot made with these permissions: no other user may use
         it. Empty without authentication."""
         return tuple(one.name for one in (self.user, self.by) if one is not None)
+
+    def author(self, client: str | None) -> str:
+        """Who writes the events of a series: the user, or without one the client of this name."""
+        return (self.user.name if self.user is not None else client or "")[:AUTHOR_CHARS_MAX]
 
     @property
     def owner_text(self) -> str:

@@ -37,6 +37,7 @@ from sow.core.pipelines import (
     Source,
     Static,
     TimeUnit,
+    has_scheme,
     located,
     plain,
 )
@@ -368,6 +369,11 @@ def backfill(pipeline: Pipeline, url: str, data_directory: Path, start: str, end
     that makes no sense."""
     _check_ranged(pipeline)
     log, after, until = _range(_read_as(pipeline.source, url), start, end)
+    # Another definition gives other rows, and cannot go on with the state of this one.
+    made = blake2b(repr(replace(pipeline, line=0)).encode(), digest_size=4).hexdigest()
+    directory = directory_of(pipeline, data_directory).rstrip("/")
+    if end == "latest":
+        until = _interrupted(directory, after, made) or until
     begin, stop = position(log, after), position(log, until)
     rows = {}
     for source in pipeline.sources:
@@ -379,11 +385,19 @@ def backfill(pipeline: Pipeline, url: str, data_directory: Path, start: str, end
     sources = tuple(
         replace(one, options=(*_kept_options(one.options), starts)) for one in pipeline.sources
     )
-    # Another definition gives other rows, and cannot go on with the state of this one.
-    made = blake2b(repr(replace(pipeline, line=0)).encode(), digest_size=4).hexdigest()
-    place = f"{directory_of(pipeline, data_directory).rstrip('/')}/backfill-{after}-{until}-{made}"
+    place = f"{directory}/backfill-{after}-{until}-{made}"
     ranged = replace(pipeline, sources=sources, checkpoint=place, trigger_us=None)
     return Backfill(ranged, log, after, until, rows)
+
+
+def _interrupted(directory: str, after: int, made: str) -> int | None:
+    """Where a range ends that begins there and has a state: the latest bookmark is another one by
+    now, at least by what that run has written. None: there is none, or it is not to be seen from
+    here."""
+    if has_scheme(directory):
+        return None
+    found = Path(directory).glob(f"backfill-{after}-*-{made}")
+    return max([int(one.name.split("-")[2]) for one in found], default=None)
 
 
 def _check_ranged(pipeline: Pipeline) -> None:

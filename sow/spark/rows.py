@@ -227,7 +227,10 @@ class SnapshotPart(InputPartition):
         except ServerRefusal as error:
             if error.reason != "not found":
                 raise
+            gone = error
         again = server.json("POST", "/v1/snapshots", **{**self.requested, "as_of": self.bookmark})
+        if again["bookmark"] != self.bookmark.rpartition("-")[2]:
+            raise gone  # it was taken inside a change of several records: it cannot be had again
         return part_of_snapshot(server, again["snapshot"], self.part, needed)
 
 

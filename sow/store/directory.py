@@ -58,15 +58,7 @@ class DataDirectory:
             )
 
     def _take(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._lock)
-            raise StoreError(
-                f"the data directory {self.path} is in use by process {holder}; "
-                "stop it, or choose another directory with --data-dir"
-            ) from error
+        _take_lock(self._lock, fcntl.LOCK_EX, self.path, "choose another directory with --data-dir")
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
@@ -93,9 +85,15 @@ class DataDirectory:
             )
 
     def journal(
-        self, settings: JournalSettings, *, at_least_seq: int = 0, must_exist: bool = False
+        self,
+        settings: JournalSettings,
+        *,
+        at_least_seq: int = 0,
+        must_exist: bool = False,
+        log_id: str = "",
     ) -> LmdbJournal:
-        """The journal; `at_least_seq` is the newest record that anything else knows of."""
+        """The journal; `at_least_seq` is the newest record that anything else knows of, `log_id`
+        the log's name if it is known."""
         path = self.resolve(settings.directory)
         with _reported(path):
             return LmdbJournal(
@@ -105,6 +103,7 @@ class DataDirectory:
                 at_least_seq=at_least_seq,
                 must_exist=must_exist,
                 data_directory=self.path,
+                log_id=log_id,
             )
 
     def close(self) -> None:
@@ -112,6 +111,34 @@ class DataDirectory:
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
+
+
+@contextmanager
+def kept_from_servers(path: Path) -> Iterator[None]:
+    """Let no server take the data directory at `path` meanwhile, and write nothing there; raises
+    StoreError if one holds it. One that was restored and never opened has no lock."""
+    try:
+        descriptor = os.open(path / LOCK_FILE, os.O_RDONLY)
+    except FileNotFoundError:
+        yield
+        return
+    _take_lock(descriptor, fcntl.LOCK_SH, path, "take a backup (sow backup) and name that")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take_lock(descriptor: int, kind: int, path: Path, instead: str) -> None:
+    """Lock a file, or close it and raise StoreError."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise StoreError(
+            f"the data directory {path} is in use by process {holder}; stop it, or {instead}"
+        ) from error
 
 
 @contextmanager

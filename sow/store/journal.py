@@ -76,7 +76,7 @@ def key_of(seq: int) -> bytes:
     return seq.to_bytes(8, "big")
 
 
-class Moment(NamedTuple):
+class JournalEnd(NamedTuple):
     """A moment of a journal: its newest record, and the blocks of all accounts."""
 
     seq: int
@@ -89,12 +89,11 @@ class LmdbJournal:
     `at_least_seq` is the newest record any checkpoint contains: a journal that ends earlier is
     Damaged, and so is a missing one if it `must_exist`. A new one begins after record `after_seq`.
     `trim` uses `retention_bytes` and `retention_age_us` (None: any age); readers and checkpoints
-    take precedence over both. `data_directory` only completes the commands that errors recommend.
-    `group_bytes` bounds a block, `map_bytes` is the initial map size, and `statvfs` returns how
-    full the disk is. Raises Damaged, and StoreError where the files cannot be opened.
+    take precedence over both. `data_directory` only completes the commands that errors recommend,
+    and `log_id` is the log's name if it is known. `group_bytes` bounds a block, `map_bytes` is the
+    initial map size, and `statvfs` returns how full the disk is. Raises Damaged, and StoreError
+    where the files cannot be opened.
     """
-
-    log_id = ""
 
     def __init__(
         self,
@@ -106,10 +105,12 @@ class LmdbJournal:
         must_exist: bool = False,
         after_seq: int = 0,
         data_directory: Path | None = None,
+        log_id: str = "",
         group_bytes: int = GROUP_BYTES,
         map_bytes: int = MAP_BYTES,
         statvfs: Statvfs = os.statvfs,
     ) -> None:
+        self.log_id = log_id
         self._directory = directory
         self._data_directory = data_directory or directory.parent
         self._retention_bytes = retention_bytes
@@ -372,7 +373,7 @@ class LmdbJournal:
             with self._lock:
                 del self._replays[holder]
 
-    def moment(self) -> Moment:
+    def moment(self) -> JournalEnd:
         """The newest durable record, and all accounts as of it; raises Damaged."""
         accounts: list[bytes] = []
         with self._env.read() as txn:
@@ -386,7 +387,7 @@ class LmdbJournal:
         seq = self._unseal(newest, *LOG_KINDS).last_seq if newest else self._base_seq
         for block in accounts:
             self._unseal(block, ACCOUNT)
-        return Moment(seq, accounts)
+        return JournalEnd(seq, accounts)
 
     def blocks(self, after_seq: int, until_seq: int) -> Iterator[bytes]:
         """The groups behind record `after_seq`, where one begins, up to record `until_seq`, where

@@ -21,6 +21,7 @@ from typing import get_args
 from sow.store.protocols import (
     TOPICS_LIFETIME,
     EntryHead,
+    EventOrigin,
     Load,
     LogEntry,
     Op,
@@ -41,9 +42,13 @@ LOG_KINDS = GROUP, LINK
 _CHECKED_FROM = 8
 """The checksum is of everything behind itself: magic and checksum take the bytes before."""
 
-# op, has identities, bytes of the topic's name, records, seq, ts_us, expires_us,
-# bytes of the identities, bytes of the bodies
+# op, what there is beside bodies (`NAMED`, `SIGNED`), bytes of the topic's name, records, seq,
+# ts_us, expires_us, bytes of the identities, bytes of the bodies
 _ENTRY = struct.Struct("=BBHIqqqQQ")
+NAMED, SIGNED = 1, 2
+"""An entry has identities; it has an origin, at the end of its bodies."""
+# the event that is edited, bytes of the author, which stands before
+_ORIGIN = struct.Struct("=qI")
 _SLICE = struct.Struct("=IQQ")
 # parts, checksum of the last, bytes, expires_us, and behind that the name
 _LINK = struct.Struct("=IIQq")
@@ -180,9 +185,14 @@ def encode_entries(entries: Sequence[LogEntry]) -> bytes:
         if not isinstance(expires_us, int):
             bodies += numbers(expires_us).tobytes()
             expires_us = 0
+        beside = NAMED if entry.identities is not None else 0
+        if entry.origin is not None:
+            author = entry.origin.author.encode("utf-8", "surrogatepass")
+            bodies += author + _ORIGIN.pack(entry.origin.edits, len(author))
+            beside |= SIGNED
         parts += (
             _ENTRY.pack(
-                _OPS.index(entry.op), entry.identities is not None, len(topic), len(entry),
+                _OPS.index(entry.op), beside, len(topic), len(entry),
                 entry.seq, entry.ts_us, expires_us, len(identities), len(bodies),
             ),
             topic, identities, bodies,
@@ -288,7 +298,7 @@ def decode_entries(
     those of other topics than `topics`."""
     at = HEADER_BYTES
     while at < len(block):
-        op, named, topic_bytes, count, seq, ts_us, expires_us, texts_bytes, bodies_bytes = (
+        op, beside, topic_bytes, count, seq, ts_us, expires_us, texts_bytes, bodies_bytes = (
             _ENTRY.unpack_from(block, at)
         )
         topic_at = at + _ENTRY.size
@@ -301,15 +311,25 @@ def decode_entries(
         if topics is not None and topic not in topics:
             continue
         bodies, bodies_end = _decode_bodies(block, bodies_at, count) if bodies_bytes else ([], at)
+        origin, end = _decode_origin(block, at) if beside & SIGNED else (None, at)
         yield LogEntry(
             op=_OPS[op],
             topic=topic,
             seq=seq,
             ts_us=ts_us,
-            identities=_decode_texts(block[texts_at:bodies_at], count) if named else None,
+            identities=_decode_texts(block[texts_at:bodies_at], count) if beside & NAMED else None,
             bodies=bodies,
-            expires_us=array("q", block[bodies_end:at]) if bodies_end < at else expires_us,
+            expires_us=array("q", block[bodies_end:end]) if bodies_end < end else expires_us,
+            origin=origin,
         )
+
+
+def _decode_origin(block: bytes, end: int) -> tuple[EventOrigin, int]:
+    """The origin that ends an entry, and where it begins."""
+    at = end - _ORIGIN.size
+    edits, author_bytes = _ORIGIN.unpack_from(block, at)
+    author = block[at - author_bytes : at].decode("utf-8", "surrogatepass")
+    return EventOrigin(author, edits), at - author_bytes
 
 
 def encode_slice(part: Slice) -> bytes:

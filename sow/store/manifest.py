@@ -28,6 +28,7 @@ from sow.core.definitions import (
     Configuration,
     Definition,
     MessageTypeOptions,
+    Series,
     Topic,
     View,
     can_read,
@@ -39,6 +40,9 @@ from sow.core.definitions import (
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
 from sow.store.files import close_to_others, rewrite
+
+EVERY_EVENT = Series(events_max=None)
+"""What is known of a stored series: which events it retains is for its running topic to say."""
 
 
 def file_name(topic: Topic) -> str:
@@ -110,6 +114,7 @@ def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> S
         pattern=topic.pattern,
         retain=topic.retain,
         expires=topic.expires,
+        series=topic.series and EVERY_EVENT,
     )
     return StoredDefinition(stored, options, since_seq)
 
@@ -164,11 +169,13 @@ def past_of(configuration: Configuration) -> Past:
 
 MANIFEST_FILE = "manifest.json"
 COPY_FILE = "manifest.json.copy"
-FORMAT = 2
-"""The version of everything in the data directory. A directory of a higher one is refused.
+FORMAT, WITHOUT_SERIES = 3, 2
+"""The version of everything in the data directory, and the one without a series in it. A directory
+of a higher one is refused.
 
 Since 2 a log has a name, and writers an account for each topic: a release that knows neither would
-lose them, and apply batches twice.
+lose them, and apply batches twice. In 3 there are events of series, which earlier releases would
+take for records.
 """
 
 
@@ -190,6 +197,8 @@ class Manifest:
     eras: tuple[Era, ...] = ()
     log_id: str = ""
     """Identifies this log; empty until a start has assigned one."""
+    has_series: bool = False
+    """The log or a checkpoint may have events of a series."""
 
     @property
     def newest_seq(self) -> int:
@@ -238,8 +247,11 @@ class ManifestFile:
 
     def write(self, manifest: Manifest) -> Manifest:
         """Replace the manifest, durably; returns it with its generation."""
-        generation = 1 + (self.manifest.generation if self.manifest else 0)
-        self.manifest = replace(manifest, generation=generation)
+        before = self.manifest or Manifest()
+        has_series = any(kept.topic.series for kept in manifest.kept)
+        has_series |= manifest.has_series or before.has_series
+        generation = 1 + before.generation
+        self.manifest = replace(manifest, generation=generation, has_series=has_series)
         content = manifest_text(self.manifest)
         for name in (MANIFEST_FILE, COPY_FILE):
             run_to_completion(write_file(self._directory / name, (content,)))
@@ -267,7 +279,7 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> Task[None]:
 def manifest_text(manifest: Manifest) -> bytes:
     """A manifest as its file holds it."""
     content = {
-        "version": FORMAT,
+        "version": FORMAT if manifest.has_series else WITHOUT_SERIES,
         "generation": manifest.generation,
         "journal": manifest.journal,
         "topics": [_described(kept) for kept in manifest.kept],
@@ -302,6 +314,7 @@ def _described(kept: StoredDefinition) -> dict[str, Any]:
         "retain": topic.retain,
         "expires": topic.expires,
         "since_seq": kept.since_seq,
+        **({"series": True} if topic.series else {}),
     }
 
 
@@ -330,6 +343,7 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
             _names(content["names"]),
             tuple(Era(until_seq, _names(names)) for until_seq, names in content["eras"]),
             content.get("log_id", ""),  # the first releases gave none
+            version > WITHOUT_SERIES,
         )
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError("it is not a manifest") from error
@@ -351,6 +365,7 @@ def _kept(entry: Mapping[str, Any]) -> StoredDefinition:
         pattern=entry["pattern"],
         retain=entry["retain"],
         expires=entry["expires"],
+        series=EVERY_EVENT if entry.get("series") else None,
     )
     options = None
     if entry["module"] is not None:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from sow.errors import StoreFailing
 
-Op = Literal["publish", "delete", "expire"]
+Op = Literal["publish", "delete", "expire", "edit"]
 Numbers: TypeAlias = "array[int]"
 """A column of integers as in a file, loaded into a table at once."""
 
@@ -21,6 +21,14 @@ Numbers: TypeAlias = "array[int]"
 def numbers(values: Iterable[int]) -> Numbers:
     """A column of signed 64-bit integers."""
     return array("q", values)
+
+
+class EventOrigin(NamedTuple):
+    """Where the messages of an entry of a series come from: their author, and the number of the
+    event that the only one of them replaces, 0 where they are events of their own."""
+
+    author: str
+    edits: int = 0
 
 
 class Load(NamedTuple):
@@ -34,6 +42,8 @@ class Load(NamedTuple):
     checksum: int
 
 
+EVENT_ROWS = -2
+"""Stands for the lifetime of each row of a slice that is an event of a series, not a record."""
 TOPICS_LIFETIME = -1
 """Stands for the time at which a record of a load expires that has the lifetime of its topic, which
 begins with the commit."""
@@ -56,6 +66,9 @@ class LogEntry:
     so that the log of all other records has no holes. It names its records, and only the last state
     of each is kept.
 
+    Entries of a series have an `origin`. One that replaces the newest event of a record is a
+    publish of that record; one that replaces an older event, no change of the record, an edit.
+
     An entry with a `load` makes the records of that part of the log, and has none itself. It is
     only written: a reader of the log gets the records, in entries of bounded size.
     """
@@ -70,6 +83,7 @@ class LogEntry:
     account: bool = False
     _bodies_bytes: int | None = field(default=None, compare=False, repr=False)
     load: Load | None = None
+    origin: EventOrigin | None = None
 
     @property
     def bodies_bytes(self) -> int:
@@ -81,7 +95,8 @@ class LogEntry:
     def __len__(self) -> int:
         if self.load is not None:
             return self.load.records
-        return len(self.bodies) if self.op == "publish" else len(self.identities or ())
+        named = self.identities if self.op in ("delete", "expire") else self.bodies
+        return len(named or ())
 
     def size_bytes(self) -> int:
         """Bytes of its bodies and identities. Takes time in proportion to the records."""
@@ -145,6 +160,14 @@ def part_of(entry: LogEntry, start: int, end: int) -> LogEntry:
     )
 
 
+def goes_on(entry: LogEntry, following: LogEntry) -> bool:
+    """Whether one change goes on in the next entry: that of a topic at one time. A large publish is
+    logged in slices, a commit by what it does; two changes have two times, since a server's clock
+    never stands still."""
+    is_next = entry.seq + len(entry) == following.seq and entry.ts_us == following.ts_us
+    return is_next and entry.topic == following.topic
+
+
 @dataclass(slots=True)
 class Slice:
     """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.
@@ -155,6 +178,8 @@ class Slice:
     unsigned, take longer to make than to read; None where there are none, or an earlier release has
     written the file. `values` are what indexes know of the records (`sow.indexes.stored_values`),
     where that was stored.
+
+    The events of a series are in slices of their own (`sow.topic.series`).
     """
 
     identities: list[str]
@@ -165,6 +190,11 @@ class Slice:
     expires_us: Numbers
     sow_keys: "Numbers | None" = None
     values: bytes | None = None
+
+    @property
+    def is_events(self) -> bool:
+        """Whether its rows are events of a series."""
+        return bool(self.expires_us) and self.expires_us[0] == EVENT_ROWS
 
     def at(self, places: Sequence[int], identity: Callable[[str], str]) -> "Slice":
         """The records at some places, their identities changed by `identity`."""
@@ -201,11 +231,43 @@ class Loads(Protocol):
         ...
 
 
-class Journal(Protocol):
+class Log(Protocol):
+    """A log that is read; any thread may."""
+
+    @property
+    def log_id(self) -> str:
+        """Its name, which no other log has; empty until a start has given it one."""
+        ...
+
+    def read(self, after_seq: int) -> Iterator[LogEntry]:
+        """Entries in order from the one holding record `after_seq + 1`, up to the newest.
+
+        The first may begin before that record. Accounts are not among them. Raises StoreError
+        where retention has removed that record already, and Damaged where a stored byte is not
+        what was written.
+        """
+        ...
+
+    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
+        """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
+        are passed over without decoding them."""
+        ...
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest record still kept, or `last_seq + 1` when there is none."""
+        ...
+
+    @property
+    def last_seq(self) -> int:
+        """The newest durable record, 0 in a new journal."""
+        ...
+
+
+class Journal(Log, Protocol):
     """The transaction log. `append` and `trim` write, from one thread; any thread may read.
 
     What `append` has returned from is durable: it is read again after any end of the process.
-    `log_id` is the name of the log, which no other log has; empty until a start has given it one.
     """
 
     log_id: str = ""
@@ -224,22 +286,8 @@ class Journal(Protocol):
         """Records that are not in the log yet."""
         ...
 
-    def read(self, after_seq: int) -> Iterator[LogEntry]:
-        """Entries in order from the one holding record `after_seq + 1`, up to the newest.
-
-        The first may begin before that record. Accounts are not among them. Raises StoreError
-        where retention has removed that record already, and Damaged where a stored byte is not
-        what was written.
-        """
-        ...
-
-    def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
-        """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
-        are passed over without decoding them."""
-        ...
-
     def stretches(self, after_seq: int, topics: Container[str]) -> Iterator[LogStretch]:
-        """The same for a reader that counts: stretches of bounded size, without a gap; the first
+        """`pieces` for a reader that counts: stretches of bounded size, without a gap; the first
         may begin before record `after_seq + 1`."""
         ...
 
@@ -248,16 +296,6 @@ class Journal(Protocol):
 
         None where no account was ever kept. Raises Damaged.
         """
-        ...
-
-    @property
-    def first_seq(self) -> int:
-        """The oldest record still kept, or `last_seq + 1` when there is none."""
-        ...
-
-    @property
-    def last_seq(self) -> int:
-        """The newest durable record, 0 in a new journal."""
         ...
 
     @property
@@ -321,8 +359,8 @@ Exact = Callable[[], tuple[int, int] | None]
 if it is to be kept."""
 
 
-class Checkpoint(Protocol):
-    """The stored copy of one topic's table, and earlier ones that are kept. One thread writes."""
+class StoredRecords(Protocol):
+    """Records of one definition, to begin with."""
 
     @property
     def seq(self) -> int:
@@ -340,6 +378,10 @@ class Checkpoint(Protocol):
         Raises Damaged where a stored byte is not what was written.
         """
         ...
+
+
+class Checkpoint(StoredRecords, Protocol):
+    """The stored copy of one topic's table, and earlier ones that are kept. One thread writes."""
 
     def write(self, seq: int, slices: Iterable[Slice], exact: Exact | None = None) -> None:
         """Replace the checkpoint, atomically: until it is complete the old one counts.
@@ -366,3 +408,7 @@ class Checkpoint(Protocol):
     def close(self) -> None:
         """Release the file."""
         ...
+
+
+NOTHING_STORED: Mapping[str, Checkpoint] = {}
+"""The checkpoints where none are."""

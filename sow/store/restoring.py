@@ -29,7 +29,7 @@ from sow.core.definitions import CONSUMERS
 from sow.errors import SowError, StoreError
 from sow.store.backup import CopiedStore, StoredBackup
 from sow.store.checkpoint import LmdbCheckpoint, exact_in
-from sow.store.directory import LOCK_FILE, DataDirectory
+from sow.store.directory import LOCK_FILE, DataDirectory, kept_from_servers
 from sow.store.environment import repair_command, sync_directory
 from sow.store.files import make_directory
 from sow.store.journal import DATA_FILE, LOG_UNFINISHED, LmdbJournal, accounts_in
@@ -76,15 +76,16 @@ def restore(
     backup: StoredBackup,
     directory: Path,
     *,
-    now_us: int,
+    now_us: int | None,
     until_seq: int | None = None,
     advance: Advance = lambda _bytes: None,
 ) -> Restored:
     """Make a data directory of a backup that was verified, as of record `until_seq`.
 
     `now_us` is the time, behind which numbers begin: no log is given a million records in each
-    second of its life. Raises StoreError for a directory that is not empty, or a moment that the
-    backup does not have, Damaged and OSError.
+    second of its life. None: to read it and never to serve it, under its own name and numbers.
+    Raises StoreError for a directory that is not empty, or a moment that the backup does not have,
+    Damaged and OSError.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise StoreError(
@@ -94,14 +95,17 @@ def restore(
     manifest = backup.manifest()
     _check_moment(backup, manifest, until)
     # A clock that is behind the server's does not lead back among numbers that it may have given.
-    shift = max(now_us, backup.contents.time_us, backup.bookmark + 1) - backup.oldest
+    shift = 0
+    if now_us is not None:
+        shift = max(now_us, backup.contents.time_us, backup.bookmark + 1) - backup.oldest
     restored = Restored(until, shift)
     make_directory(directory)
     try:
         # First: it lets a start detect an incomplete restore.
         make_directory(directory / LOG_UNFINISHED)
         shifted = _shifted_manifest(manifest, until, shift)
-        ManifestFile(directory).write(shifted)
+        log_id = "" if shift else manifest.log_id
+        ManifestFile(directory).write(replace(shifted, log_id=log_id))
         for kept in shifted.kept:
             blocks = backup.checkpoint(kept.name) if until == backup.bookmark else iter(())
             if kept.name == CONSUMERS.name:
@@ -225,12 +229,20 @@ def _gathered(
                 continue
             kept = _until(entry, restored.until_seq)
             restored.log_records += len(kept)
-            found.append(replace(kept, seq=kept.seq + restored.shift))
+            found.append(_shifted(kept, restored.shift))
         size += len(block)
         if size >= APPENDED_BYTES:
             yield found
             found, size = [], 0
     yield found
+
+
+def _shifted(entry: LogEntry, shift: int) -> LogEntry:
+    """An entry with other numbers, its own and that of the event that it edits."""
+    origin = entry.origin
+    if origin is not None and origin.edits:
+        origin = origin._replace(edits=origin.edits + shift)
+    return replace(entry, seq=entry.seq + shift, origin=origin)
 
 
 def _until(entry: LogEntry, seq: int) -> LogEntry:
@@ -275,6 +287,27 @@ def until_time(backup: StoredBackup, time_us: int) -> int:
             reason="invalid bookmark",
         )
     return until
+
+
+NOT_COPIED = (LOCK_FILE, "removed", "staging", "pipelines")
+"""What a copy that is only read can do without."""
+
+
+def _not_copied(here: str, _names: list[str]) -> tuple[str, ...]:
+    return NOT_COPIED if (Path(here) / MANIFEST_FILE).is_file() else ()
+
+
+def copy_to_read(path: Path, target: Path) -> None:
+    """Copy a data directory that no server holds, to read it; writes nothing there. Raises
+    StoreError if one does, or there is none."""
+    if not (path / MANIFEST_FILE).is_file():
+        raise StoreError(f"{path} is no data directory, nor a backup; name one that holds data")
+    with kept_from_servers(path):
+        try:
+            shutil.copytree(path, target, ignore=_not_copied)
+        except shutil.Error as errors:
+            file, _, problem = errors.args[0][0]
+            raise StoreError(f"{file} cannot be copied: {problem}") from None
 
 
 class VerifiedFile(NamedTuple):

@@ -27,7 +27,7 @@ from sow.streaming.channel import Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import Columns, FeedKey, UpdateEncoder
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Edit
 from sow.topic.queue_policy import Key, key_of
 from sow.topic.records import Records
 from sow.topic.updates import Update
@@ -152,6 +152,15 @@ class ChangeFeed(Feed):
                 was, now = before is not None and before[at], after[at]
             self._on_record(batch, at, was, now, now_us)
 
+    def on_edit(self, batch: Batch, edit: Edit, now_us: int) -> bool:
+        """Process a change that replaces an event. What a subscriber holds of a record is its
+        newest event, so it is not changed by an edit of an older one."""
+        if edit.is_newest:
+            return ChangeFeed.on_batch(self, batch, now_us)
+        if batch.is_in_focus(self.condition, 0):
+            self._take(batch, 0, self._update(batch, 0, was=False), now_us)
+        return self.has_output()
+
     @abstractmethod
     def has_output(self) -> bool:
         """The channel has pending work because of this feed."""
@@ -181,7 +190,7 @@ class ChangeFeed(Feed):
 
     def _update(self, batch: Batch, at: int, was: bool, left: bool = False) -> Update:
         changes = batch.changes
-        seq, ts_us, identity = changes.seqs[at], changes.ts_us[at], changes.identities[at]
+        seq, ts_us, identity = batch.marks[at], changes.ts_us[at], changes.identities[at]
         old = changes.olds[at] if was else None
         if left:
             reason = changes.reason or "match"
@@ -190,8 +199,8 @@ class ChangeFeed(Feed):
             return update if self.key.guard is None else self.encoder.as_seen(update)
         assert changes.news is not None
         delta = batch.delta(self.shape, at) if was and self.key.delta else None
-        new = changes.news[at]
-        return Update(identity, was, new, seq, ts_us, seq, ts_us, delta=delta, old=old)
+        new, mark = changes.news[at], b"" if batch.edit is None else batch.edit.mark
+        return Update(identity, was, new, seq, ts_us, seq, ts_us, delta=delta, old=old, mark=mark)
 
 
 class DirectFeed(ChangeFeed):
@@ -214,7 +223,7 @@ class DirectFeed(ChangeFeed):
     def _on_plain_batch(self, batch: Batch) -> None:
         changes = batch.changes
         assert changes.news is not None
-        columns: Columns = (changes.identities, changes.news, changes.seqs, changes.ts_us)
+        columns: Columns = (changes.identities, changes.news, batch.marks, changes.ts_us)
         tails = batch.tails("p", self.shape)
         if self.condition is not None:
             hits = [at for at, hit in enumerate(batch.new_focus(self.condition)) if hit]

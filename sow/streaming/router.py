@@ -13,6 +13,7 @@ changes costs its pattern subscriptions nothing.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from sow.errors import TooLarge
@@ -25,7 +26,7 @@ from sow.streaming.predicate_index import Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.ordered_sets import OrderedSet
 from sow.streaming.windows.window_channel import SetKey, WindowChannel, WindowFeed
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Edit
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.fields import check_watched
 from sow.topic.records import Records
@@ -241,6 +242,8 @@ class Router:
         processed now."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
+        if batch.edit is not None:
+            return self._route_edit(batch, batch.edit, now_us, late)
         woken = self._notify_listeners(batch, now_us, late) if self.listeners else []
         if self._focuses is not None:
             woken += self._focuses.on_batch(batch, now_us)
@@ -252,6 +255,31 @@ class Router:
             self._at_once(batch, now_us, changed)
         for ordered in self._ordered.values():
             changed += self._notify_windows(ordered, batch, now_us)
+        return changed, woken
+
+    def _route_edit(
+        self, batch: Batch, edit: Edit, now_us: int, late: dict[Latecomer, None] | None
+    ) -> Routed:
+        """Deliver a change that replaces an event: to feeds, after what they are late with, and if
+        the record has changed by it, to all others."""
+        changed: list[Feed] = []
+        woken: list[BatchListener] = []
+        for feed in [one for one in self.feeds() if isinstance(one, ChangeFeed)]:
+            if feed.channel.late:
+                # Slots may be those of other records by then.
+                batch.keys()
+                act = partial(feed.on_edit, batch, edit, now_us)
+                feed.channel.postpone(Late(self.topic, feed.cost_us, in_one_step(act)))
+                continue
+            try:
+                if feed.on_edit(batch, edit, now_us):
+                    changed.append(feed)
+            except Exception as error:
+                feed.channel.fail(error)
+        if edit.is_newest:
+            woken = self._notify_listeners(batch, now_us, late)
+            for ordered in self._ordered.values():
+                changed += self._notify_windows(ordered, batch, now_us)
         return changed, woken
 
     def _at_once(self, batch: Batch, now_us: int, changed: list[Feed]) -> None:

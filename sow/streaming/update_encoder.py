@@ -12,7 +12,7 @@ from sow.core.delta import difference
 from sow.core.paths import Path, parse_path, value_at
 from sow.protocol.encodings import Encoding
 from sow.security.row_level_security import RowPolicy
-from sow.topic.batch import Batch, Reason
+from sow.topic.batch import Batch, Reason, marked
 from sow.topic.queue_policy import Key, QueuePolicy, Verdict, key_of
 from sow.topic.records import Records
 from sow.topic.rendering import Kind, LineColumns, Shape
@@ -275,4 +275,6 @@ class UpdateEncoder:
             places,
         )
         lines = self.topic.renderer.lines(kind, self.shape, columns, head)
+        if update.mark and kind != "oof":
+            lines = [marked(line, update.mark) for line in lines]
         return self.encoding.records("oof" if kind == "oof" else "p", lines, seqs)[0]

@@ -11,11 +11,11 @@ the same batch.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sow.core.delta import Document, difference
+from sow.core.delta import Document, difference, suspects_of
 from sow.core.paths import Path, Value
 from sow.expressions import UNSTEADY, Filter, MessageColumns, OrderTerm, Trait
 from sow.messages.base import Column, Decoder
@@ -53,6 +53,21 @@ class Changes:
         self.stood = stood
 
 
+class Edit(NamedTuple):
+    """A change that replaces an event of a series: its number, and whether it is the newest of its
+    record, which has then changed. Otherwise the old state is what the event was, and only who
+    follows the events hears of it."""
+
+    event: int
+    is_newest: bool
+
+    @property
+    def mark(self) -> bytes:
+        """What the lines of the change have at their end."""
+        past = b"" if self.is_newest else b',"past":true'
+        return b',"edit":true,"seq":%d%b' % (self.event, past)
+
+
 Select = tuple[str, ...] | None
 ALL = slice(None)
 ALL_AT_ONCE = 16
@@ -82,6 +97,10 @@ class Batch:
         is_logged: bool = False,
     ) -> None:
         self.changes = changes
+        self.marks = changes.seqs
+        """The bookmarks that its lines carry."""
+        self.edit: Edit | None = None
+        """What it is in a series, if it is one change that replaces an event."""
         self._renderer = renderer
         self._decoder = decoder
         self._sow_keys = sow_keys
@@ -100,8 +119,16 @@ class Batch:
         self.selected_bytes = 0
         """What is kept of lines by select lists."""
 
+    def be_edit(self, edit: Edit) -> None:
+        """Set what it is in a series."""
+        self.edit = edit
+
     def __len__(self) -> int:
         return len(self.changes.identities)
+
+    def be_sent_at(self, *places: int) -> None:
+        """Its lines carry these bookmarks, or this one: places in what its topic has sent."""
+        self.marks = places if len(places) == len(self) else places * len(self)
 
     # Fields.
 
@@ -243,15 +270,25 @@ class Batch:
             yield
             self._documents[at] = before, self._renderer.document(news[at])
             yield
-        self.delta(shape, at)
+        place = (shape.select, at)
+        if place not in self._deltas and (shown := self._shown(shape, at)) is not None:
+            suspects = suspects_of(*shown)
+            yield
+            self._deltas[place] = difference(*shown, suspects)
         yield
 
-    def _difference(self, shape: Shape, at: int) -> Document | None:
+    def _shown(self, shape: Shape, at: int) -> tuple[Document, Document] | None:
+        """What a subscriber sees of a record's old and new document, if there are both."""
         documents = self._parsed(at)
         if documents is None:
             return None
+        before, after = documents
         shown_of = self._renderer.shown_of
-        return difference(*[shown_of(shape, document) for document in documents])
+        return shown_of(shape, before), shown_of(shape, after)
+
+    def _difference(self, shape: Shape, at: int) -> Document | None:
+        shown = self._shown(shape, at)
+        return None if shown is None else difference(*shown)
 
     def _parsed(self, at: int) -> tuple[Document, Document] | None:
         """One record's old and new document, if there are both."""
@@ -326,10 +363,12 @@ class Batch:
         columns = LineColumns(
             self.keys()[part] if shape.sow_keys else (),
             self._bodies(kind, shape, part),
-            changes.seqs[part] if kind != "oof" else (),
+            self.marks[part] if kind != "oof" or shape.marked else (),
             changes.ts_us[part] if shape.timestamps else (),
         )
         rendered = self._renderer.lines(kind, shape, columns)
+        if self.edit is not None and kind != "oof":
+            rendered = [marked(line, self.edit.mark) for line in rendered]
         if shape.select is not None:
             size = sum(map(len, rendered))
             self.selected_bytes += size
@@ -354,3 +393,8 @@ class Batch:
         assert delta is not None
         assert documents is not None
         return self._renderer.delta(shape, delta, documents[1])
+
+
+def marked(line: bytes, mark: bytes) -> bytes:
+    """A line with more at its end."""
+    return line[:-1] + mark + b"}"

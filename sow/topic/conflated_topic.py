@@ -24,6 +24,7 @@ from sow.core import definitions
 from sow.core.cooperative import Task
 from sow.errors import described
 from sow.expressions import Filter
+from sow.protocol.replies import SentPlace
 from sow.store.sharded_dict import get_all
 from sow.topic.batch import Batch, Changes, Reason
 from sow.topic.fields import computed_fields
@@ -48,6 +49,7 @@ class ConflatedCopy:
 
     __slots__ = (
         "_noted",
+        "_sent_seq",
         "condition",
         "conflation",
         "copies",
@@ -77,6 +79,8 @@ class ConflatedCopy:
         self.is_external = definition.engine != "embedded"
         self.filled_seq = 0
         """The change of the underlying topic as of when the copy was filled."""
+        self._sent_seq = 0
+        """The newest change that it has released."""
         self._noted: dict[str, None] | None = None
         """While it is filled: records that have changed, and are still to be copied."""
         self.stopped = ""
@@ -152,8 +156,30 @@ class ConflatedCopy:
         assert isinstance(definition, definitions.ConflatedTopic)
         own = ConflatedCopy(copy, self.underlying, definition, self.condition)
         own.conflation = self.conflation.copied(copy.table.__contains__, own._merge_or_none())
-        own.filled_seq = self.filled_seq
+        own.filled_seq, own._sent_seq = self.filled_seq, self._sent_seq
         return own
+
+    def go_on_with(self, other: "ConflatedCopy", copy: Records) -> None:
+        """Have the windows of a copy in another engine that the same changes have reached, and let
+        the records that wait in them be in `copy` as they are there."""
+        self.conflation = other.conflation.copied(
+            self.copy.table.__contains__, self._merge_or_none()
+        )
+        self._sent_seq = other._sent_seq
+        waiting, table = other.conflation.waiting(), other.copy.table
+        copy.discard(name for name in waiting if name not in table)
+        held = {name: slot for name in waiting if (slot := table.slots.get(name)) is not None}
+        if held:
+            part = table.part([*held.values()])
+            places = table.places_of([*held.values()], part.born)
+            copy.put(
+                part.identities, part.bodies, {}, part.seqs, part.ts_us, births=lambda: part.born
+            )
+            if self.underlying.table.shares_places:
+                newest = self.underlying.table.newest_of(
+                    [*get_all(self.underlying.table.slots, part.identities)], part.seqs
+                )
+                copy.table.arrange(part.identities, places, newest)
 
     # Batches.
 
@@ -192,6 +218,15 @@ class ConflatedCopy:
             return self.conflation.take_in(offered, now_us)
         except Exception as error:
             return self.stop_for(error)
+
+    def place(self, now_us: int) -> SentPlace:
+        """The place in what it has sent that its records show."""
+        due_us = self.conflation.due_us()
+        return self._after(now_us if due_us is None or due_us > now_us else due_us - 1)
+
+    def _after(self, time_us: int) -> SentPlace:
+        """The place behind all that was due up to a time."""
+        return SentPlace(max(self._sent_seq, self.filled_seq), time_us)
 
     def _as_merged(self, offered: Offered[str, CopyUpdate]) -> Offered[str, CopyUpdate]:
         """Messages of the underlying topic in the form that merging starts from."""
@@ -300,10 +335,25 @@ class ConflatedCopy:
         count_max = max(1, RELEASED_AT_ONCE // min(len(self.copies), NAMES_IN_STEP))
         if not self.stopped:
             try:
-                return self._apply(*self.conflation.take(now_us, count_max))
+                return self._released(now_us, count_max)
             except Exception as error:
                 self.stop_for(error)
         return self._clear(count_max)
+
+    def _released(self, now_us: int, count_max: int) -> list[Batch]:
+        """The records of one turn, or some of them. Before the last of these the place is that
+        before the turn, so that who leaves there is sent all of it again."""
+        time_us = self.conflation.turn_us(now_us)
+        if time_us is None or time_us > now_us:
+            return []
+        place = self._after(time_us - 1)
+        batches = self._apply(*self.conflation.take(now_us, count_max))
+        self._sent_seq = max([self._sent_seq, *(max(one.changes.seqs) for one in batches)])
+        if self.conflation.turn_us(now_us) != time_us:
+            place = self._after(time_us)
+        for batch in batches:
+            batch.be_sent_at(place)
+        return batches
 
     def _clear(self, count_max: int) -> list[Batch]:
         """Remove records of a copy that has stopped, some under each name."""

@@ -30,6 +30,7 @@ from sow.topic.batch import Batch, Changes, Reason
 from sow.topic.fields import ComputedFields, ExtractedFields, PreprocessingDecoder, computed_fields
 from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer
+from sow.topic.series import TopicEvents
 
 Columns = dict[Path, Column]
 UNTRACKED_ROWS_MIN = 100
@@ -43,11 +44,12 @@ PATHS_MAX = 1024
 
 
 class CheckedMessages(NamedTuple):
-    """Messages that were validated: their bodies, the identities of their records, and columns."""
+    """Messages that were validated, with their records, columns, and in a series their author."""
 
     bodies: list[bytes]
     identities: list[str]
     columns: Columns
+    author: str = ""
 
 
 class Records:
@@ -69,6 +71,7 @@ class Records:
         "changes_us",
         "definition",
         "domain",
+        "events",
         "folding",
         "indexes",
         "instance",
@@ -138,6 +141,8 @@ class Records:
             by_arrival=not isinstance(definition, Topic) or definition.system,
             usage=usage,
         )
+        series = isinstance(definition, Topic) and definition.series
+        self.events = TopicEvents(series, usage or Usage()) if series else None
         self.indexes = self._make_indexes(definition)
         self._coming: Indexes | None = None
         """The indexes that will replace them, while they are built."""
@@ -169,8 +174,7 @@ class Records:
         self.folding = queue_policy(self.definition, self.message_type)
 
     def remake(self) -> None:
-        """Compute the fields of messages that come from now on by the present definition; those of
-        a copy are computed by its writer."""
+        """Compute the fields of new messages by the present definition; a copy's its writer has."""
         definition, kind = self.definition, self.message_type
         self._declared = self._preprocessing = self._enrichment = None
         if isinstance(definition, Topic):
@@ -185,8 +189,7 @@ class Records:
         self._reader = None
 
     def freezing(self) -> Task["Records"]:
-        """The records as they are now, for readers, made in steps between which nothing changes;
-        good until the table is thawed."""
+        """The records as they are now, for readers, made in steps; good until the table thaws."""
         frozen = copy(self)
         frozen.is_changing = False
         frozen.table = yield from self.table.freezing()
@@ -206,13 +209,11 @@ class Records:
         self.since_seq = seq
 
     def has_logged(self, entry: LogEntry | EntryHead) -> bool:
-        """Whether a log entry is this topic's: of its name, and not from a time when that was
-        another topic's."""
+        """Whether a log entry is this topic's: of its name, and not of an earlier owner of it."""
         return entry.topic == self.name and entry.seq > self.since_seq
 
     def reindex(self, definition: Definition) -> Task[None]:
-        """Build the indexes of another definition beside the present ones, which serve until the
-        last step; closed before it, nothing has changed."""
+        """Build the indexes of another definition; the present ones serve until the last step."""
         new = self._coming = self._make_indexes(definition)
         self.watched.add(new.watched)
         going = new
@@ -338,8 +339,7 @@ class Records:
         return identities(self.keys, decoder.read(bodies)[1])
 
     def stored(self, bodies: Sequence[bytes], names: Sequence[str] | None) -> "CheckedMessages":
-        """Records that were made before, with what is known of them; `names` are their identities
-        where these do not follow from the bodies."""
+        """Records that were made before; `names`: identities that do not follow from the bodies."""
         paths = self.watched.paths
         columns = dict(zip(paths, self.decoder(paths).columns(list(bodies)), strict=True))
         if names is None:
@@ -416,9 +416,8 @@ class Records:
             self.types.observe(bodies)
         if not self.retains:
             nothing = [None] * len(bodies)
-            return self.batch(
-                Changes(self.name, identities, (), nothing, bodies, seqs, ts_us), columns
-            )
+            passed = Changes(self.name, identities, (), nothing, bodies, seqs, ts_us)
+            return self.batch(passed, columns)
         slots, olds = self.table.put(identities, bodies, seqs, ts_us, expires_us, births)
         changes = Changes(self.name, identities, slots, olds, bodies, seqs, ts_us)
         batch = self.batch(changes, columns)
@@ -453,12 +452,12 @@ class Records:
         gone, slots, olds = self.table.drop(identities)
         if not gone:
             return None
+        if self.events is not None:
+            self.events.drop(gone)
         self._unindex(slots)
         seqs, ts_us = stamp(len(gone))
-        changes = Changes(
-            self.name, gone, slots, olds, None, seqs, ts_us, reason,
-            [partings[identity] for identity in gone] if partings else None,
-        )  # fmt: skip
+        left = [partings[identity] for identity in gone] if partings else None
+        changes = Changes(self.name, gone, slots, olds, None, seqs, ts_us, reason, left)
         return self.batch(changes, {})
 
     def discard(self, identities: Iterable[str]) -> None:
@@ -498,6 +497,8 @@ class Records:
     def settle(self) -> Task[None]:
         """Build what depends on all records, once the table was rebuilt."""
         self.table.settle()
+        if self.events is not None:
+            yield from self.events.settle(self.table)
         yield from self.indexes.fill()
 
     def check(self) -> None:
@@ -506,6 +507,8 @@ class Records:
         self.indexes.check()
         self.watched.check(self.indexes.watched)
         assert self.retains or not len(self.table)
+        if self.events is not None:
+            self.events.check(self.table)
         for identity, slot in self.table.slots.items() if self.makes_keys else ():
             assert self.table.sow_key(slot) == str(sow_key(self.domain, identity))
 

@@ -28,11 +28,13 @@ Kind = Literal["sow", "p", "delta", "oof"]
 
 
 class Shape(NamedTuple):
-    """How a subscription wants its lines. `select` holds the members of its select list."""
+    """How a subscription wants its lines. `select` holds the members of its select list.
+    `marked`: lines of records that leave carry their bookmarks too, since it has begun at one."""
 
     sow_keys: bool = True
     timestamps: bool = False
     select: tuple[str, ...] | None = None
+    marked: bool = False
 
     def shown(self, document: Document) -> Document:
         """The selected part of a document."""
@@ -156,14 +158,15 @@ class Renderer:
     ) -> list[bytes]:
         """One line for each place of the columns, behind `head`; without it, all but their heads.
 
-        Lines of a publish or a delta carry the bookmark, `seqs`; those of an answer or an oof none.
+        Lines of a publish or a delta carry the bookmark, `seqs`; those of an answer none, and those
+        of an oof where the shape is `marked`.
         """
         bodies = columns.bodies if kind == "delta" else self.shown(shape, columns.bodies)
         return record_lines(
             head,
             quoted(columns.sow_keys) if shape.sow_keys else None,
             self.line_bodies(bodies),
-            columns.seqs if kind in ("p", "delta") else None,
+            columns.seqs if kind in ("p", "delta") or (shape.marked and kind == "oof") else None,
             columns.ts_us if shape.timestamps else None,
             kind == "delta",
             columns.places,

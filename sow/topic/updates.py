@@ -28,7 +28,8 @@ class Update(NamedTuple):
     if that is the reason. `delta` has what the subscriber sees of the fields that changed since the
     state it holds, and of those that changed and changed back; None where the whole record is
     needed: it is new to the subscriber, came back after it had left, or lost a field. `merged`:
-    `new` is no state of the record but several that were merged. `seq` and `ts_us` are of the
+    `new` is no state of the record but several that were merged. `mark` is what its line has at its
+    end, where it is an edit of an event. `seq` and `ts_us` are of the
     newest change, the `first_` ones of the oldest one that is folded in.
     """
 
@@ -44,6 +45,7 @@ class Update(NamedTuple):
     delta: Document | None = None
     merged: bool = False
     old: bytes | None = None
+    mark: bytes = b""
 
     @property
     def last(self) -> bytes:

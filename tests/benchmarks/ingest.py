@@ -166,6 +166,24 @@ def _publishing(driver: EngineDriver, frames: Sequence[bytes], count: int) -> Ca
     return lambda: count / seconds(lambda: driver.publish(frames, frame_us))
 
 
+def series(sizes: Sizes) -> Iterator[Figure]:
+    """Appends to a series in the engine, beside plain ingest of the same frames."""
+    xml, retain = configuration(), "<Series><Retain>limit 100</Retain></Series></Topic>"
+    plain, driver = EngineDriver(xml), EngineDriver(xml.replace("</Topic>", retain))
+    for size in sizes.frame_sizes:
+        bodies = updates(sizes.singles if size == 1 else sizes.messages, sizes.keys)
+        frames = framed(bodies, size)
+        count = len(bodies)
+        ours, floor = in_turn(
+            sizes.repetitions,
+            _publishing(driver, frames, count),
+            _publishing(plain, frames, count),
+        )
+        yield Figure(
+            "series", f"frames of {size}", "appends/s", ours, floor, "ingest of a plain topic"
+        )
+
+
 def decoding(frames: Sequence[bytes]) -> Callable[[], float]:
     """The floor of ingest, in messages a second."""
 

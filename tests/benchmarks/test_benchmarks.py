@@ -21,7 +21,7 @@ from tests.benchmarks.stalls import GUARDED, OPERATIONS, WORST, named, stalls
 DELETE = "delete of half by filter"
 # By default one benchmark with a server shows that they run; `make slow` runs all of them.
 IN_PROCESS = (
-    "ingest-engine", "filters", "subscribing", "views", "windows", "calculations",
+    "ingest-engine", "series", "filters", "subscribing", "views", "windows", "calculations",
     "message-types", "conflation", "copies", pytest.param("footprint", marks=pytest.mark.slow),
 )  # fmt: skip
 WITH_SERVER = (

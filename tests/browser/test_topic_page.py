@@ -281,6 +281,15 @@ def test_it_is_said_why_a_record_of_a_conflated_topic_is_as_it_is(console, serve
         why.filter(has_text="desk (once in 2.0 h at most)").wait_for()
 
 
+def test_it_is_said_what_had_been_told_of_a_record_then(console, server):
+    bookmark = server.publish("orders", {"id": 2, "price": 1}).json["bookmark"]
+    server.publish("orders", {"id": 2, "price": 2})
+    key = next(one["k"] for one in server.records("orders", meta="true") if one["d"]["id"] == 2)
+    console.open("topic", "orders", key=key, as_of=bookmark)
+    why = console.page.get_by_label("The record").locator("ul.why li")
+    why.filter(has_text=f"the last line was update {bookmark}, at ").wait_for()
+
+
 def test_records_that_are_text_or_bytes_are_there_to_be_seen(console, server):
     server.post("notes", b"<note><id>1</id><text>hello</text></note>", "text/plain")
     console.open("topic", "notes")

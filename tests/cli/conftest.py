@@ -18,6 +18,7 @@ TOPICS = """
   <Expiration>enabled</Expiration></Topic>
 <Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
   <Pattern>^/desk/</Pattern></Topic>
+<Topic><Name>prices</Name><MessageType>json</MessageType><Key>/id</Key><Series/></Topic>
 <Topic><Name>notes</Name><MessageType>string</MessageType></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 <Topic><Name>elements</Name><MessageType>xml</MessageType><Key>/o/@id</Key></Topic>

@@ -18,6 +18,7 @@ TOPICS = """
 <KeyDomain>desk</KeyDomain></Topic>
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
 <Expiration>900s</Expiration></Topic>
+<Topic><Name>prices</Name><MessageType>json</MessageType><Key>/id</Key><Series/></Topic>
 <Topic><Name>fixes</Name><MessageType>nvfix</MessageType><Key>/1</Key></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 """

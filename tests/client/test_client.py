@@ -285,3 +285,29 @@ def test_a_server_that_dies_midway_leaves_a_frame_that_can_be_gone_on_with(tmp_p
         assert len(log) == 5000, "nothing twice"
     finally:
         second.close()
+
+
+def test_events_are_read_edited_and_followed(using, server):
+    async def work(client):
+        await client.publish("prices", [{"id": 1, "n": number} for number in range(4)])
+        rows = await client.events("prices", "key=1", limit=3)
+        await client.edit_event("prices", "key=1", rows[0]["seq"], {"id": 1, "n": 10})
+        found = await client.events("prices", "key=1", from_=rows[0]["seq"], to=rows[1]["seq"])
+        async with client.live("prices", last=2) as live:
+            (record,) = live.values()
+            first = await client.events("prices", "key=1", limit=1)
+            await client.edit_event("prices", "key=1", rows[0]["seq"], {"id": 1, "n": 11})
+            await client.edit_event("prices", "key=1", first[0]["seq"], {"id": 1, "n": 12})
+            changed = await anext(live.changes())
+        return rows, found, record, changed.new
+
+    rows, found, record, new = using(work)
+    assert [row["d"]["n"] for row in rows] == [1, 2, 3]
+    assert [(row["author"], row["d"]["n"]) for row in found] == [("", 10), ("test", 2)]
+    assert (record, new) == ({"id": 1, "n": 3}, {"id": 1, "n": 12})
+
+
+def test_a_topic_without_a_series_has_no_events(using, server):
+    using(publish({"id": 1}))
+    with pytest.raises(ClientError, match="no series"):
+        using(lambda client: client.events("orders", "key=1"))

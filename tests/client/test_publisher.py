@@ -10,7 +10,7 @@ import pytest
 from sow.client import Client, Disconnected, Retry
 from sow.client.http import Http
 from sow.client.publisher import RepeatableBatch
-from sow.errors import BadMessage, ClientError, SowError, UnknownTopic
+from sow.errors import BadMessage, ClientError, SowError, TooLarge, UnknownTopic
 from tests.edge.serving import Running, configuration
 
 
@@ -130,8 +130,28 @@ def test_messages_of_bytes_are_published_as_they_are(tmp_path):
         server.close()
 
 
+def test_a_batch_has_more_than_a_part_may_have(tmp_path, monkeypatch):
+    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 20_000)
+    limits = "<Limits><BatchSize>50KB</BatchSize></Limits>"
+    server = Running(configuration(TOPIC, limits), tmp_path)
+
+    async def work():
+        async with Client(server.url) as client:
+            first = await client.publish_once("orders", FRAME, writer="w", epoch=1)
+            with pytest.raises(TooLarge, match=r"Limits/BatchSize.*has to be held"):
+                await client.publish_once("orders", FRAME, writer="d", epoch=1, delta=True)
+            monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 10**6)
+            assert await client.publish_once("orders", FRAME, writer="w", epoch=1) == first
+
+    try:
+        asyncio.run(asyncio.wait_for(work(), 30))
+        assert server.records("orders", order_by="/id") == ROWS
+    finally:
+        server.close()
+
+
 def test_one_bad_message_leaves_nothing(using, server, monkeypatch):
-    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 1)
+    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 20_000)
     bad = [{"id": at} for at in range(2345)] + [{"no": "key"}]
 
     async def work(client):
@@ -149,7 +169,7 @@ def test_one_bad_message_leaves_nothing(using, server, monkeypatch):
 def test_a_server_that_dies_and_comes_again_with_another_configuration(
     tmp_path, monkeypatch, dies_at
 ):
-    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 1)
+    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 20_000)
     running = [Running(configuration(TOPIC), tmp_path)]
     port = int(running[0].url.rpartition(":")[2])
     asking, requested = Http.json, []

@@ -270,3 +270,22 @@ def test_keys_that_wait_and_what_waits_for_one_whatever_its_windows():
         taken = conflator.take_all()
         conflator.offer(("c",), (7,), 30)
         assert (taken, conflator.keys()) == ({"a": both, "b": 5}, ["c"])
+
+
+@pytest.mark.parametrize("count_max", [1, 2, 100])
+def test_a_turn_is_that_of_one_window_however_late_it_is(count_max):
+    conflator = Conflator(PerKey(INTERVAL))
+    for value in range(3):
+        conflator.offer(["a", "b", "c"], [value] * 3, value * 2 * INTERVAL)
+    now, turns = 9 * INTERVAL, {}
+    while (turn_us := conflator.turn_us(now)) is not None:
+        taken = conflator.take(now, count_max)
+        assert 0 < len(taken) <= count_max
+        turns.setdefault(turn_us, []).extend(taken.items())
+    assert turns == {
+        INTERVAL: [("a", 0), ("b", 0), ("c", 0)],
+        3 * INTERVAL: [("a", 1), ("b", 1), ("c", 1)],
+        5 * INTERVAL: [("a", 2), ("b", 2), ("c", 2)],
+    }
+    assert conflator.take(now, count_max) == {}
+    conflator.check()

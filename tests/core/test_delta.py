@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from conflated_topics import documents
 from conflated_topics.documents import ObjectWithText
 from sow.core import delta as deltas
-from sow.core.delta import composed, difference, merged, same
+from sow.core.delta import composed, difference, merged, same, suspects_of
 from sow.core.lossless_numbers import LosslessNumber
 
 SCALARS = (
@@ -116,7 +116,9 @@ def test_of_very_many_fields_the_same_is_found_at_once(old, new, nulls):
         patch.setattr(deltas, "MANY_FIELDS", 0)
         patch.setattr(documents, "MANY_FIELDS", 0)
         many = difference(old, new), merged(old, new, nulls)
+        in_steps = difference(old, new, suspects_of(old, new))
     assert repr(few) == repr(many)
+    assert repr(few[0]) == repr(in_steps)
 
 
 def test_of_very_many_fields_too_a_nought_below_nought_is_another_one_and_nan_is_the_same():

@@ -15,6 +15,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,10 +203,13 @@ class Shell:
 
 
 def played():
-    """The pages with commands; those that ask curl once more, with curl itself."""
+    """The pages with commands; those that ask curl with curl itself, and with what stands in for it
+    where there is none, or in `make slow`."""
     for page in with_blocks("console"):
-        yield pytest.param(page, False, id=page.name)
-        if re.search(r"\bcurl -", "".join(blocks(page, "console"))):
+        asks_curl = re.search(r"\bcurl -", "".join(blocks(page, "console")))
+        repeats = [pytest.mark.slow] if asks_curl and shutil.which("curl") else []
+        yield pytest.param(page, False, id=page.name, marks=repeats)
+        if asks_curl:
             yield pytest.param(page, True, id=f"{page.name} with curl", marks=pytest.mark.curl)
 
 

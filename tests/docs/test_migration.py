@@ -156,13 +156,14 @@ def test_commands_are_those_of_the_table():
         "grouping",
         "token",
         "as",
+        "as_of",
     }
     assert agrees(said(acks), ACKS, ACKS_LATER) == set()
 
 
 def test_options_are_those_of_the_table():
     (options,) = of_each_table("Options", 1)
-    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions", "gaps"}
+    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions", "gaps", "as_of", "last"}
     ignored = [name for name, verdict in said(options).items() if verdict == "no effect"]
     assert sorted(ignored) == sorted(OPTIONS_IGNORED)
 

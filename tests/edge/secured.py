@@ -46,6 +46,7 @@ PARTS = {
     "key": "1",
     "writer": "w",
     "epoch": "1",
+    "seq": "1",
     "id": "1",
     "name": "n",
 }

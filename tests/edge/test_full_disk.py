@@ -1,11 +1,17 @@
 """The moment the disk refuses: nothing taken around it is acknowledged, nothing is lost."""
 
+import json
+import resource
+import signal
+
 import pytest
 
+from sow.client.sync import Client
 from sow.errors import DiskFull, StoreError
 from sow.protocol.commands import Command
 from sow.protocol.encodings import LINES
 from tests.edge.serving import Running, configuration
+from tests.edge.test_lifecycle import Process
 
 
 @pytest.fixture
@@ -116,3 +122,29 @@ def test_a_data_directory_that_has_gone_is_not_called_a_full_disk(tmp_path):
         assert running.get("/readyz").status == 200
     finally:
         running.close()
+
+
+def test_a_load_that_the_disk_has_no_room_for_is_refused_whole_and_taken_later(
+    tmp_path, monkeypatch
+):
+    """The files may not grow: rows that are written ahead of the log are refused in the middle."""
+    monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 500_000)
+    quotes = [{"symbol": str(number), "pad": "x" * 60_000} for number in range(140)]
+    limited, free = Process(tmp_path, limit_bytes=3_000_000), (resource.RLIM_INFINITY,) * 2
+    with Client(limited.url) as client:
+        client.publish("quotes", {"symbol": "kept"})
+        with pytest.raises(DiskFull, match="nothing of the request is acknowledged; free some"):
+            client.publish_once("quotes", quotes, writer="w", epoch=1)
+        assert client.query("quotes").records == [{"symbol": "kept"}]
+        resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, free)
+        client.publish_once("quotes", quotes, writer="w", epoch=1)
+        assert len(client.query("quotes").records) == 141
+    limited.signal(signal.SIGKILL)
+    limited.end()
+    again = Process(tmp_path)
+    with Client(again.url) as client:
+        found = client.query("quotes").records
+        assert sorted(found, key=json.dumps) == sorted(
+            [{"symbol": "kept"}, *quotes], key=json.dumps
+        )
+    assert again.stop()[0] == 0

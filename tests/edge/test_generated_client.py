@@ -96,6 +96,8 @@ def conforms(answer, name):
 def test_what_is_answered_has_the_types_that_are_described(server):
     server.publish("orders", {"id": 1, "symbol": "A", "price": 200})
     server.publish("/desk/1", {"id": 1})
+    server.publish("prices", {"id": 1})
+    events = f"{records('prices')}/key=1/events"
     (row,) = server.records("orders", meta="true")
     with server.socket() as ws, server.events("orders-C"):
         ws.ask({"c": "subscribe", "t": "orders-C", "opts": "conflation=1s"})
@@ -107,6 +109,7 @@ def test_what_is_answered_has_the_types_that_are_described(server):
             f"/v1/sessions/{session}": "GET /v1/sessions/{id}",
             f"{records('orders')}/{row['k']}/why": "GET /v1/topics/{topic}/records/{key}/why",
             f"{records('orders-C')}/{row['k']}/why": "GET /v1/topics/{topic}/records/{key}/why",
+            events: "GET /v1/topics/{topic}/records/{key}/events",
             "/v1/log/extent": "GET /v1/log/extent",
             "/v1/functions": "GET /v1/functions",
             "/v1/config/file": "GET /v1/config/file",
@@ -116,7 +119,12 @@ def test_what_is_answered_has_the_types_that_are_described(server):
         }
         for path, name in paths.items():
             assert conforms(server.get(path), name), name
+        then = server.get(f"{records('orders')}/{row['k']}/why?as_of=now")
+        assert conforms(then, "GET /v1/topics/{topic}/records/{key}/why")
     assert conforms(server.get("/v1/sessions?closed=true"), "GET /v1/sessions")
+    (event,) = server.get(events).json
+    edited = server.request("PUT", f"{events}/{event['seq']}", data=b'{"id":1}')
+    assert conforms(edited, "PUT /v1/topics/{topic}/records/{key}/events/{seq}")
     consumer = "/v1/log/consumers/reader"
     moved = server.request("PUT", consumer, data=b'{"bookmark":"0"}')
     assert conforms(moved, "PUT /v1/log/consumers/{name}")

@@ -6,22 +6,23 @@ import logging
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import History
+from sow.core.definitions import History, Series
 from sow.engine.stored_topics import stored_slices
 from sow.errors import NotKept
+from sow.history.bookmarks import _time as written
 from sow.history.bookmarks import moment_us
-from sow.history.snapshot_as_of import Present, as_of
+from sow.query import Query
 from sow.server.api.as_of_queries import AsOfQueries
-from sow.server.api.as_of_queries import _time as written
 from sow.server.api.records import RecordsHandler
 from sow.server.api.snapshots import SnapshotHandler
 from sow.server.boot.checkpointer import CHECK_S, Checkpointer
+from sow.sessions.queries.past_states import PastStates
 from sow.store.checkpoint import _delete, slice_key
 from sow.store.restoring import restore
 from tests.edge.lives import DESKS, NOW_US, TRADES, backed_up, lives_on
@@ -40,11 +41,11 @@ class Place(Served):
         self.name = name
         world = World(topic, journal=MemoryJournal(**{"retention_bytes": 0} | journal))
         self.checkpoint = MemoryCheckpoint()
-        world.runtime.checkpoints = {topic.name: self.checkpoint}
-        self.checkpointer = Checkpointer(
-            world.runtime, world.runtime.checkpoints, world.journal.trim
-        )
-        past = AsOfQueries(world.runtime, world.engine)
+        checkpoints = {topic.name: self.checkpoint}
+        self.checkpointer = Checkpointer(world.runtime, checkpoints, world.journal.trim)
+        self.states = world.executor.subscriptions.past
+        self.states.checkpoints = checkpoints
+        past = AsOfQueries(world.runtime, self.states)
         snapshots = SnapshotHandler(world.runtime, world.engine, past)
         super().__init__(
             world, *routes_to(RecordsHandler(world.runtime, world.executor, past, snapshots))
@@ -90,12 +91,18 @@ class Place(Served):
     async def check(self, since_us):
         """All that was answered since a time is answered again; what is older is right or refused
         with the range."""
+        states, topic = self.states, self.world.engine.topic(self.name)
         self.world.clock.advance(1)  # none of them is in the future
         await asyncio.sleep(1.5 * CHECK_S)  # and nothing more goes until it does
         for time_us, body in self.answers.items():
             answer = await self.asked(f"?as_of={written(time_us)}")
             if time_us >= since_us or answer.status == 200:
                 assert (answer.status, answer.body) == (200, body), written(time_us)
+                bookmark = states.moment(topic, written(time_us), self.world.engine.seq).seq
+                steps = states.bodies(topic, bookmark, 2**30)  # as one who goes on from there
+                bodies = await self.world.runtime.turns.run("bodies", steps)
+                known = sorted(map(json.loads, bodies.values()), key=itemgetter("id"))
+                assert known == sorted(json.loads(body), key=itemgetter("id"))
                 continue
             assert (answer.status, answer.json["reason"]) == (400, "invalid bookmark")
             oldest = answer.json["oldest"]
@@ -106,10 +113,16 @@ class Place(Served):
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-@pytest.mark.parametrize(("topic", "name"), [(KEPT, "orders"), (None, "/desk/a")])
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [
+        (KEPT, "orders"),
+        (replace(KEPT, series=Series(3)), "orders"),
+        (replace(DESKS, history=KEPT.history), "/desk/a"),
+    ],
+)
 @stepped
 async def test_every_moment_of_the_window_is_answered_as_it_was(seed, topic, name):
-    topic = topic or replace(DESKS, history=KEPT.history)
     async with Place(topic, name) as place:
         await place.go_through(Random(seed), 60)
         kept = place.checkpoint.kept
@@ -205,13 +218,9 @@ def checkpoint(life, at_us):
 
 def at(life, time_us):
     """The records as of a time; raises NotKept."""
-    runtime = SimpleNamespace(
-        journal=life.journal, checkpoints=life.opening.checkpoints, now_us=lambda: NOW_US * 2
-    )
-    past, topic = AsOfQueries(runtime, life.engine), life.engine.topic("trades")
-    bookmark = past._bookmark(topic, written(time_us), life.engine.seq)
-    now = Present.take(topic.records, life.engine.seq)
-    then = run_to_completion(as_of(now, bookmark, life.journal, base=past._base(topic, bookmark)))
+    life.engine.sequencer.moment(NOW_US + SECOND)
+    past = PastStates(life.engine, life.journal, life.opening.checkpoints)
+    then = run_to_completion(past.query("trades", written(time_us), Query())).rows
     return [json.loads(body) for body in then.part(0, len(then)).bodies]
 
 

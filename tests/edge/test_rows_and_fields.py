@@ -103,6 +103,28 @@ def test_no_form_of_a_query_reports_it(server, query, form):
         assert answer.headers["SOW-Matches"] in ("0", "1")
 
 
+def test_nor_does_what_was_told_of_a_record_then(server):
+    at = server.ask("GET", "/v1/log/extent?topics=orders", ADMIN).json["to"]
+    rows = server.ask("GET", f"{records('orders')}?meta=true", ADMIN).json
+    own, other = (
+        next(one["k"] for one in rows if one["d"]["id"] == id_) for id_ in ("own", "other")
+    )
+
+    def why(key, who, **more):
+        query = "&".join(f"{name}={value}" for name, value in {"as_of": at, **more}.items())
+        return server.ask("GET", f"{records('orders')}/{key}/why?{query}", who)
+
+    found = server.clean(why(own, ANN))
+    assert (found.status, found.json["told"]["d"]) == (200, SEEN)
+    assert server.clean(why(other, ANN)).status == 404
+    assert server.clean(why(own, ADMIN, user="ann")).json["told"] == found.json["told"]
+    assert server.clean(why(other, ADMIN, user="ann")).status == 404
+    assert why(other, ADMIN).json["told"]["d"] == OTHER
+    refused = server.clean(why(own, ANN, user="ben"))
+    assert (refused.status, refused.json["reason"]) == (403, "not entitled")
+    assert why(own, OPERATOR, user="ann").status == 404
+
+
 @pytest.fixture(autouse=True)
 def what_is_logged(server, caplog):
     """Nor does the server's own log tell it. Each test begins with the same two orders."""

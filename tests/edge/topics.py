@@ -14,6 +14,8 @@ TOPICS = """
 <Topic><Name>pairs</Name><MessageType>json</MessageType><Key>/a</Key><Key>/b/c</Key></Topic>
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
   <Expiration>enabled</Expiration></Topic>
+<Topic><Name>prices</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Series><Retain>limit 100</Retain></Series></Topic>
 <Topic><Name>keyless</Name><MessageType>json</MessageType></Topic>
 <Topic><Name>memory</Name><MessageType>json</MessageType><Key>/id</Key>
   <Durability>transient</Durability></Topic>

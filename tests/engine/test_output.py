@@ -734,6 +734,25 @@ def test_frames_that_publish_and_then_query_do_not_wait_for_each_other(counted, 
     counted.check()
 
 
+@pytest.mark.parametrize("between", [[b'{"c":"heartbeat"}'], []], ids=["apart", "alike"])
+def test_a_query_of_a_view_has_what_a_frame_that_goes_on_has_acknowledged(
+    counted, between, monkeypatch
+):
+    monkeypatch.setattr("sow.sessions.commands.executor.TOGETHER_MAX", 2)
+    rows, client = [b'{"id":%d,"px":1}' % at for at in range(5)], counted.client()
+    head = b'{"c":"publish","t":"orders","n":%d,"cid":"%d"}'
+    lines = [head % (1, 1), b'{"id":9,"px":9}', *between, head % (5, 2), *rows]
+    reads = read_frames([b"\n".join(lines)])
+    frame = counted.executor.carry_out(client.session, reads, lambda: counted.now)
+    while not any(line["c"] == "ack" for line in client.lines()):
+        next(frame)
+        counted.settle()
+    query = asked(counted, "count")
+    assert until_it_rests(query) is RESTS
+    run_to_completion(frame)
+    assert until_it_rests(query) == {1: 5, 9: 1}
+
+
 def test_a_large_publish_begins_after_queries_that_wait_for_one(counted):
     slow = steps_of(counted, (0, 1), (1, 1), (2, 1))
     next(slow)

@@ -1,5 +1,6 @@
 """Another configuration for a running engine: what changes, what stays, what is refused."""
 
+import json
 import sys
 from dataclasses import fields, replace
 from random import Random
@@ -14,6 +15,7 @@ from sow.core.definitions import (
     ConflatedTopic,
     History,
     Limits,
+    Series,
     SessionSettings,
     Topic,
     View,
@@ -597,3 +599,21 @@ def test_other_limits_of_filters_hold_for_filters_that_were_compiled_before():
     for limits, status in ((SHORT_FILTERS, "failure"), (Limits(), "success")) * 2:
         reconfigure(world, ORDERS, limits=limits)
         assert client.say(c="sow", t="orders", filter=LONG, cid="q")[0]["status"] == status
+
+
+PRICES = Topic("prices", "json", keys=("/id",), series=Series(events_max=5))
+
+
+def test_another_retain_lets_go_what_it_excludes_and_a_series_stays_one():
+    world = World(PRICES)
+    for number in range(9):
+        world.publish("prices", {"id": 1, "n": number})
+    events = world.engine.topic("prices").records.events
+    assert reconfigure(world, replace(PRICES, series=Series(2))) == ["Retain of prices changed"]
+    assert [json.loads(event.body)["n"] for event in events.last("1", 9)] == [7, 8]
+    world.publish("prices", {"id": 1, "n": 9})
+    assert events.count == 2
+    world.check()
+    for other in (ORDERS, replace(PRICES, series=None)):
+        with pytest.raises(ConfigError, match="cannot be"):
+            reconfigure(world, other)

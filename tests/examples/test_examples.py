@@ -103,10 +103,25 @@ def test_the_feed_takes_symbols_for_symbols():
     assert [value(text) for text in texts] == [10.5, -2.0, *texts[2:]]
 
 
+def test_the_audit_says_of_each_fill_what_was_shown_and_says_it_again(server):
+    said = run("day_audit.py", server)
+    fills = {one["fill"]: one for one in server.records("fills")}
+    lines = said.splitlines()
+    assert len(lines) == len(fills) + 1
+    for line, (name, fill) in zip(lines, fills.items(), strict=False):
+        assert line.startswith(f"{name}: {fill['symbol']} at {fill['price']}, the screen showed ")
+        assert re.search(
+            r"showed (nothing yet|[\d.]+ of bookmark \d+), and \d+ newer updates", line
+        )
+    assert any("of bookmark" in line for line in lines), "three seconds have windows that end"
+    assert any("and 0 newer" not in line for line in lines[:-1])
+    assert run("day_audit.py", server) == said
+
+
 def test_each_program_is_on_the_page_and_says_what_it_takes():
     page = (EXAMPLES / "README.md").read_text()
     programs = sorted(path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".html"))
-    assert len(programs) == 5
+    assert len(programs) == 6
     for name in programs:
         assert f"({name})" in page
     for name in (one for one in programs if one.endswith(".py")):

@@ -4,8 +4,16 @@ from itertools import product
 
 import pytest
 
-from sow.errors import AnotherLog, ClientError
-from sow.history.bookmarks import going_on, is_range, is_time, parse_bookmark, parse_start, with_log
+from sow.errors import AnotherLog, ClientError, NotKept
+from sow.history.bookmarks import (
+    going_on,
+    is_range,
+    is_time,
+    parse_bookmark,
+    parse_moment,
+    parse_start,
+    with_log,
+)
 from sow.store.protocols import LogEntry
 from tests.cases import all_cases
 from tests.store.in_memory import MemoryJournal
@@ -278,3 +286,53 @@ def test_what_depends_on_when_things_came_is_a_time(text, is_so):
 def test_a_range_is_known_from_what_has_no_end(text):
     assert is_range(text)
     assert not any(map(is_range, ("5", "now", "1,2", "00000000000000aa-3", "20261121T093000Z")))
+
+
+class TestMoments:
+    """The moment that a text names: after which change, and at which time."""
+
+    def of(self, text, first_seq=1, now=9):
+        found = parse_moment("as_of", text, journal(first_seq), NEWEST, now * MINUTE_US)
+        return found.seq, found.time_us // MINUTE_US
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("0", (0, 0)),
+            ("2", (2, 1)),
+            ("3", (3, 2)),
+            ("6", (6, 4)),
+            ("now", (6, 9)),
+            ("19700101T000400", (3, 4)),
+            ("1970-01-01T00:08:00Z", (6, 8)),
+            (f"{LOG}-3", (3, 2)),
+        ],
+    )
+    def test_a_bookmark_is_the_time_of_its_change(self, text, expected):
+        assert self.of(text) == expected
+
+    @pytest.mark.parametrize(("text", "expected"), [("1", (0, 1)), ("4", (3, 4)), ("5", (3, 4))])
+    def test_inside_a_change_it_is_before_it(self, text, expected):
+        assert self.of(text) == expected
+
+    def test_a_change_in_several_entries_is_one_and_others_of_its_time_are_not(self):
+        made, seq = MemoryJournal(), 1
+        for topic, time_us in (("t", 6), ("t", 7), ("t", 7), ("u", 7), ("t", 7), ("t", 8)):
+            made.append([LogEntry("publish", topic, seq, time_us, None, [b"{}"] * 2)])
+            seq += 2
+        expected = {2: 2, 3: 2, 4: 2, 5: 2, 6: 6, 7: 6, 8: 8, 9: 8, 10: 10, 12: 12}
+        for text, found in expected.items():
+            assert parse_moment("as_of", str(text), made, seq - 1, 9).seq == found
+
+    @pytest.mark.parametrize(
+        ("text", "first_seq"), [("7", 1), ("1", 4), ("19700101T001000", 1), ("19700101T000100", 4)]
+    )
+    def test_what_is_not_covered_is_refused_with_what_is(self, text, first_seq):
+        with pytest.raises(NotKept) as caught:
+            self.of(text, first_seq)
+        oldest, newest = caught.value.bounds["oldest"], caught.value.bounds["newest"]
+        assert (oldest["bookmark"], newest["bookmark"]) == (str(first_seq - 1), "6")
+        assert newest["time"] == "1970-01-01T00:09:00Z"
+
+    def test_the_oldest_that_is_kept_is_known(self):
+        assert self.of("3", first_seq=4) == (3, 0)

@@ -89,7 +89,7 @@ class World:
         after = min((c.seq for c in checkpoints.values()), default=0)
         after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
         log, last_seq = self.journal.read(after), self.journal.last_seq
-        run_to_completion(self.engine.restore(checkpoints, log, last_seq))
+        run_to_completion(self.engine.restore(checkpoints, log, last_seq, before=self.windows()))
         self.engine.restore_accounts(self.journal.accounts())
         self.clock.go_on_from(self.engine.now_us)
 
@@ -112,6 +112,9 @@ class World:
             message_types=self.configuration.message_types,
             limits=self.configuration.limits,
         )
+
+    def windows(self):
+        """The topics whose windows go on, at a start; None: all have ended."""
 
     def client(self):
         return Client(self)

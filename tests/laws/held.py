@@ -7,6 +7,7 @@ that are kept beside it, and a state of a record in these counts once in all.
 
 from collections import Counter, defaultdict
 
+from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.queue_memory import COLUMN_BYTES, ENTRY_BYTES, STATE_BYTES, UPDATE_BYTES
 from sow.streaming.session_memory import ROW_BYTES
@@ -80,10 +81,15 @@ class Held:
         if is_window and holds:  # one that was closed for it has let go
             assert channel.held_bytes == UPDATE_BYTES * len(channel.conflator)
             self._share_out(channel, channel.held_bytes)
-        if replay is not None:
+        if isinstance(replay, SentReplay):
+            self.own[self.client] += replay._held_bytes
+        elif replay is not None:
             self.own[self.client] += sum(
                 sum(map(len, entry.bodies)) + ENTRY_BYTES * len(entry) for entry in replay._ahead
             )
+            for known in (replay._known or {}).values():
+                own = sum(known._own.values())
+                self.own[self.client] += ENTRY_BYTES * len(known) + own
 
     def clients(self):
         return {

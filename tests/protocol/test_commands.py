@@ -54,6 +54,7 @@ def test_requests_take_the_options_that_say_so():
         "no_empties",
         "conflation",
         "conflation_key",
+        "last",
         "live",
         "positions",
         "select",

@@ -143,7 +143,8 @@ class Subscriber:
             self.views[line["s"]].hear(line, self.world.now, prompt)
         elif kind == "group_end":
             view = self.views[line["s"]]
-            view.reached = int(line["bm"]) if view.resumable and not view.replaced else None
+            is_kept = view.resumable and not view.replaced
+            view.reached = int(line["bm"].partition(".")[0]) if is_kept else None
 
     # Going and coming.
 

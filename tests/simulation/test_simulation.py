@@ -6,7 +6,9 @@ from sow.engine import output
 from sow.streaming import router
 from tests.effort import seeds
 from tests.simulation.machine import Machine
+from tests.simulation.past import run as run_past
 from tests.simulation.publishers import run as run_publishers
+from tests.simulation.sent import run as run_sent
 from tests.simulation.simulation import run
 
 GROUP = 6
@@ -37,3 +39,13 @@ def test_the_same_whatever_is_on_its_way_to_the_disk(monkeypatch):
 def test_each_number_of_a_publisher_is_applied_once(first):
     for seed in range(first, first + 20):
         run_publishers(seed)
+
+
+@pytest.mark.parametrize("seed", seeds(5))
+def test_the_past_is_what_was_answered_then(seed):
+    run_past(seed)
+
+
+@pytest.mark.parametrize("seed", seeds(5))
+def test_what_was_sent_is_sent_again_later(seed):
+    run_sent(seed)

@@ -147,7 +147,7 @@ class View:
         if "q" in document:
             self.sums[key] = self.sums.get(key, 0) + document["q"]
         if "bm" in line:
-            self.reached = int(line["bm"])
+            self.reached = int(line["bm"].partition(".")[0])
         if prompt:
             self._check_rate(key, line, now_us)
             if "no_empties" in self.opts and self.oof and not self.paced and not self.folded:

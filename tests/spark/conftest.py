@@ -9,6 +9,7 @@ import pytest
 
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.spark.proxy import Proxy
 
 FEWER_PROCESSES = {
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
@@ -98,3 +99,28 @@ def server(running):
     yield running
     running.errors.clear()
     running.clear()
+
+
+@pytest.fixture
+def proxy(server):
+    proxy = Proxy(server.url)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def run(spark, server, tmp_path):
+    """Runs a pipeline to its end; the rows it took up."""
+
+    def whole(pipeline):
+        from sow.spark.pipelines import Running
+
+        running = Running(pipeline, server.url, tmp_path, once=True, master=None)
+        running.start()
+        try:
+            running.query.awaitTermination()
+            return sum(progress["numInputRows"] for progress in running.query.recentProgress)
+        finally:
+            running.stop()
+
+    return whole

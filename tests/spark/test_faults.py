@@ -6,7 +6,8 @@ moments are made, not waited for: a task stops at a gate, a request at a proxy.
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from contextlib import suppress
+from threading import Lock, Thread
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
 ROWS = 40
 BATCH = 10
+PAD = "x" * 250_000
+"""Of rows that are long: of half of them the server writes ahead of the log (`HELD_BYTES_MAX`)."""
 
 
 @pytest.fixture
@@ -46,13 +49,6 @@ def gate(spark):
     yield gate
     gate.close()
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-@pytest.fixture
-def proxy(server):
-    proxy = Proxy(server.url)
-    yield proxy
-    proxy.close()
 
 
 def end_of_log(server):
@@ -160,7 +156,8 @@ def test_a_worker_killed_while_a_stream_writes(copy, server, proxy, gate):
 
 
 class Kills:
-    """A proxy's way that kills the server at some of the requests, before or after they are done.
+    """A proxy's way that kills the server at some of the requests, before or after they are done,
+    or once it has written some of what they are about.
 
     The client gets no answer; its next request finds a new server on the old port.
     """
@@ -184,18 +181,41 @@ class Kills:
             return forward()
         if moment[0] == "after":
             assert forward().status == 200
+        elif moment[0] == "during":
+            self._write_some(forward)
         self.moments.pop(0)
         self.victim.kill()
         self._is_up = False
         raise Cut
 
+    def _write_some(self, forward):
+        """Send a request on until the journal is a megabyte longer."""
+        journal = self._data / "journal" / "data.mdb"
+        enough = journal.stat().st_size + 10**6
 
-def test_a_stream_goes_on_when_its_server_is_killed_and_started_again(copy, tmp_path):
-    kills = Kills(tmp_path / "data", [("before", "read"), ("after", "stage"), ("after", "commit")])
+        def send():
+            with suppress(Cut):
+                forward()
+
+        sending = Thread(target=send)
+        sending.start()
+        while sending.is_alive() and journal.stat().st_size < enough:
+            sending.join(0.001)
+        assert journal.stat().st_size >= enough
+
+
+STEPS = [("before", "read"), ("after", "stage"), ("after", "commit")]
+
+
+@pytest.mark.parametrize("pad", ["", PAD], ids=["rows", "a load"])
+def test_a_stream_goes_on_when_its_server_is_killed_and_started_again(copy, tmp_path, pad):
+    moments = [*STEPS[:2], ("during", "commit"), STEPS[2]] if pad else STEPS
+    kills = Kills(tmp_path / "data", moments)
     victim = Proxy(kills.victim.url)
     try:
         client = Client(victim.url)
-        client.json("POST", "/v1/topics/orders/records", [{"id": n} for n in range(ROWS)])
+        documents = [{"id": n, "pad": pad} for n in range(ROWS)]
+        client.json("POST", "/v1/topics/orders/records", documents)
         victim.way = kills
         there = {"url": victim.url}
         query = copy("earliest", {**there, "maxRowsPerTrigger": ROWS // 2}, there, sink="trades")
@@ -209,7 +229,7 @@ def test_a_stream_goes_on_when_its_server_is_killed_and_started_again(copy, tmp_
 
 
 def test_a_copy_by_changes_is_the_original_when_its_server_is_killed(copy, tmp_path):
-    kills = Kills(tmp_path / "data", [("before", "read"), ("after", "stage"), ("after", "commit")])
+    kills = Kills(tmp_path / "data", STEPS)
     victim = Proxy(kills.victim.url)
     try:
         client = Client(victim.url)

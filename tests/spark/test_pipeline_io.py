@@ -9,7 +9,14 @@ import pytest
 
 from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source, Static
 from sow.errors import ClientError
-from sow.spark.pipeline_io import SourceRows, _instant, _timed, written
+from sow.spark.pipeline_io import (
+    NO_FILE,
+    EndingSource,
+    SourceRows,
+    _instant,
+    _timed,
+    written,
+)
 
 NS = 1_700_000_000_123_456_789
 
@@ -240,3 +247,35 @@ def test_who_begins_anew_replaces_all_there_is_by_the_first_batch(state):
     assert frame.batch["options"] == {**named, "epoch": "1"}
     write(frame, 0)
     assert frame.batch["options"] == {"mode": "replace", "allowEmpty": "true"}
+
+
+def ending(ends):
+    return EndingSource({"ends": "true" if ends else "false"}).streamReader(None)
+
+
+@pytest.mark.spark
+def test_each_run_that_ends_has_one_row_more():
+    source = ending(ends=True)
+    limit = source.getDefaultReadLimit()
+    end = source.latestOffset({"ending": 3}, limit)
+    assert end == source.latestOffset({"ending": 3}, limit) == source.latestOffset(end, limit)
+    (part,) = source.partitions({"ending": 3}, end)
+    (batch,) = source.read(part)
+    assert batch.to_pylist() == [{"ending": 4}]
+    assert source.partitions(end, end) == []
+
+
+@pytest.mark.spark
+def test_a_query_that_does_not_end_the_run_has_none():
+    source = ending(ends=False)
+    start = source.initialOffset()
+    assert source.latestOffset(start, source.getDefaultReadLimit()) == start
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("takes_up", "taken"), [(True, "*.csv"), (False, NO_FILE)])
+def test_the_query_that_ends_a_run_takes_up_no_file_whatever_the_options_say(takes_up, taken):
+    options = (PipelineOption("pathGlobFilter", "*.csv"),)
+    source = Source(format="csv", path="in", schema="a int", options=options)
+    frame = rows(Reader()).frame(source, ticks=False, takes_up=takes_up)
+    assert frame.noted["pathGlobFilter"] == taken

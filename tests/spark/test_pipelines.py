@@ -1,11 +1,8 @@
-"""Pipelines as config.xml defines them, run against a server: they end, go on, and lose nothing."""
+"""Pipelines as config.xml defines them, run against a server: they go on, and lose nothing."""
 
 import json
 import os
-import traceback
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -13,39 +10,13 @@ import pytest
 
 from sow.config import load
 from sow.core.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source, Static
-from sow.errors import BadFilter, ClientError, SowError
-from sow.spark.http import ServerRefusal
-from sow.spark.pipeline_io import NO_FILE, EndingSource, SourceRows, backfill
-from sow.spark.pipelines import (
-    EARLIER_RELEASE,
-    KAFKA,
-    Running,
-    ToItsEnd,
-    concerning,
-    reason,
-)
-from sow.spark.rows import DataLoss
+from sow.errors import ClientError
+from sow.spark.pipelines import Running, ToItsEnd, reason
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
 SHIPPED = Path(__file__).parents[2] / "config.xml"
 UTC = pa.timestamp("ns", tz="UTC")
-
-
-@pytest.fixture
-def run(spark, server, tmp_path):
-    """Runs a pipeline to its end; the rows it took up."""
-
-    def whole(pipeline):
-        running = Running(pipeline, server.url, tmp_path, once=True, master=None)
-        running.start()
-        try:
-            running.query.awaitTermination()
-            return sum(progress["numInputRows"] for progress in running.query.recentProgress)
-        finally:
-            running.stop()
-
-    return whole
 
 
 def ticks(directory, name, *rows):
@@ -74,27 +45,10 @@ def test_files_are_loaded_into_a_topic_once_each(run, server, tmp_path):
     assert len(server.records("orders")) == 3
 
 
-@pytest.mark.slow  # the next but one writes the same windows to a topic
-def test_a_recorded_log_is_conflated_whole(run, tmp_path):
-    ticks(
-        tmp_path / "in", "a",
-        ("A", 0, 1.0), ("A", 0.4, 2.0), ("B", 0.5, 9.0), ("A", 1, 3.0), ("A", 1.9, 4.0),
-    )  # fmt: skip
-    run(
-        Pipeline(
-            name="conflate",
-            sources=(Source(format="parquet", path="in", time_column="ts", time_unit="ns"),),
-            conflate=Conflate(keys=("/id",), interval_us=1_000_000),
-            sink=Sink(format="parquet", path="out"),
-        )
-    )
-    rows = pyarrow.parquet.read_table(tmp_path / "out").to_pylist()
-    assert sorted((row["id"], row["px"]) for row in rows) == [("A", 2.0), ("A", 4.0), ("B", 9.0)]
-    assert {*rows[0]} == {"id", "ts", "px", "window_start", "window_end"}
-
-
-@pytest.mark.slow  # the next one does so from run to run
-def test_a_key_that_leaves_the_filter_is_deleted(run, server, tmp_path):
+@pytest.mark.slow  # the next one deletes from run to run, and publishes no bounds
+def test_a_key_that_leaves_the_filter_is_deleted_and_windows_have_their_bounds(
+    run, server, tmp_path
+):
     ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0, 1.0), ("A", 5, 100.0), ("C", 5, 100.0))
     run(
         Pipeline(
@@ -292,108 +246,6 @@ def test_two_sources_and_a_static_table_are_one_stream(run, server, tmp_path):
     assert aleph in server.records("loud")
 
 
-def of_range(server, tmp_path, pipeline, start, end):
-    return backfill(pipeline, server.url, tmp_path, str(start), str(end))
-
-
-def test_a_range_is_run_again_as_the_pipeline_runs_it_and_its_own_progress_stays(
-    run, spark, server, tmp_path
-):
-    begin = int(server.get("/v1/log/extent").json["newest"])
-    own = (
-        PipelineOption("startingBookmark", str(begin)),
-        PipelineOption("consumer", "its own"),
-        PipelineOption("maxRowsPerTrigger", "2"),
-    )
-    source = Source(
-        format="sow",
-        topic="orders",
-        schema="id long, px long, _ts timestamp, _op string, _bookmark long",
-        time_column="_ts",
-        options=own,
-    )
-    pipeline = Pipeline(
-        name="ranged",
-        sources=(source,),
-        conflate=Conflate(keys=("/id",), interval_us=3_600_000_000, policy="max"),
-        sink=Sink(topic="loud"),
-    )
-    for px in (1, 5, 3, 4, 2):
-        server.publish("orders", {"id": 1, "px": px})
-    run(pipeline)
-    assert server.records("loud") == []  # the window is open
-    state = tmp_path / "pipelines" / "ranged"
-    before = {
-        path.name: path.read_bytes() for path in (state / "checkpoint/offsets").glob("[0-9]*")
-    }
-    consumers = server.get("/v1/log/consumers").json
-    part = of_range(server, tmp_path, pipeline, begin + 2, begin + 4)
-    assert (part.rows, part.after, part.until) == ({"source": 2}, begin + 2, begin + 4)
-    for _ in range(2):  # once more after it is complete
-        running = Running(part.pipeline, server.url, tmp_path, True, None, until=part.until)
-        running.start()
-        assert list(state.glob("backfill-*/lock"))
-        running.query.awaitTermination()
-        running.complete()
-        running.stop()
-        assert [(row["id"], row["px"]) for row in server.records("loud")] == [(1, 4)]
-        assert not list(state.glob("backfill-*"))
-    after = {path.name: path.read_bytes() for path in (state / "checkpoint/offsets").glob("[0-9]*")}
-    assert after == before
-    assert [one["bookmark"] for one in server.get("/v1/log/consumers").json] == [
-        one["bookmark"] for one in consumers
-    ]
-    server.request("DELETE", "/v1/log/consumers/its%20own")
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"sources": (Source(format="csv", path="in"),)}, "reads csv, which has no bookmarks"),
-        ({"sink": Sink(format="parquet", path="out")}, "it would pass over those of a backfill"),
-    ],
-)
-def test_a_pipeline_that_has_no_range_is_refused(server, tmp_path, changes, says):
-    given = {"sources": (Source(format="sow", topic="orders"),), "sink": Sink(topic="loud")}
-    with pytest.raises(ClientError, match=says):
-        of_range(server, tmp_path, Pipeline(name="p", **{**given, **changes}), 0, 1)
-
-
-def test_a_range_that_makes_no_sense_is_refused(server, tmp_path, monkeypatch):
-    server.publish("orders", *({"id": number} for number in (8, 9, 1, 2, 3)))
-    log, newest = (server.get("/v1/log/extent").json[name] for name in ("log", "newest"))
-    options = (PipelineOption("filter", "/id > 1"),)
-    copy = Pipeline(
-        name="p",
-        sources=(Source(format="sow", topic="orders", options=options),),
-        sink=Sink(topic="loud"),
-    )
-    begin = int(newest) - 3
-    assert of_range(server, tmp_path, copy, begin, "latest").rows == {"source": 2}
-    assert of_range(server, tmp_path, copy, "earliest", f"{log}-{newest}").until == int(newest)
-    places = {
-        of_range(server, tmp_path, one, begin, newest).pipeline.checkpoint
-        for one in (copy, replace(copy, line=7), replace(copy, sql="SELECT * FROM source"))
-    }
-    assert len(places) == 2, "another definition does not go on with the state of this one"
-    for start, end, says in (
-        (newest, newest, "is empty: it begins after bookmark"),
-        (newest, begin, "is empty"),
-        (begin, int(newest) + 1, f"is not there yet: the newest bookmark is {newest}"),
-        (begin, f"{'ab' * 8}-{newest}", "is of another log; this is the log"),
-        (begin, "2999-01-01T00:00:00Z", "--to 2999-01-01T00:00:00Z lies in the future"),
-        ("soon", newest, "Topic orders: .*'soon' is not a bookmark"),
-        (begin, "soon", "--to: .*'soon' is not a bookmark"),
-    ):
-        with pytest.raises(ClientError, match=says):
-            of_range(server, tmp_path, copy, start, end)
-    monkeypatch.setattr(server.server.runtime.journal, "_base_seq", begin)
-    with pytest.raises(ClientError, match="is not kept"):
-        of_range(server, tmp_path, copy, begin - 1, newest)
-    with pytest.raises(ClientError, match="write --from earliest for what there is"):
-        of_range(server, tmp_path, copy, "2001-01-01T00:00:00Z", newest)
-
-
 def test_one_pipeline_runs_once_at_a_time(spark, server, tmp_path):
     pipeline = Pipeline(
         name="twice", sources=(Source(format="sow", topic="orders"),), sink=Sink(topic="loud")
@@ -432,65 +284,6 @@ def test_a_checkpoint_with_a_scheme_is_held_too(spark, server, tmp_path):
     assert sum(len(file.read_text().splitlines()) for file in written) == int(
         server.get("/v1/log/extent?topics=orders").json["rows"]
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"sql": "SELECT nothing FROM source"}, "nothing"),
-        ({"sql": "SELECT op FROM source", "conflate": ("/op",)}, "no column 'ts'"),
-        ({"sql": "SELECT ts FROM source", "conflate": ("/id",)}, "no column 'id' for the key"),
-        ({"sources": (Source(format="sow", topic="ordres"),)}, "did you mean orders"),
-        ({"sources": (Source(format="rate"),)}, "has no end"),
-        ({"conflate": ("/sym",)}, "1 records have no '/sym', which is a key"),
-        ({"conflate": ("/it's",)}, "select it as a column in the SQL"),
-        (
-            {"sql": "SELECT op, ts FROM source", "conflate": ("/op",), "filter": "/px > 1"},
-            "the filter reads /px, and there is no such column",
-        ),
-        # The sentences themselves are shown by test_target.py and test_columns.py.
-        pytest.param(
-            {"sql": "SELECT bookmark AS n FROM source", "sink": Sink(topic="bflat")},
-            "bflat holds messages of type bflat, which cannot be made of columns such as n",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"sources": (Source(format="sow", topic="orders", schema="id long, _key long"),)},
-            "the column _key cannot be read as int64",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
-    changes = dict(changes)
-    if "conflate" in changes:
-        changes["conflate"] = Conflate(
-            keys=changes["conflate"], interval_us=1_000_000, filter=changes.pop("filter", None)
-        )
-        before = server.get("/v1/log/extent").json["newest"]
-        starting = (PipelineOption("startingBookmark", before),)
-        changes["sources"] = (Source(format="sow", topic="orders", options=starting),)
-    pipeline = Pipeline(
-        **{
-            "name": "wrong",
-            "sources": (Source(format="sow", topic="orders"),),
-            "sink": Sink(topic="loud"),
-            **changes,
-        }
-    )
-    server.publish("orders", {"id": 1})
-    running = Running(pipeline, server.url, tmp_path, once=True, master=None)
-    try:
-        with pytest.raises(Exception, match=says) as raised:
-            _to_its_end(running)
-        assert "\n" not in reason(raised.value)
-    finally:
-        running.stop()
-
-
-def _to_its_end(running):
-    running.start()
-    running.query.awaitTermination()
 
 
 def test_a_delete_reaches_the_files_and_so_does_who_leaves_the_filter(run, server, tmp_path):
@@ -577,33 +370,6 @@ def test_a_field_that_says_no_operation_is_never_taken_for_a_delete(run, server,
     assert reason(raised.value).startswith("the column op says what a row does, and holds buy;")
 
 
-def test_a_format_that_spark_has_not_is_said_by_its_element(run):
-    source = Source(format="parket", path="in")
-    with pytest.raises(ClientError, match="Format: Spark has no format parket; did you mean parq"):
-        run(Pipeline(name="near", sources=(source,), sink=Sink(topic="loud")))
-
-
-def reader(ends):
-    return EndingSource({"ends": "true" if ends else "false"}).streamReader(None)
-
-
-def test_each_run_that_ends_has_one_row_more():
-    source = reader(ends=True)
-    limit = source.getDefaultReadLimit()
-    end = source.latestOffset({"ending": 3}, limit)
-    assert end == source.latestOffset({"ending": 3}, limit) == source.latestOffset(end, limit)
-    (part,) = source.partitions({"ending": 3}, end)
-    (batch,) = source.read(part)
-    assert batch.to_pylist() == [{"ending": 4}]
-    assert source.partitions(end, end) == []
-
-
-def test_a_query_that_does_not_end_the_run_has_none():
-    source = reader(ends=False)
-    start = source.initialOffset()
-    assert source.latestOffset(start, source.getDefaultReadLimit()) == start
-
-
 class Query:
     """A query that takes some looks to end."""
 
@@ -647,209 +413,3 @@ def test_a_query_that_fails_is_not_followed_by_another():
     both = ToItsEnd(lambda ends: Query(1, [], ValueError("no")))
     with pytest.raises(ValueError, match="no"):
         both.awaitTermination()
-
-
-class Reader:
-    """Remembers the options that it is given."""
-
-    def __init__(self):
-        self.given = {}
-
-    def format(self, _name):
-        return self
-
-    def schema(self, _columns):
-        return self
-
-    def option(self, name, value):
-        return self.options(**{name: value})
-
-    def options(self, **given):
-        self.given |= given
-        return self
-
-    def load(self):
-        return self
-
-
-@pytest.mark.parametrize(("takes_up", "taken"), [(True, "*.csv"), (False, NO_FILE)])
-def test_the_query_that_ends_a_run_takes_up_no_file_whatever_the_options_say(
-    tmp_path, takes_up, taken
-):
-    source = Source(
-        format="csv",
-        path="in",
-        schema="a int",
-        options=(PipelineOption("pathGlobFilter", "*.csv"),),
-    )
-    pipeline = Pipeline(name="p", sources=(source,), sink=Sink(format="csv", path="out"))
-    spark = SimpleNamespace(readStream=Reader())
-    frame = SourceRows(spark, pipeline, "", tmp_path, None).frame(
-        source, ticks=False, takes_up=takes_up
-    )
-    assert frame.given["pathGlobFilter"] == taken
-
-
-SENTENCE = "http://host: there is no topic of that name"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ServerRefusal(SENTENCE, {}),
-        BadFilter(SENTENCE),
-        ClientError(SENTENCE),
-        SowError(SENTENCE),
-        DataLoss(SENTENCE),
-        ValueError(SENTENCE),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_sentence_of_ours_is_taken_out_of_what_spark_wraps_it_in(error):
-    lines = "".join(traceback.format_exception(error))
-    wrapped = f"[PYTHON_DATA_SOURCE_ERROR] Traceback:\n  File x\n{lines}\tat org.apache"
-    assert reason(RuntimeError(wrapped)) == SENTENCE
-
-
-def test_of_an_error_of_sparks_the_first_line_is_said():
-    assert reason(RuntimeError("[PARSE] no table\n== SQL ==\nSELECT")) == "[PARSE] no table"
-
-
-def test_an_error_without_words_is_named():
-    assert reason(KeyError()) == "KeyError"
-
-
-def test_a_missing_connector_for_kafka_is_said_with_the_setting_that_brings_it():
-    assert reason(RuntimeError("Failed to find the data source: kafka. Deploy")) == KAFKA
-
-
-def test_a_checkpoint_of_an_earlier_release_is_said_with_what_to_do():
-    wrapped = (
-        "assertion failed: There are [1] sources in the checkpoint offsets and now there are [2] "
-        "sources requested by the query. Cannot continue."
-    )
-    assert reason(RuntimeError(wrapped)) == EARLIER_RELEASE
-
-
-CALLED = "An error occurred while calling o55.load.\n: org.apache.spark.SparkClassNotFound: "
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            f"{CALLED}[DATA_SOURCE_NOT_FOUND] Failed to find the data source: parket. Make sure "
-            "the provider name is correct. SQLSTATE: 42K02\n\tat org.apache.spark",
-            "Format: Spark has no format parket; did you mean parquet? Add a package with "
-            "<Setting Name='spark.jars.packages' Value='…'/>",
-        ),
-        (
-            "[PATH_NOT_FOUND] Path does not exist: file:/x/y. SQLSTATE: 42K03",
-            "Path: Path does not exist: file:/x/y; create it, or write where the files are; a "
-            "relative path starts at the data directory",
-        ),
-        (
-            "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted:\n"
-            "Caused by: [FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error "
-            "while reading file file:///a. Data type mismatches. SQLSTATE: KD001\n\tat org",
-            "Schema: Encountered error while reading file file:///a. Data type mismatches; write "
-            "the columns as the files have them, or leave Schema out",
-        ),
-        (
-            "Schema must be specified when creating a streaming source DataFrame.",
-            "Schema: files of this format do not declare their columns; write a <Schema>",
-        ),
-        (f"{CALLED}something else\n\tat org", "something else"),
-    ],
-)
-def test_an_error_of_sparks_own_names_the_element_that_it_is_about(text, says):
-    assert reason(RuntimeError(text)) == says
-
-
-@pytest.mark.parametrize(
-    ("text", "where", "says"),
-    [
-        ("[PATH_NOT_FOUND] No path x.", "Source in", "Source in: Path: No path x; create it"),
-        ("[PARSE_SYNTAX_ERROR] Syntax error at 'b'.", "SQL", "SQL: Syntax error at 'b'; sow check"),
-        ("[PARSE_SYNTAX_ERROR] Syntax error at 'b'.", "Schema", "Schema: Syntax error at 'b'."),
-        ("[PARSE_SYNTAX_ERROR] Error at 'b'.", "Static x", "Static x: Schema: Error at 'b'; write"),
-        (
-            "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.",
-            "Sink",
-            "OutputMode: Invalid streaming output mode: append; write update, or a Watermark",
-        ),
-        (f"{CALLED}Invalid value 'x' for option 'y'", "Source", "Source: Invalid value 'x' for"),
-        (
-            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due "
-            "to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task "
-            "0.0 in stage 1.0 (TID 1) (localhost executor driver): java.sql.SQLException: No "
-            "suitable driver\n\tat org.x\nDriver stacktrace:\nCaused by: java.sql.SQLException: No "
-            "suitable driver",
-            "",
-            "Option: No suitable driver; add its package: <Setting",
-        ),
-        (
-            "An error occurred while calling o1.start. Trace:\n: java.lang.RuntimeException: x\n"
-            "\tat x\nCaused by: java.lang.ClassNotFoundException: org.x.Driver\n\tat y",
-            "Sink",
-            "Setting: org.x.Driver; Spark lacks this class; add its package",
-        ),
-        ("outer\nCaused by: java.io.IOException: the disk\n\tat x", "", "the disk"),
-        ("[STREAM_FAILED] Query [id = 1] terminated with exception: [OVERFLOW] No.", "",
-         "[OVERFLOW] No."),
-        ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "", "Setting: Java gateway process"),
-        (
-            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
-            "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018\n== SQL ==\nSELECT",
-            "",
-            "SQL: The value 'x' cannot be cast; use try_cast",
-        ),
-        (
-            "[KAFKA_DATA_SOURCE_NOT_ENABLED] Failed to find data source: kafka.",
-            "Source",
-            "Source: Spark's connector for Kafka is missing; add <Setting",
-        ),
-        ("[AVRO_DATA_SOURCE_NOT_ENABLED] No avro.", "Source", "Source: Format: No avro; add its"),
-        (
-            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: org.x.Mine. Make sure",
-            "Sink",
-            "Sink: Format: Spark has no format org.x.Mine; Add a package",
-        ),
-        (
-            "[FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER] Encountered error while reading file a.",
-            "Source",
-            "Source: Format: Encountered error while reading file a; the files at Path",
-        ),
-        ("[CODEC_NOT_AVAILABLE.X] The codec zip is not available.", "", "Option compression: The"),
-        ("Parent path is not a directory: file:/a", "Sink", "Sink: Path: Parent path is not a"),
-        ("Partition column nope not found", "Sink", "Sink: Option partitionBy: Partition column"),
-        ("Sorting is not supported on streaming DataFrames/Datasets", "Sink", "SQL: Sorting is"),
-        ("header flag can be true or false. SQLSTATE: XXKST", "", "header flag can be true or"),
-        ("Python worker failed to connect back.", "", "Python worker failed to connect back; the"),
-    ],
-)  # fmt: skip
-def test_an_error_is_placed_where_it_was_raised(text, where, says):
-    assert reason(RuntimeError(text), where).startswith(says)
-
-
-@pytest.mark.parametrize(
-    ("module", "element"), [("writer", "Sink"), ("stream", "Source"), ("other", "http://host")]
-)
-def test_what_a_worker_raises_is_placed_by_where_it_does(module, element):
-    text = f'File "/x/sow/spark/{module}.py", line 1\nsow.errors.ClientError: {SENTENCE}\n\tat org'
-    assert reason(RuntimeError(text)).startswith(f"{element}:")
-
-
-def test_the_option_that_an_error_names_is_named():
-    error = RuntimeError("Invalid value 'none' for option 'maxFilesPerTrigger', must be positive")
-    said = reason(error, "Source", ["header", "maxfilespertrigger"])
-    assert said.startswith("Source: Option maxfilespertrigger: Invalid value 'none' for")
-    assert reason(error, "Source", ["header"]).startswith("Source: Invalid value")
-
-
-def test_a_sentence_of_ours_is_placed_too_and_once():
-    assert reason(ClientError("TimeColumn must be x"), "Source") == "Source: TimeColumn must be x"
-    refused = pytest.raises(ClientError, match="Source: Schema: no")
-    with refused, concerning("Source"), concerning("Schema"):
-        raise ClientError("no")
-    assert reason(ClientError("SQL: no"), "SQL") == "SQL: no"

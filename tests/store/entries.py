@@ -5,11 +5,12 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from sow.store.protocols import LogEntry, Slice, numbers
+from sow.store.protocols import EventOrigin, LogEntry, Slice, numbers
 
 texts = st.text(st.characters(codec=None), max_size=8)
 bodies = st.binary(max_size=40)
 times = st.integers(0, 2**62)
+origins = st.builds(EventOrigin, texts, times)
 
 
 def publish(seq, *bodies, topic="orders", ts_us=1):
@@ -26,7 +27,7 @@ def records(entries: Iterable[LogEntry]):
     entries = list(entries)
     assert all(isinstance(e.expires_us, int) or len(e.expires_us) == len(e) for e in entries)
     return [
-        (e.op, e.topic, e.seq + i, e.ts_us,
+        (e.op, e.topic, e.seq + i, e.ts_us, e.origin,
          e.expires_us if isinstance(e.expires_us, int) else e.expires_us[i],
          None if e.identities is None else e.identities[i], e.bodies[i] if e.bodies else None)
         for e in entries
@@ -63,6 +64,7 @@ def entry_lists(draw):
             identities=None if op == "publish" and draw(st.booleans()) else names,
             bodies=draw(columns) if op == "publish" else [],
             expires_us=draw(times | column) if op == "publish" else draw(times),
+            origin=draw(st.none() | origins) if op == "publish" else None,
         )
         entries.append(entry)
         seq += len(entry)

@@ -269,6 +269,7 @@ def _copy(entry: LogEntry) -> LogEntry:
         list(entry.bodies),
         entry.expires_us if isinstance(entry.expires_us, int) else list(entry.expires_us),
         entry.account,
+        origin=entry.origin,
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sow.core.definitions import JournalSettings, Topic
 from sow.errors import StoreError
-from sow.store.directory import DataDirectory
+from sow.store.directory import LOCK_FILE, DataDirectory, kept_from_servers
 from tests.store.entries import group, part
 
 ORDERS = Topic("/my/orders", "json", keys=("/id",))
@@ -20,6 +20,23 @@ def data(tmp_path):
 def test_a_second_holder_is_refused_with_the_process(data):
     with pytest.raises(StoreError, match=f"in use by process {os.getpid()}; stop it"):
         DataDirectory(data.path)
+
+
+def test_readers_keep_servers_away_and_write_nothing(data):
+    with pytest.raises(StoreError, match="take a backup"), kept_from_servers(data.path):
+        pass
+    data.close()
+    before = (data.path / LOCK_FILE).read_bytes()
+    taken = pytest.raises(StoreError, match="in use by process")
+    with kept_from_servers(data.path), kept_from_servers(data.path), taken:
+        DataDirectory(data.path)
+    assert (data.path / LOCK_FILE).read_bytes() == before
+
+
+def test_a_directory_without_a_lock_is_held_by_nobody(tmp_path):
+    with kept_from_servers(tmp_path):
+        pass
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_released_directory_can_be_taken(data):

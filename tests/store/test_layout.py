@@ -16,7 +16,7 @@ from sow.store.layout import (
     split,
     unseal,
 )
-from sow.store.protocols import numbers
+from sow.store.protocols import EventOrigin, LogEntry, numbers
 from tests.store.entries import entry_lists, group, publish, records, slices
 
 
@@ -51,6 +51,14 @@ def test_times_of_each_record_stand_where_an_earlier_release_does_not_look():
     plain, timed = encode_entries([entry]), encode_entries([replace(entry, expires_us=[7, 8])])
     found = plain[plain.index(b"of-its-own") :]
     assert timed[timed.index(b"of-its-own") :] == found + numbers([7, 8]).tobytes()
+
+
+def test_an_edit_comes_back_with_its_author_and_its_event():
+    origin = EventOrigin("ann", 2**40)
+    entry = LogEntry("edit", "prices", 9, 1, ["k"], [b"x"], origin=origin)
+    (found,) = decode_entries(sealed([entry]))
+    assert (found.op, found.origin, len(found)) == ("edit", origin, 1)
+    assert (found.identities, found.bodies, found.expires_us) == (["k"], [b"x"], 0)
 
 
 @given(entry_lists(), st.integers(1, 100))

@@ -19,6 +19,7 @@ from sow.store.manifest import (
     COPY_FILE,
     FORMAT,
     MANIFEST_FILE,
+    WITHOUT_SERIES,
     Era,
     Manifest,
     ManifestFile,
@@ -198,7 +199,7 @@ def test_every_byte_counts(written):
 
 def write_later(written, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(module, "FORMAT", FORMAT + 1)
+        patched.setattr(module, "WITHOUT_SERIES", FORMAT + 1)
         ManifestFile(written).write(WRITTEN)
 
 
@@ -218,7 +219,7 @@ def test_a_directory_of_a_later_release_is_refused_by_name(written, monkeypatch)
 
 def test_a_copy_whose_format_is_damaged_does_not_keep_the_other_from_being_used(written):
     content = (written / MANIFEST_FILE).read_bytes()
-    ours, later = (b'"version": %d' % version for version in (FORMAT, FORMAT + 7))
+    ours, later = (b'"version": %d' % version for version in (WITHOUT_SERIES, FORMAT + 7))
     assert ours in content
     (written / MANIFEST_FILE).write_bytes(content.replace(ours, later))
     assert ManifestFile(written).manifest == replace(WRITTEN, generation=1)
@@ -226,7 +227,7 @@ def test_a_copy_whose_format_is_damaged_does_not_keep_the_other_from_being_used(
 
 def test_the_manifest_of_an_earlier_release_is_read(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(module, "FORMAT", 1)
+        patched.setattr(module, "WITHOUT_SERIES", 1)
         ManifestFile(tmp_path).write(WRITTEN)
     assert ManifestFile(tmp_path).manifest == replace(WRITTEN, generation=1)
 

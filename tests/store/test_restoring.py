@@ -9,7 +9,13 @@ from hypothesis import given
 from sow.errors import StoreError
 from sow.store.directory import DataDirectory
 from sow.store.protocols import LogEntry
-from sow.store.restoring import _shifted_slice, _until, verify_directory, verify_store
+from sow.store.restoring import (
+    _shifted_slice,
+    _until,
+    copy_to_read,
+    verify_directory,
+    verify_store,
+)
 from tests.edge.lives import NOW_US, ORDERS, TRADES, lives_on
 from tests.store.entries import entry_lists, part, records
 
@@ -120,3 +126,16 @@ def test_what_is_no_data_directory_or_in_use_is_a_sentence(stored, tmp_path):
     with pytest.raises(StoreError, match="is in use by process"):
         problems(stored)
     held.close()
+
+
+def test_a_copy_to_read_has_all_files_and_leaves_the_lock(stored, tmp_path):
+    place = tmp_path.with_name(tmp_path.name + "-copy")
+    (stored / "removed").mkdir()
+    copy_to_read(stored, place)
+    assert {one.name for one in stored.iterdir()} - {one.name for one in place.iterdir()} == {
+        "lock",
+        "removed",
+    }
+    assert problems(place) == {}
+    with pytest.raises(StoreError, match="is no data directory, nor a backup"):
+        copy_to_read(tmp_path / "none", tmp_path / "other")

@@ -20,7 +20,7 @@ KEYLESS = Topic("blobs", "json")
 
 def test_bodies_are_named_by_their_key_fields_and_changes_nothing():
     target = records()
-    _, identities, _ = target.read([body(id=1), body(id="1"), body(id=2)])
+    identities = target.read([body(id=1), body(id="1"), body(id=2)]).identities
     assert identities[0] == identities[1] != identities[2]
     assert len(target.table) == 0
 
@@ -191,7 +191,7 @@ MADE = replace(
 
 def test_messages_that_are_sent_are_preprocessed_and_stored_ones_are_not():
     target = records(MADE)
-    bodies, names, columns = target.read([body(sym="a")])
+    bodies, names, columns, _ = target.read([body(sym="a")])
     assert (json.loads(bodies[0]), names) == ({"sym": "a", "id": "A"}, ["A"])
     assert columns[parse_path("/id")] == ["A"]
     assert target.identities_of_sent([body(sym="a", id="b")]) == ["A"]

@@ -13,7 +13,7 @@ import msgspec
 
 from sow.cli.connecting import connected, server_command
 from sow.cli.options import filter_option, run, topic_names
-from sow.cli.output import printable, show
+from sow.cli.output import json_text, printable, show
 from sow.cli.rates import slowness
 from sow.cli.tables import Column, Row, write_table
 from sow.client import Client
@@ -197,6 +197,7 @@ FOLLOWER_COLUMNS = (
 @server_command(
     "sow why orders-C 7130219382",
     "sow why orders-C --filter '/order_id = 7'",
+    "sow why orders-C 7130219382 --as-of 2026-11-21T14:32:05.2Z --for ann",
     "sow why orders --query --filter '/qty > 10'",
     "sow why --session s17",
 )
@@ -205,19 +206,32 @@ FOLLOWER_COLUMNS = (
 @filter_option
 @click.option("--query", "of_query", is_flag=True, help="How the server runs the --filter.")
 @click.option("--session", metavar="ID", help="What a session does not receive, and why.")
+@click.option("--as-of", metavar="T", help="What a subscriber had been sent by this time, or up to "
+              "this bookmark.")  # fmt: skip
+@click.option("--for", "user", metavar="U", help="With --as-of: under the rights that U had then.")
+@click.option("--opts", metavar="O", help='With --as-of: options, such as "conflation=1s".')
 def why(
     topic: str | None,
     key: str | None,
     filter_text: str | None,
     of_query: bool,
     session: str | None,
+    as_of: str | None,
+    user: str | None,
+    opts: str | None,
 ) -> None:
     """Explain one record of TOPIC: KEY is its SowKey or its key's values, or --filter finds it.
 
     For a conflated topic: which updates were merged, in which window, what waits, and who receives
-    it. With --query: which index or scan runs a query, and which index would help. With --session:
-    what was conflated or dropped for a session, since when and why.
+    it. With --as-of: what a subscriber had been sent of it then. With --query: which index or scan
+    runs a query, and which index would help. With --session: what was conflated or dropped for a
+    session, since when and why.
     """
+    then = {"as_of": as_of, "user": user, "opts": opts}
+    if as_of is None and (user is not None or opts is not None):
+        raise click.UsageError("--for and --opts say who the subscriber was: give --as-of T too")
+    if as_of is not None and (of_query or session is not None):
+        raise click.UsageError("--as-of is about a record: give a TOPIC and KEY, or --filter F")
     if session is not None:
         if topic is not None or of_query or filter_text is not None:
             raise click.UsageError("--session ID stands alone: a session has no TOPIC")
@@ -230,11 +244,16 @@ def why(
         raise click.UsageError(
             "give either KEY, a SowKey or the key's values, or --filter '/id = 7'"
         )
-    run(_why(topic or "", key, filter_text, of_query, session))
+    run(_why(topic or "", key, filter_text, of_query, session, then))
 
 
 async def _why(
-    topic: str, key: str | None, filter_text: str | None, of_query: bool, session: str | None
+    topic: str,
+    key: str | None,
+    filter_text: str | None,
+    of_query: bool,
+    session: str | None,
+    then: Mapping[str, str | None],
 ) -> None:
     async with connected() as client:
         if session is not None:
@@ -244,16 +263,18 @@ async def _why(
             show(plan, lambda: _say(plan))
         else:
             named = await _found(client, topic, filter_text) if key is None else key
-            record = await _story(client, topic, named)
+            record = await _story(client, topic, named, then)
             show(record, lambda: _show_record(record))
 
 
-async def _story(client: Client, topic: str, key: str) -> Mapping[str, Any]:
+async def _story(
+    client: Client, topic: str, key: str, then: Mapping[str, str | None]
+) -> Mapping[str, Any]:
     """What the server says of a record: of that SowKey if there is one, else of these values."""
 
     async def of(named: str) -> dict[str, Any]:
         path = f"{records_of(topic)}/{quote(named, safe='')}/why"
-        found: dict[str, Any] = await client.http.json("GET", path, kind=dict)
+        found: dict[str, Any] = await client.http.json("GET", path, then, kind=dict)
         return found
 
     try:
@@ -263,10 +284,12 @@ async def _story(client: Client, topic: str, key: str) -> Mapping[str, Any]:
 
 
 def _show_record(record: Mapping[str, Any]) -> None:
+    if last := record.get("told"):
+        click.echo(f"{last['c']} {json_text(last['d'])}")
     _say(record)
     if record["followers"]:
         write_table(FOLLOWER_COLUMNS, [*map(_row, record["followers"])])
-    else:
+    elif "told" not in record:  # who followed it then is not known
         click.echo("nobody follows it")
 
 

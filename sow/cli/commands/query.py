@@ -1,4 +1,5 @@
-"""`sow query` and `sow watch`: what a topic has, once or as it changes, as a table or as lines.
+"""`sow query`, `sow events` and `sow watch`: what a topic has, once or as it changes, as a table or
+as lines.
 
 Messages that a watch gets only change a dictionary of the table. The terminal is redrawn a few
 times a second and reads only the rows that fit, so a fast topic costs little more than a slow one.
@@ -27,11 +28,11 @@ from sow.cli.options import (
     select_option,
     topic_argument,
 )
-from sow.cli.output import as_json, json_text, printable, write_data
+from sow.cli.output import as_json, json_text, printable, show, write_data
 from sow.cli.tables import as_table, terminal_console
 from sow.client import Client, Disconnected, Message, Rows, Subscription
 from sow.core.delta import merged
-from sow.errors import SowError
+from sow.errors import SowError, UnknownRecord
 from sow.messages.csv_rows import cells, column_of, columns
 
 TABLE_ROWS = 1000
@@ -40,6 +41,7 @@ TABLE_ROWS = 1000
 
 @server_command(
     "sow query orders --filter \"/symbol = 'IBM'\" --order-by '/qty DESC' --top 10",
+    "sow query quotes-C --as-of 2026-11-21T14:32:05.2Z",
     "sow query orders --format csv > orders.csv",
 )
 @topic_argument
@@ -50,6 +52,9 @@ TABLE_ROWS = 1000
 @select_option
 @projection_option
 @grouping_option
+@click.option(
+    "--as-of", metavar="B", help="The state at a bookmark or a time, instead of the present."
+)
 @click.option(
     "--format",
     "style",
@@ -67,11 +72,11 @@ async def query(
     skip: int | None,
     style: str,
     explain: bool,
-    **shape: str | None,
+    **more: str | None,
 ) -> None:
     """Write the records of TOPIC that match, or the rows of groups of them."""
     style = "json" if as_json() else style
-    question: dict[str, Any] = {"filter": filter_text, "top_n": top, "skip_n": skip, **shape}
+    question: dict[str, Any] = {"filter": filter_text, "top_n": top, "skip_n": skip, **more}
     if explain:
         await _explain(client, topic, question, style != "table")
         return
@@ -150,6 +155,41 @@ async def _explain(client: Client, topic: str, question: dict[str, Any], raw: bo
         click.echo(printable(found["advice"]))
 
 
+@server_command(
+    "sow events prices ACME --limit 20",
+    "sow events prices ACME --from 2026-11-21T09:30:00Z --to 2026-11-21T10:00:00Z",
+)
+@topic_argument
+@click.argument("key")
+@click.option("--from", "from_", metavar="E", help="Events from this number or time on.")
+@click.option("--to", metavar="E", help="Events up to this number or time.")
+@click.option("--limit", metavar="N", type=click.IntRange(0), help="Only the newest N of them.")
+async def events(
+    client: Client, topic: str, key: str, from_: str | None, to: str | None, limit: int | None
+) -> None:
+    """Write the events of one record of a series: KEY is its SowKey or its key's values.
+
+    They come in their order, each with its number, its time and its author.
+    """
+    bounds: dict[str, Any] = {"from_": from_, "to": to, "limit": limit}
+    try:
+        found = await client.events(topic, key, **bounds)
+    except UnknownRecord:
+        found = await client.events(topic, f"key={key}", **bounds)
+    rows = [
+        {"seq": str(one["seq"]), "ts": one["ts"], "author": one["author"], **_fields(one["d"])}
+        for one in found
+    ]
+    console = terminal_console()
+    show(found, lambda: console.print(as_table(rows, console.width, ["seq", "ts", "author"])))
+
+
+def _fields(body: object) -> dict[str, str]:
+    """An event's fields by column, those of its own columns left out."""
+    found = cells(msgspec.json.encode(body))
+    return {name: text for name, text in found.items() if name not in ("seq", "ts", "author")}
+
+
 SHOWN = frozenset({"sow", "p", "oof", "gap"})
 """Message types about records; the others report on the subscription."""
 ENCODER = msgspec.json.Encoder()
@@ -173,7 +213,9 @@ ENCODER = msgspec.json.Encoder()
 @click.option("--order-by", metavar="O", help="The order, such as '/px DESC,/id'.")
 @click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
 @click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
-@click.option("--bookmark", metavar="B", help="The log after B instead of the current records.")
+@click.option("--bookmark", metavar="B", help="What was sent after B, without the records first.")
+@click.option("--as-of", metavar="B", help="The records at a bookmark or a time, then what came.")
+@click.option("--last", metavar="N", type=click.IntRange(1), help="Of a series, N events a record.")
 @click.option(
     "--format",
     "style",
@@ -194,7 +236,9 @@ def watch(
     order_by: str | None,
     top: int | None,
     skip: int | None,
+    last: int | None,
     bookmark: str | None,
+    as_of: str | None,
     style: str | None,
     count: int | None,
 ) -> None:
@@ -208,24 +252,27 @@ def watch(
     in_table = style == "table"
     if live and top is None:
         raise click.UsageError("--live needs --top, the number of records to keep to")
-    if bookmark is not None and (delta or oof):
-        raise click.UsageError("--bookmark reads the log, which has neither deltas nor oofs")
     if bookmark is not None and (projection or grouping):
         raise click.UsageError("--bookmark reads the log, which has no groups of records")
     focus: dict[str, Any] = {
         "filter": filter_text,
         "select": select,
         "delta": delta,
-        "oof": oof or (in_table and bookmark is None),
+        "oof": oof or in_table,
         "conflation": conflation,
     }
     page = _page(live, order_by, top, skip)
     groups = {"projection": projection, "grouping": grouping}
     page |= {name: text for name, text in groups.items() if text is not None}
+    page |= {} if last is None else {"last": last}
     if bookmark is not None:
         if page:
             raise click.UsageError("--bookmark reads the log, which has its own order and no end")
+        if as_of is not None:
+            raise click.UsageError("--bookmark and --as-of both say where to begin; give one")
         focus["bookmark"] = bookmark
+    if as_of is not None:
+        page["as_of"] = as_of
     table = LiveTable(topic) if in_table else None
     with table or nullcontext():
         run(_watch(topic, focus, page, count, table))
@@ -319,6 +366,8 @@ class LiveTable:
                 self._order.clear()
             elif message.c == "oof":
                 self._records.pop(key, None)
+            elif message.past:
+                continue  # an edit of an older event than the one that the record is
             elif message.delta and key in self._records:
                 document = merged(msgspec.json.decode(self._records[key]), message.document())
                 self._records[key] = msgspec.json.encode(document)

@@ -345,6 +345,8 @@ class Client(SyncContext[AsyncClient]):
     query = mirrored(AsyncClient.query, answered)
     rows = mirrored(AsyncClient.rows, Rows)
     explain = waited(AsyncClient.explain)
+    events = waited(AsyncClient.events)
+    edit_event = waited(AsyncClient.edit_event)
 
     # Subscriptions.
 

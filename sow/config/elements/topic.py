@@ -16,6 +16,7 @@ from sow.core.definitions import (
     Placement,
     Policy,
     Schedule,
+    Series,
     Topic,
 )
 from sow.expressions import STATES
@@ -164,6 +165,22 @@ HISTORY = Element(
         ),
     ),
 )
+SERIES = Element(
+    name="Series",
+    make=Series,
+    about="Each publish adds an event to its record, which is the newest of its events. They are "
+    "never conflated: ConflationPolicy is off, or unsubscribe.",
+    children=(
+        leaf(
+            "Retain",
+            value_types.RETAINED,
+            "Which events of a record are kept: the newest so many, and those at most so much "
+            "older than the newest.",
+            default="limit 10",
+            fields=("events_max", "age_us"),
+        ),
+    ),
+)
 TOPIC = Element(
     name="Topic",
     synonyms=("TopicDefinition",),
@@ -252,6 +269,7 @@ TOPIC = Element(
             fields=("records_max",),
         ),
         SCHEMA,
+        SERIES,
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),
         _made_fields(

@@ -158,6 +158,12 @@ def _agree(topic: Section, underlying: Section, findings: Diagnostics) -> None:
             f"{own} differs from the message type of the underlying topic {name!r}",
             f"write {other}",
         )
+    if "Series" in underlying.lines:
+        findings.error(
+            *topic.where("UnderlyingTopic"),
+            f"is {name!r}, and the events of a Series are never conflated",
+            "subscribe to the topic itself, or make a View of it",
+        )
     formatted = "TopicFormat" in topic.lines
     if is_many(underlying) and not formatted:
         findings.error(
@@ -223,6 +229,7 @@ def check_conflation(root: Section, findings: Diagnostics) -> None:
     for topic in root.sections("topics"):
         _retains_nothing(topic, findings)
         _merges(topic, findings)
+        _is_a_series(topic, findings)
 
 
 def _exact_names_first(root: Section, findings: Diagnostics) -> None:
@@ -299,6 +306,31 @@ def _merges(topic: Section, findings: Diagnostics) -> None:
             message = f"the field {field} is merged twice"
             findings.error(merge.line, "Merge", message, "remove one of them")
             fields = [other for other in fields if other != field]
+
+
+def _is_a_series(topic: Section, findings: Diagnostics) -> None:
+    """Events are all sent, in order, and what they are is decided when they are published."""
+    if "Series" not in topic.lines:
+        return
+    if topic.values.get("conflation_policy", "off") in ("conflate", "always"):
+        findings.error(
+            *topic.where("ConflationPolicy"),
+            f"is {topic.text('conflation_policy')}, and the events of a Series are never conflated",
+            "write off or unsubscribe",
+        )
+    for element in ("Merge", "Merger"):
+        if element in topic.lines:
+            findings.error(
+                *topic.where(element),
+                "makes one message of two, and the events of a Series stay what they are",
+                f"remove {element} or Series",
+            )
+    if not topic.values.get("retain", True):
+        findings.error(
+            *topic.where("Retain"),
+            "is false, and a Series keeps the events of its records",
+            "remove Retain or Series",
+        )
 
 
 # A name that a `TopicFormat` produces is reserved for copies: the server refuses publishes to it,

@@ -14,7 +14,7 @@ the publishes before it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, islice, repeat
 
 import numpy as np
@@ -27,7 +27,7 @@ from sow.engine.stored_topics import binding, topic_slices
 from sow.engine.wal import CommitSequencer
 from sow.errors import BadMessage, ClientError, StoreError
 from sow.store.manifest import Past, StoredDefinition
-from sow.store.protocols import Checkpoint, LogEntry, Slice
+from sow.store.protocols import LogEntry, Slice, StoredRecords
 from sow.topic.records import Records
 
 
@@ -63,16 +63,19 @@ def restore(
     catalog: Catalog,
     sequencer: CommitSequencer,
     past: Past,
-    checkpoints: Mapping[str, Checkpoint],
+    checkpoints: Mapping[str, StoredRecords],
     log: Iterable[LogEntry],
     last_seq: int,
     progress: Progress,
+    before: Catalog | None = None,
+    part: Callable[[CopyTopic], None] = CopyTopic.part,
 ) -> Task[list[OrphanedRecords]]:
     """Rebuild the records of a catalog's topics; returns the orphaned ones.
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
-    oldest of them, up to `last_seq`. `progress` is updated. Afterwards the sequencer continues at
-    the end of the log.
+    oldest of them, up to `last_seq`. `progress` is updated. The windows go on that the copies of
+    `before` have; `part` gives a topic a copy of its own where they differ. Afterwards the
+    sequencer continues at the end of the log.
     """
     restoration = CheckpointRestore(catalog, past, checkpoints, last_seq)
     sequencer.moment((yield from restoration.load(progress)))
@@ -89,6 +92,11 @@ def restore(
     for topic in list(catalog):
         progress.settle(topic.name)
         sequencer.moment((yield from _settle(topic, last_seq)))
+        other = None if before is None else before.topics.get(topic.name)
+        if isinstance(topic, CopyTopic) and isinstance(other, CopyTopic):
+            if topic.is_shared and len(other.copy.copies) != len(topic.copy.copies):
+                part(topic)
+            topic.go_on_with(other)
         yield
     return orphaned
 
@@ -158,7 +166,7 @@ class CheckpointRestore:
     """Rebuilds the records of a catalog's topics, from `checkpoints` and what comes after them."""
 
     def __init__(
-        self, catalog: Catalog, past: Past, checkpoints: Mapping[str, Checkpoint], last_seq: int
+        self, catalog: Catalog, past: Past, checkpoints: Mapping[str, StoredRecords], last_seq: int
     ) -> None:
         self._catalog = catalog
         self.empty: list[LiveTopic] = []
@@ -190,9 +198,13 @@ class CheckpointRestore:
         if since_seq:
             wanted = [at for at, seq in enumerate(piece.seqs) if seq > since_seq]
             piece = piece.at(wanted, str)
-        if piece.identities and kept.topic.retain:
+        if piece.is_events:
+            events = self._places.of_kept(kept, topic).records.events
+            if events is not None:
+                events.restore(piece)
+        elif piece.identities and kept.topic.retain:
             records = self._places.of_kept(kept, topic).records
-            if kept.topic.pattern is None:
+            if kept.topic.pattern is None and records.events is None:
                 records.table.expect(self._checkpoints[kept.name].records)
             start = len(records.table.bodies)
             records.table.restore(piece)
@@ -201,7 +213,7 @@ class CheckpointRestore:
 
     def replay(self, entry: LogEntry) -> None:
         """Apply a log entry to a table that may already contain later changes."""
-        if _is_unstored(entry):
+        if is_unstored(entry):
             return
         place = self._places.of_entry(entry)
         if place is None or entry.seq + len(entry) - 1 <= place.after_seq:
@@ -225,7 +237,7 @@ class CheckpointRestore:
         return list(self._places.orphans)
 
 
-def _is_unstored(entry: LogEntry) -> bool:
+def is_unstored(entry: LogEntry) -> bool:
     """Whether a transient topic has logged this; its definition is not recorded."""
     return entry.op == "publish" and entry.identities is None and not any(entry.bodies)
 
@@ -248,7 +260,10 @@ class LogTailReplay:
         """Apply an entry to these records; raises StoreError if it cannot be theirs."""
         if entry.op != "publish":
             self._apply(records)
-            self._remove(records, entry)
+            if entry.op == "edit":
+                _take_in(records, entry.identities or (), entry)
+            else:
+                self._remove(records, entry)
             return
         self._waiting[records].append(entry)
         self._count += len(entry)
@@ -265,6 +280,10 @@ class LogTailReplay:
         if not entries:
             return
         identities = _identities(records, entries)
+        if records.events is not None:
+            names = iter(identities)
+            for entry in entries:
+                _take_in(records, [*islice(names, len(entry))], entry)
         seqs = _seqs(entries)
         self._count -= len(seqs)
         newer = self._newer(records, identities, seqs)
@@ -298,6 +317,14 @@ class LogTailReplay:
         identities = list(entry.identities or ())
         newer = self._newer(records, identities, _seqs([entry]))
         records.discard(compress(identities, newer))
+        if records.events is not None:
+            records.events.drop_before(identities, entry.seq)
+
+
+def _take_in(records: Records, identities: Sequence[str], entry: LogEntry) -> None:
+    """Apply what an entry has published or edited to the events of a series."""
+    if records.events is not None:
+        records.events.replay(identities, entry.bodies, entry.seq, entry.ts_us, entry.origin)
 
 
 def _seqs(entries: Sequence[LogEntry]) -> list[int]:

@@ -14,6 +14,7 @@ wait of others grows with a batch. What has to be held is bounded, and so is eac
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -342,7 +343,7 @@ class BatchCommitHandler:
             replaces = commit.mode == "replace"
             if ahead is not None:
                 loads, load = self._runtime.journal.loads, await ahead.written()
-                prepared = PreparedBatch(load, lambda: loads.entries(load), ahead.sizes or {})
+                prepared = PreparedBatch(load, lambda: loads.entries(load), ahead.sizes)
             elif replaces:
                 self._writes.check_replaces(topic, steps, commit.allow_empty)
             now_us, attempts = self._runtime.now_us(), attempts_digest(commit.parts)
@@ -355,10 +356,12 @@ class BatchCommitHandler:
             if ahead is not None and not (prepared is not None and prepared.is_taken):
                 await ahead.discard()
 
-    def _ahead(self, topic: LiveTopic, measures: bool) -> LoadWriter:
-        runtime, keys = self._runtime, bool(topic.records.keys)
+    def _ahead(self, topic: LiveTopic, replaces: bool) -> LoadWriter:
+        runtime, keys, fits = self._runtime, bool(topic.records.keys), None
+        if self._writes.needs_sizes(topic, replaces):
+            fits = partial(self._engine.capacity.check_count, topic)
         return LoadWriter(
-            runtime.commit, runtime.journal.loads, self._engine.disk, topic.name, not keys, measures
+            runtime.commit, runtime.journal.loads, self._engine.disk, topic.name, not keys, fits
         )
 
     async def _rows_of(
@@ -372,7 +375,6 @@ class BatchCommitHandler:
         """The rows of a batch, written ahead if they are many and it `may_prepare`; else the turn
         goes on. The steps are not shared, so they are freed as they are applied. Raises HasToBeHeld
         for rows that were taken for others."""
-        measures = self._writes.needs_sizes(topic, commit.mode == "replace")
         steps: list[CommitStep] = []
         content, size_bytes, ahead = BatchContent(), 0, None
         try:
@@ -384,7 +386,7 @@ class BatchCommitHandler:
                 if not may_prepare:
                     self._check_held(size_bytes, ahead)
                 elif size_bytes > HELD_BYTES_MAX:
-                    ahead = ahead or self._ahead(topic, measures)
+                    ahead = ahead or self._ahead(topic, commit.mode == "replace")
                     for step in steps:
                         await ahead.put(step.messages)
                     steps.clear()

@@ -200,6 +200,6 @@ class ChangeCursors:
         records = held.topic.records
         pieces = log_pieces(self._runtime.journal, part, {records.name: records})
         for rows in held.bounded(pieces, part.until, self.room):
-            if rows is not None:
+            if rows is not None and rows.op != "edit":
                 held.before(rows)
             yield

@@ -6,51 +6,50 @@ times in the log (docs/semantics.md, Rule 1), which is read on request, in steps
 each other, the start of the first one is unknown: the result begins with one that certainly opened,
 since no update came for an interval before it. A user who may not read the whole underlying topic
 does not see its updates.
+
+With `as_of` the answer is what a subscriber had been sent of the record then
+(`sow.server.api.explain_past`).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from aiohttp import web
 
 from sow.core.cooperative import Task
-from sow.core.definitions import Schedule
-from sow.engine.engine import Engine
+from sow.core.definitions import Configuration, Schedule
 from sow.engine.running_topics import CopyTopic, LiveTopic
+from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.history.bookmarks import last_before
 from sow.history.log_rows import Extent, LogRows, log_pieces
 from sow.protocol.encodings import timestamp
-from sow.security.authorization import Permissions
+from sow.security.authorization import EVERYTHING, Permissions, RoleSet
+from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api.explain_past import (
+    HeldRecord,
+    PastSubscriber,
+    RecordUpdate,
+    RecordWindow,
+    Story,
+    end_us,
+    options_of,
+    passes,
+    sentences_of,
+    state_of,
+    window_described,
+)
 from sow.server.api.record_resource import RECORD_PATH
 from sow.server.api.response_schemas import RecordStory
 from sow.server.api.sessions import is_of
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
-from sow.server.http.route import no_such_record, operation, route, sow_key_of
+from sow.server.http.route import no_such_record, operation, parameters_of, route, sow_key_of
 from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.commands.executor import Executor
 from sow.sessions.queries.access_control import row_policy_for, shows
 from sow.topic.records import Records
-
-
-@dataclass(frozen=True, slots=True)
-class RecordUpdate:
-    """An update of the record; `counts`: the topic's filter passes it."""
-
-    bookmark: int
-    at_us: int
-    counts: bool
-
-
-@dataclass(slots=True)
-class RecordWindow:
-    """Updates that are conflated: the window opened at the first of them, and ends at `ends_us`."""
-
-    opened_us: int
-    ends_us: int
-    updates: list[RecordUpdate] = field(default_factory=list)
 
 
 def windows_of(
@@ -60,7 +59,7 @@ def windows_of(
     ever); only those whose beginning is certain."""
     found: list[RecordWindow] = []
     # Until then an unknown window may be open; one that opens meanwhile is unknown, too.
-    unknown_until_us = 0 if since_us is None else _end_us(since_us, schedule, interval_us)
+    unknown_until_us = 0 if since_us is None else end_us(since_us, schedule, interval_us)
     # Whether a record that existed before is held is unknown.
     held: bool | None = False if since_us is None else None
     last: RecordUpdate | None = None
@@ -68,26 +67,19 @@ def windows_of(
         if found and one.at_us < found[-1].ends_us:
             found[-1].updates.append(one)
         elif one.at_us < unknown_until_us:
-            unknown_until_us = _end_us(one.at_us, schedule, interval_us)
+            unknown_until_us = end_us(one.at_us, schedule, interval_us)
         else:
             if last is not None:
                 # The window that took it in, if any, has ended with it.
                 held = last.counts
             # An update that does not pass, of a record that is not held, opens no window.
             if held or one.counts:
-                ends_us = _end_us(one.at_us, schedule, interval_us)
+                ends_us = end_us(one.at_us, schedule, interval_us)
                 found.append(RecordWindow(one.at_us, ends_us, [one]))
             elif held is None:
-                unknown_until_us = _end_us(one.at_us, schedule, interval_us)
+                unknown_until_us = end_us(one.at_us, schedule, interval_us)
         last = one
     return found
-
-
-def _end_us(at_us: int, schedule: Schedule, interval_us: int) -> int:
-    """When a window ends that opens at this time; none that was open by then ends later."""
-    if schedule == "tick":
-        return (at_us // interval_us + 1) * interval_us
-    return at_us + interval_us
 
 
 LOG_ROWS_MAX = 100_000
@@ -97,61 +89,91 @@ INTERVALS = 20
 """How far back the scan goes: in so many intervals nearly every record has a pause."""
 SENT_WINDOWS = 3
 """The open one, and two to compare it with."""
-SENT_UPDATES = 100
-"""Updates of a window that are listed; all are counted."""
+EXPLAIN = "Explain a record: its windows and followers, or what was sent of it then"
 FOLLOWERS_MAX = 100
 """Followers that are listed: as many as a person reads. Each may have a filter to evaluate."""
-
-Story = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRecord:
-    """The current state of a record in a topic."""
-
-    topic: Records
-    identity: str
-    body: bytes
-    bookmark: int
-    ts_us: int
-
-    def passes(self, condition: Filter | None) -> bool:
-        """Whether it matches a filter."""
-        return condition is None or _passes(
-            condition, self.topic, self.identity, self.body, self.bookmark, self.ts_us
-        )
-
-    def described(self) -> dict[str, str]:
-        """The update that made it."""
-        return {"bookmark": str(self.bookmark), "ts": timestamp(self.ts_us)}
 
 
 class ExplainHandler:
     """`/v1/topics/{topic}/records/{key}/why` of one server."""
 
-    def __init__(self, runtime: ServerRuntime, engine: Engine) -> None:
+    def __init__(self, runtime: ServerRuntime, executor: Executor, past: AsOfQueries) -> None:
         self._runtime = runtime
-        self._engine = engine
+        self._executor = executor
+        self._engine = executor.engine
+        self._past = past
 
-    @route("GET", RECORD_PATH + "/why", "read", "Explain a record: its windows and followers")
+    @route("GET", RECORD_PATH + "/why", "read", EXPLAIN, ("as_of", "user", "opts"))
     @operation("explain_record", RecordStory)
     async def handle(self, request: web.Request) -> web.Response:
-        """`GET …/why`: the record, its source, its windows, and its followers; raises
-        UnknownTopic, UnknownRecord."""
+        """`GET …/why`: the record, its source, its windows, and its followers, or what was sent of
+        it then; raises UnknownTopic, UnknownRecord."""
         rights = permissions_of(request)
         topic = self._engine.topic(request.match_info["topic"])
-        key = sow_key_of(request, topic.records)
+        key, named = sow_key_of(request, topic.records), request.match_info["key"]
+        if requested := parameters_of(request):
+            return json_response(await self._then(topic, key, rights, named, requested))
         await self._runtime.settled()
-        explaining = self._explain(topic, key, rights, request.match_info["key"])
+        explaining = self._explain(topic, key, rights, named)
         return json_response(await self._runtime.turns.run("the story of a record", explaining))
 
+    async def _then(
+        self,
+        topic: LiveTopic,
+        key: str,
+        rights: Permissions,
+        named: str,
+        requested: Mapping[str, str],
+    ) -> Story:
+        """What a subscriber had been sent of a record by a moment of the past."""
+        if "as_of" not in requested:
+            raise ClientError("user and opts are about a moment of the past: give as_of, too")
+        other, user = requested.get("user"), rights.user
+        if other is not None:
+            rights.check("admin")
+            user = self._executor.user_named(other)
+
+        def rights_by(configuration: Configuration) -> Permissions:
+            if other is None and rights.is_open:
+                return rights
+            return RoleSet(configuration.security).rights(user)
+
+        limit = rights if other is None else EVERYTHING
+        past = PastSubscriber(topic.name, key, options_of(requested), rights_by, limit)
+        moment = await self._past.listen(topic.name, requested["as_of"], past)
+        is_known = past.last is not None or past.held is not None
+        if not is_known and not self._is_there(topic, key, rights_by(self._engine.configuration)):
+            raise no_such_record(topic.name, named)
+        window = past.window
+        if past.own_us is None and self._source(topic, rights) is None:
+            window = None
+        return {
+            "topic": topic.name,
+            "key": key,
+            "kind": topic.kind,
+            "held": None if past.held is None else past.held.described(),
+            "told": past.last,
+            "window": None if window is None else window_described(window),
+            "waiting": past.waiting,
+            "followers": [],
+            "why": [*sentences_of(past, window, moment.time_us)],
+        }
+
+    def _is_there(self, topic: LiveTopic, key: str, rights: Permissions) -> bool:
+        """Whether a user who may see all records of a topic finds this one, if only below it."""
+        if not rights.may("read", topic.name) or row_policy_for(rights, topic.records) is not None:
+            return False
+        source = self._source(topic, rights)
+        records = [topic.records, *([] if source is None else [source.records])]
+        return any(state_of(one, key) is not None for one in records)
+
     def _explain(self, topic: LiveTopic, key: str, rights: Permissions, named: str) -> Task[Story]:
-        held = _state(topic.records, key)
+        held = state_of(topic.records, key)
         guard = row_policy_for(rights, topic.records)
         if held is not None and not shows(guard, topic.records, held.body):
             held = None
         source = self._source(topic, rights)
-        newest = held if source is None else _state(source.records, key)
+        newest = held if source is None else state_of(source.records, key)
         # A user with a row policy must not learn whether a hidden record exists.
         if held is None and (newest is None or guard is not None):
             raise no_such_record(topic.name, named)
@@ -196,7 +218,7 @@ class ExplainHandler:
         identity = (newest or held).identity  # type: ignore[union-attr]  # there is one of them
         waits = bool(topic.copy.conflation.waiting_among({identity}))
         windows = yield from self._windows(topic, source, key, held, waits)
-        story |= {"waits": waits, "windows": [*map(_described, reversed(windows))]}
+        story |= {"waits": waits, "windows": [*map(window_described, reversed(windows))]}
         return story | {"why": [*_sentences(topic, held, newest, waits, windows)]}
 
     def _windows(
@@ -224,32 +246,15 @@ class ExplainHandler:
         return found[-SENT_WINDOWS:]
 
 
-def _state(topic: Records, key: str) -> HeldRecord | None:
-    table = topic.table
-    slot = table.find(key)
-    if slot is None:
-        return None
-    body, identity = table.bodies[slot] or b"", table.identities[slot] or ""
-    return HeldRecord(topic, identity, body, int(table.seqs[slot]), int(table.ts_us[slot]))
-
-
-def _passes(
-    condition: Filter, topic: Records, identity: str, body: bytes, seq: int, ts_us: int
-) -> bool:
-    columns = topic.decoder(condition.paths).columns([body])
-    messages = topic.messages([identity], [body], [seq], [ts_us])
-    return bool(condition.matches_messages(columns, messages)[0])
-
-
 def _came(piece: LogRows, key: str, topic: Records, condition: Filter | None) -> list[RecordUpdate]:
     """The updates of one record among rows of the log; a removal passes no filter."""
     found = []
-    for at, one in enumerate(piece.keys):
+    for at, one in enumerate(piece.keys if piece.op != "edit" else ()):
         if one == key:
             counts = piece.op == "publish"
             if counts and condition is not None:
                 seq, body = piece.seqs[at], piece.bodies[at]
-                counts = _passes(condition, topic, key, body, seq, piece.ts_us)
+                counts = passes(condition, topic, key, body, seq, piece.ts_us)
             found.append(RecordUpdate(piece.seqs[at], piece.ts_us, counts))
     return found
 
@@ -267,15 +272,6 @@ def _why_not(topic: CopyTopic, source: LiveTopic | None) -> str:
     if not source.is_logged:
         return f"the updates of {source.name} are in no log, and so cannot be shown"
     return ""
-
-
-def _described(window: RecordWindow) -> dict[str, Any]:
-    return {
-        "opened": timestamp(window.opened_us),
-        "ends": timestamp(window.ends_us),
-        "updates": len(window.updates),
-        "bookmarks": [str(one.bookmark) for one in window.updates[:SENT_UPDATES]],
-    }
 
 
 def _sentences(
@@ -299,7 +295,7 @@ def _sentences(
         why.append(f"what {topic.name} holds is update {held.bookmark}")
     if waits and windows:
         opened, ends = timestamp(windows[-1].opened_us), timestamp(windows[-1].ends_us)
-        count = len(windows[-1].updates)
+        count = len(windows[-1])
         why.append(f"{count} wait{'s' * (count == 1)} in a window from {opened} to {ends}")
     elif waits:
         why.append("an update waits; they come so often that the start of its window is not known")
@@ -307,7 +303,7 @@ def _sentences(
 
 
 def _as_one(window: RecordWindow) -> str:
-    last, count = window.updates[-1], len(window.updates)
+    last, count = window.updates[-1], len(window)
     if count == 1:
         return (
             f"update {last.bookmark}, alone in its window, which ended {timestamp(window.ends_us)}"

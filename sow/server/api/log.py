@@ -447,8 +447,10 @@ def _arrow(
         if isinstance(piece, Images):
             for part in piece.parts(IMAGES_BYTES):
                 yield stream.piece([of_images(part, columns)])
+        elif piece is None or piece.op == "edit":  # which is no change of a record
+            yield b""
         else:
-            yield b"" if piece is None else stream.piece([of_log(piece, columns)])
+            yield stream.piece([of_log(piece, columns)])
     yield stream.end()
 
 
@@ -464,7 +466,7 @@ def _cells(rows: LogRows) -> Iterator[Sequence[str]]:
     """Rows of CSV cells; a body is its JSON text."""
     ts, name = timestamp(rows.ts_us), rows.topic.name
     bodies: Sequence[bytes] = [b""] * len(rows.keys)
-    if rows.op == "publish":
+    if rows.bodies:
         bodies = rows.topic.renderer.json_texts(rows.shown)
     for seq, key, body in zip(rows.seqs, rows.keys, bodies, strict=True):
         yield str(seq), str(seq), ts, name, rows.op, key, body.decode()
@@ -482,11 +484,13 @@ def _lines(rows: LogRows | None) -> bytes:
     if rows is None:
         return b""
     ts, name = timestamp(rows.ts_us), rows.topic.name
+    named = {"ts": ts, "topic": name, "op": rows.op}
+    edits = {"edits": rows.edits} if rows.edits else {}
     heads = [
-        orjson.dumps({"seq": seq, "bm": str(seq), "ts": ts, "topic": name, "op": rows.op, "k": key})
+        orjson.dumps({"seq": seq, "bm": str(seq), **named, "k": key, **edits})
         for seq, key in zip(rows.seqs, rows.keys, strict=True)
     ]
-    if rows.op != "publish":
+    if not rows.bodies:
         return b"".join([head + b"\n" for head in heads])
     bodies = rows.topic.renderer.line_bodies(rows.shown)
     return b"".join(

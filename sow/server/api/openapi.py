@@ -135,7 +135,7 @@ def _operation(route: Route, named: Mapping[str, Described]) -> Described:
         "parameters": [
             *(_parameter(name, "path", route) for name in names),
             *(_parameter(name, "query", route) for name in route.parameters),
-            *(_headers(CONDITIONS) if "key" in names and not route.path.endswith("/why") else ()),
+            *(_headers(CONDITIONS) if route.path.endswith("{key}") else ()),
             *(_headers(NUMBERS) if route.operation.numbered else ()),
         ],
         "responses": _responses(route, named),

@@ -111,7 +111,8 @@ class RecordHandler:
             )
 
         def putting(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
-            messages.append(self._message(topic, sow_key, bodies))
+            author = permissions_of(request).author(None)
+            messages.append(self._message(topic, sow_key, bodies, author))
             self._executor.rates.take(permissions_of(request), 1, self._runtime.now_us())
             bookmark = yield from record_ops.put(
                 self._engine,
@@ -185,12 +186,12 @@ class RecordHandler:
         return bodies
 
     def _message(
-        self, topic: SourceTopic, sow_key: str, bodies: Sequence[bytes]
+        self, topic: SourceTopic, sow_key: str, bodies: Sequence[bytes], author: str
     ) -> CheckedMessages:
         """The message, which must be of the record in the address; raises ClientError."""
         records = topic.records
         key = None if records.keys else sow_key
-        reading = Reading(self._engine, topic, key, self._runtime.now_us)
+        reading = Reading(self._engine, topic, key, self._runtime.now_us, author)
         reading.take(bodies)
         (message,) = reading.messages
         named = records.sow_key_of(message.identities[0])

@@ -28,7 +28,7 @@ from sow.security.row_level_security import RowPolicy
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.cursors import Cursors, Paging, limit_of
 from sow.server.api.response_schemas import Deleted, Published, QueryExplained
-from sow.server.api.snapshots import CLIENT_PART, SnapshotHandler
+from sow.server.api.snapshots import SnapshotHandler
 from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import client_key
@@ -187,7 +187,7 @@ class RecordsHandler:
                 steps = aggregations.computed(question, client, unread.admit)
             else:
                 query = Query(filter=question.condition).at(self._engine.now_us)
-                found = await self._query_as_of(question.topic, moment, query, unread.admit)
+                found = await self._past.query(question.topic.name, moment, query, unread.admit)
                 steps = aggregations.computed_of(question, client, found.rows)
                 bookmark = found.bookmark
             made: list[Share] = []
@@ -244,7 +244,9 @@ class RecordsHandler:
             if in_columns:
                 await turns.run("an answer in columns", self._engine.columns.making(topic))
             if "as_of" in requested:
-                found = await self._query_as_of(topic, requested["as_of"], query, unread.admit)
+                found = await self._past.query(
+                    topic.name, requested["as_of"], query, unread.admit, is_stamped=meta
+                )
                 if in_columns or (is_sent and topic.records.types is not None):
                     # Some of these records were deleted before column types were first inferred.
                     learning = self._engine.columns.observing(topic, found.rows.messages())
@@ -287,13 +289,6 @@ class RecordsHandler:
                 page = await self._cursors.first(request, rows, found.bookmark, paging, seen)
                 rows, headers = page.rows, page.headers
             return await self._answer(request, rows, kind, shape, columns, meta, guard, headers)
-
-    async def _query_as_of(
-        self, topic: LiveTopic, moment: str, query: Query, admit: Callable[[int], None]
-    ) -> QueryResult:
-        """A query of a past state, which may hold as much as the snapshots of one client."""
-        bytes_max = self._engine.configuration.limits.snapshot_bytes_max // CLIENT_PART
-        return await self._past.query(topic.name, moment, query, bytes_max, admit)
 
     async def _answer(
         self,
@@ -394,7 +389,8 @@ class RecordsHandler:
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
         expires_s = read_seconds(requested, "expiration")
-        reading = Reading(self._engine, topic, requested.get("k"), self._runtime.now_us)
+        author = permissions_of(request).author(None)
+        reading = Reading(self._engine, topic, requested.get("k"), self._runtime.now_us, author)
         key, bodies = idempotency_key(request), list[bytes]()
         body = await read_messages(topic.records, request)
         count = await self._runtime.turns.run(

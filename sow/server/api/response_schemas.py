@@ -44,6 +44,32 @@ class Deleted(ResponseModel):
     deleted: int
 
 
+class EventAnswered(ResponseModel):
+    """One event of a record of a series."""
+
+    seq: int
+    ts: str
+    author: str
+    d: Any
+    enc: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Edited(ResponseModel):
+    """The result of an edit: the number of the event, and the bookmark of the change."""
+
+    edited: int
+    bookmark: str
+
+
+class SeriesDescribed(ResponseModel):
+    """What a series retains of each record, and its events: None where a row policy hides them."""
+
+    limit: int | None
+    last_ms: float | None
+    events: int | None
+    bytes: int | None
+
+
 class TermExplained(ResponseModel):
     """A term of a query, its access path, and the number of records left after it."""
 
@@ -72,6 +98,7 @@ class TopicDescribed(ResponseModel):
     keys: list[str] | msgspec.UnsetType = msgspec.UNSET
     key_domain: str | msgspec.UnsetType = msgspec.UNSET
     batch_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    series: SeriesDescribed | msgspec.UnsetType = msgspec.UNSET
     memos: list[str] | msgspec.UnsetType = msgspec.UNSET
     bytes: int | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: int | msgspec.UnsetType = msgspec.UNSET
@@ -314,6 +341,16 @@ class WindowDescribed(ResponseModel):
     bookmarks: list[str]
 
 
+class LastLine(ResponseModel):
+    """The last line that a subscriber had been sent of a record."""
+
+    c: str
+    reason: str | None
+    d: Any
+    bm: str
+    at: str
+
+
 class FollowerDescribed(ResponseModel):
     """A subscription to the topic of a record; `told` says whether it gets the record."""
 
@@ -341,3 +378,6 @@ class RecordStory(ResponseModel):
     newest: MomentDescribed | msgspec.UnsetType | None = msgspec.UNSET
     waits: bool | msgspec.UnsetType = msgspec.UNSET
     windows: list[WindowDescribed] | msgspec.UnsetType | None = msgspec.UNSET
+    told: LastLine | msgspec.UnsetType | None = msgspec.UNSET
+    window: WindowDescribed | msgspec.UnsetType | None = msgspec.UNSET
+    waiting: bool | msgspec.UnsetType = msgspec.UNSET

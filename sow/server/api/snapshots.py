@@ -344,8 +344,7 @@ class SnapshotHandler:
         keys = read_sow_keys(requested, engine.topic(requested["topic"]).records)
         query = restrict_query(Query(filter=condition, keys=keys), guard)
         if "as_of" in requested:
-            room = self._taken.client_bytes_max
-            found = await self._past.query(requested["topic"], requested["as_of"], query, room)
+            found = await self._past.query(requested["topic"], requested["as_of"], query)
         else:
             found = await self._in_turns(execute_query(engine, requested["topic"], query))
             await self._runtime.settled()

@@ -28,6 +28,7 @@ from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_count, read_flag, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for
+from sow.topic.series import TopicEvents
 
 TOPIC_PATH = "/v1/topics/{topic}"
 TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
@@ -241,6 +242,8 @@ def describe_topic(
         described["of_pattern"] = topic.pattern
     if isinstance(topic, SourceTopic):
         described["key_domain"] = records.domain
+    if records.events is not None:
+        described["series"] = _of_events(records.events, is_hidden=topic.name in counts)
     if isinstance(topic, CopyTopic):
         copied, conflation = topic.definition, topic.copy.conflation
         oldest_us = conflation.oldest_us()
@@ -271,6 +274,16 @@ def describe_topic(
         # Rows written up to there belong to an earlier view: Spark has to start from scratch.
         described["filled_bookmark"] = str(records.since_seq)
     return described
+
+
+def _of_events(events: TopicEvents, is_hidden: bool) -> dict[str, Any]:
+    retain = events.retain
+    return {
+        "limit": retain.events_max,
+        "last_ms": None if retain.age_us is None else retain.age_us / 1000,
+        "events": None if is_hidden else events.count,
+        "bytes": None if is_hidden else events.size_bytes,
+    }
 
 
 def waits_ms(oldest_us: int | None, now_us: int) -> float:

@@ -240,15 +240,13 @@ class Server:
         """All records are restored: serve."""
         opening = self._opening
         self.engine, journal = opening.engine, opening.journal
-        self.engine.restore_accounts(journal.accounts())
+        self.engine.restore_accounts(opening.take_accounts())
         self._clock.go_on_from(self.engine.now_us)
+        self.engine.sequencer.moment(self._clock.now_us())
+        oldest_seq = journal.first_seq - 1
+        self.engine.configurations.note(True, oldest_seq, opening.goes_on)
         self.runtime = ServerRuntime(
-            self.engine,
-            journal,
-            self._clock,
-            self._windows_us(),
-            self._watch,
-            opening.checkpoints,
+            self.engine, journal, self._clock, self._windows_us(), self._watch
         )
         self.executor = Executor(
             self.engine,
@@ -256,6 +254,7 @@ class Server:
             new_session_name,
             boot=f"{secrets.token_hex(4)}-",
             refused=self._refused,
+            checkpoints=opening.checkpoints,
         )
         self.engine.queries.measure(self.runtime.loop.time)
         self.executor.sessions.on_slow_client(log.warning)

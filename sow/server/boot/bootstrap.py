@@ -25,9 +25,11 @@ from pathlib import Path
 
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
+from sow.engine.configuration_history import noted
 from sow.engine.engine import Engine
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress
+from sow.engine.replay import open_windows
 from sow.errors import Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
 from sow.store.checkpoint import LmdbCheckpoint, held_in
@@ -77,6 +79,9 @@ class ServerBootstrap:
         self.journal: LmdbJournal
         self.checkpoints: dict[str, LmdbCheckpoint] = {}
         self.log_id = ""
+        self._accounts: Sequence[LogEntry] | None = None
+        self.goes_on = False
+        """Windows that were open when the last process ended go on."""
         self.path = path
         self.progress = Progress()
         self._configuration = configuration
@@ -118,6 +123,11 @@ class ServerBootstrap:
             if not live:
                 break
         self._settle(manifest)
+
+    def take_accounts(self) -> Sequence[LogEntry] | None:
+        """The last state of each account, once; None where none was ever kept."""
+        accounts, self._accounts = self._accounts, None
+        return accounts
 
     def close(self) -> None:
         """Close the journal, the checkpoints and the directory."""
@@ -204,11 +214,17 @@ class ServerBootstrap:
         self.engine = self._make_engine()
         last_seq, checkpointed = self.journal.last_seq, self.checkpoints.values()
         self.progress.begin(sum(one.records for one in checkpointed) + last_seq - after)
-        pieces = ahead(self.journal.pieces(after))
-        log_entries = chain.from_iterable(piece.entries for piece in pieces)
+        self._accounts = self.journal.accounts()
+        history = noted(self._accounts or ())
+        before = yield from open_windows(history, self._configuration, self.journal, self._now_us)
+        self.goes_on = before is not None
+        windows = None if before is None else before.catalog
+        log_entries = chain.from_iterable(
+            piece.entries for piece in ahead(self.journal.pieces(after))
+        )
         return (
             yield from self.engine.restore(
-                checkpoints, counted(log_entries), last_seq, past, self.progress
+                checkpoints, counted(log_entries), last_seq, past, self.progress, windows
             )
         )
 

@@ -7,7 +7,7 @@ before the next one begins. What is given up is decided elsewhere (`sow.server.b
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +21,7 @@ from sow.errors import StoreError
 from sow.store.environment import sync_directory
 from sow.store.files import close_to_others, make_directory
 from sow.store.manifest import write_file
+from sow.topic.records import Records
 
 log = logging.getLogger("sow")
 
@@ -80,29 +81,39 @@ def written(one: OrphanedRecords, slots: Sequence[int]) -> Task[tuple[Iterator[b
         slots[start : start + WRITTEN_AT_ONCE] for start in range(0, len(slots), WRITTEN_AT_ONCE)
     ]
     for part in parts if in_body else ():
-        in_body = in_body and not any(b"\n" in (bodies[slot] or b"") for slot in part)
+        in_body = in_body and not any(b"\n" in body for _, body in _rows(records, part))
         yield
-    line, ending = _command, ".commands.ndjson"
+    ending = ".commands.ndjson"
     if in_body:
-        line, ending = _line, ".ndjson" if kind.name == "json" else ".txt"
+        ending = ".ndjson" if kind.name == "json" else ".txt"
 
     def piece(part: Sequence[int]) -> bytes:
-        return b"".join([line(one, slot) for slot in part if bodies[slot] is not None])
+        there = [slot for slot in part if bodies[slot] is not None]
+        rows = _rows(records, there)
+        if in_body:
+            return b"".join([body + b"\n" for _, body in rows])
+        return b"".join([_command(one, slot, body) for slot, body in rows])
 
     return map(piece, parts), ending
 
 
-def _line(one: OrphanedRecords, slot: int) -> bytes:
-    return (one.records.table.bodies[slot] or b"") + b"\n"
+def _rows(records: Records, slots: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """The records in some slots; of a series, their events, which publishes bring back."""
+    table, events = records.table, records.events
+    for slot in slots:
+        if events is None:
+            yield slot, table.bodies[slot] or b""
+        else:
+            for event in events.last(table.identities[slot] or "", events.count):
+                yield slot, event.body
 
 
-def _command(one: OrphanedRecords, slot: int) -> bytes:
-    table = one.records.table
+def _command(one: OrphanedRecords, slot: int, body: bytes) -> bytes:
     head = {"c": "publish", "t": one.name}
     if not one.records.keys:
-        head["k"] = table.identities[slot] or ""
-    body = one.records.renderer.line_bodies([table.bodies[slot] or b""])[0]
-    return orjson.dumps(head)[:-1] + b',"d":' + body + b"}\n"
+        head["k"] = one.records.table.identities[slot] or ""
+    text = one.records.renderer.line_bodies([body])[0]
+    return orjson.dumps(head)[:-1] + b',"d":' + text + b"}\n"
 
 
 def move_file(path: Path, target: Path) -> None:

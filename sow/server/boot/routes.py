@@ -27,6 +27,7 @@ from sow.server.api.admin import AdminHandler
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.batch_commit import BatchCommitHandler
 from sow.server.api.change_cursors import ChangeCursors
+from sow.server.api.events import EventsHandler
 from sow.server.api.explain import ExplainHandler
 from sow.server.api.explain_session import ExplainSessionHandler
 from sow.server.api.health import HealthHandler
@@ -51,6 +52,7 @@ RESOURCES: tuple[type, ...] = (
     TopicsHandler,
     RecordsHandler,
     RecordHandler,
+    EventsHandler,
     ExplainHandler,
     EventStreamHandler,
     LogHandler,
@@ -106,14 +108,15 @@ def open_handlers(
 ) -> Handlers:
     """The resources of one server that need all records."""
     engine = executor.engine
-    past = AsOfQueries(runtime, engine)
+    past = AsOfQueries(runtime, executor.subscriptions.past)
     snapshots = SnapshotHandler(runtime, engine, past)
     return Handlers(
         engine.filters,
         TopicsHandler(runtime, engine),
         RecordsHandler(runtime, executor, past, snapshots),
         RecordHandler(runtime, executor),
-        ExplainHandler(runtime, engine),
+        EventsHandler(runtime, executor),
+        ExplainHandler(runtime, executor, past),
         EventStreamHandler(runtime, executor),
         LogHandler(runtime, engine, ChangeCursors(runtime, engine, snapshots, past)),
         snapshots,

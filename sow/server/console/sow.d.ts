@@ -59,6 +59,11 @@ export interface Question {
   grouping?: List | null;
 }
 
+export interface QueryOptions extends Question {
+  /** The state at a bookmark or a time. */
+  as_of?: string | null;
+}
+
 export interface Pacing {
   /** Only the changed fields of a record instead of all. */
   delta?: boolean;
@@ -70,11 +75,15 @@ export interface Pacing {
 }
 
 export interface LiveOptions extends Question, Pacing {
+  /** Of a series: begin with so many events of each record. */
+  last?: number | null;
 }
 
 export interface SubscribeOptions extends Question, Pacing {
   /** The current records first. */
   snapshot?: boolean;
+  /** Of a series, with `snapshot`: so many events of each record. */
+  last?: number | null;
   oof?: boolean;
   no_sowkey?: boolean;
   live?: boolean;
@@ -98,6 +107,10 @@ export interface Message<R = Body> {
   /** The position in a live window, from 0. */
   readonly at?: number;
   readonly ts?: string;
+  /** It replaces the event `seq` of a series, which is not the newest of its record if `past`. */
+  readonly edit?: boolean;
+  readonly seq?: number;
+  readonly past?: boolean;
   /** For a gap: whether the following messages make up for it. */
   readonly exact?: boolean;
 }
@@ -177,7 +190,7 @@ export interface Sow {
   readonly state: State;
   readonly conflated: number;
   readonly dropped: number;
-  query<R = Body>(topic: string, options?: Question): Promise<Answer<R>>;
+  query<R = Body>(topic: string, options?: QueryOptions): Promise<Answer<R>>;
   subscribe<R = Body>(topic: string, options?: SubscribeOptions): Promise<Subscription<R>>;
   live<R = Body>(topic: string, options?: LiveOptions): Promise<Live<R>>;
   publish(

@@ -49,12 +49,13 @@ const CONNECT_OPTIONS = [
   "url", "token", "user", "password", "as", "name", "exact", "WebSocket", "retry", "after", "random",
 ];
 const QUERY_FIELDS = ["filter", "keys", "order_by", "top_n", "skip_n", "select", "projection", "grouping"];
+const QUERY_OPTIONS = [...QUERY_FIELDS, "as_of"];
 const FLAGS = ["oof", "no_empties", "timestamp", "no_sowkey", "live", "positions"];
 const SUBSCRIPTION_OPTIONS = [
-  ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark",
+  ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark", "last",
 ];
 const LIVE_OPTIONS = [
-  ...QUERY_FIELDS, "delta", "no_empties", "timestamp", "conflation", "conflation_key",
+  ...QUERY_FIELDS, "delta", "no_empties", "timestamp", "conflation", "conflation_key", "last",
 ];
 
 function checked(options, known, method) {
@@ -86,6 +87,7 @@ function subscriptionLine(topic, options, more = []) {
   const opts = [...more, ...FLAGS.filter((flag) => options[flag])];
   if (options.conflation) opts.push(`conflation=${options.conflation}`);
   if (options.conflation_key) opts.push(`conflation_key=[${listed(options.conflation_key)}]`);
+  if (options.last) opts.push(`last=${options.last}`);
   const line = {
     c: `${options.snapshot ? "sow_and_" : ""}${options.delta ? "delta_" : ""}subscribe`,
     t: topic,
@@ -914,8 +916,8 @@ class Following {
     if (each.k !== undefined) message.key = each.k;
     if (each.d !== undefined) message.record = recordOf(each);
     if (each.bm !== undefined) message.bookmark = each.bm;
-    for (const name of ["delta", "reason", "detail", "at", "ts"]) if (each[name] !== undefined) message[name] = each[name];
-    if ((each.c === "p" || each.c === "group_end") && each.bm !== undefined) this.bookmark = withLog(each.bm, this.#connection.log);
+    for (const name of ["delta", "reason", "detail", "at", "ts", "edit", "seq", "past"]) if (each[name] !== undefined) message[name] = each[name];
+    if (["p", "oof", "group_end"].includes(each.c) && each.bm !== undefined) this.bookmark = withLog(each.bm, this.#connection.log);
     this.#give(message);
     if (each.c === "unsubscribed") this.end(null);
     return undefined;
@@ -1232,6 +1234,7 @@ class Live extends Map {
     for (const message of turn) {
       const key = this.#keyOf(message);
       const { command, record, delta } = message;
+      if (message.past) continue; // an edit of an older event than the one that the record is
       if (command === "oof") this.#put(key, undefined, message);
       else if (delta && this.has(key) && !isObject(record)) return this.#takeWhole();
       else if (delta && this.has(key)) this.#put(key, merged(this.get(key), record), message);
@@ -1583,9 +1586,10 @@ class Sow {
     return this.#connection.dropped;
   }
 
-  /** The records that match, as of one moment. */
+  /** The records that match, as of one moment: the present one, or `as_of` a bookmark or a time. */
   async query(topic, options = {}) {
-    checked(options, QUERY_FIELDS, "query");
+    checked(options, QUERY_OPTIONS, "query");
+    const then = options.as_of === undefined || options.as_of === null ? {} : { as_of: String(options.as_of) };
     let records = [];
     let keys = [];
     let bookmark = "";
@@ -1604,7 +1608,7 @@ class Sow {
       frame: (cid) => {
         this.#connection.unname(name); // a query that is sent again starts again
         [records, keys] = [[], []];
-        return line({ c: "sow", t: topic, ...queryFields(options), cid, a: "processed,completed" });
+        return line({ c: "sow", t: topic, ...queryFields(options), ...then, cid, a: "processed,completed" });
       },
       onack: (ack, error) => {
         if (error !== null || ack.a === "completed") this.#connection.unname(name);

@@ -89,13 +89,19 @@ class Reading:
     """Messages of one publish as they are read for `topic`, within the limits of `engine`.
 
     `key` names the record of the only message, for a topic without keys; None: the bodies have
-    keys. `now_us` returns the time of arrival.
+    keys. `now_us` returns the time of arrival, `author` is who sends them.
     """
 
     def __init__(
-        self, engine: Engine, topic: SourceTopic, key: str | None, now_us: Callable[[], int]
+        self,
+        engine: Engine,
+        topic: SourceTopic,
+        key: str | None,
+        now_us: Callable[[], int],
+        author: str = "",
     ) -> None:
         self._engine = engine
+        self._author = author
         self._now_us = now_us
         self._topic = topic
         self._keys = None if key is None else (key,)
@@ -107,8 +113,10 @@ class Reading:
         if self._keys is not None and self.messages and bodies:
             bodies = [*self.messages.pop().bodies, *bodies]  # which raises: two bodies for one key
         if bodies:
-            now_us = self._now_us()
-            self.messages.append(self._engine.read(self._topic, bodies, self._keys, now_us=now_us))
+            now_us, author = self._now_us(), self._author
+            self.messages.append(
+                self._engine.read(self._topic, bodies, self._keys, now_us=now_us, author=author)
+            )
 
     def take_from(self, bodies: Sequence[bytes], first: int) -> Task[None]:
         """Read the messages of a request from number `first` on, some in each step; raises

@@ -121,7 +121,7 @@ def of_log(piece: LogRows, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBa
     """Rows of the log."""
 
     def values() -> Sequence[bytes | str | None]:
-        if piece.op != "publish":
+        if not piece.bodies:
             return [None] * len(piece.keys)
         return texts(piece.topic, piece.bodies, piece.shape)
 

@@ -324,8 +324,8 @@ class GroupCommit:
 class LoadWriter:
     """Writes publishes to the topic `name` ahead of the entry that makes them part of the log.
 
-    `is_named`: identities do not follow from the bodies. `measures`: keep how large each record
-    becomes.
+    `is_named`: identities do not follow from the bodies. `fits` is called with the number of
+    records, and raises if they are too many; None: how large each becomes need not be known.
     """
 
     def __init__(
@@ -335,7 +335,7 @@ class LoadWriter:
         disk: DiskReserve,
         name: str,
         is_named: bool,
-        measures: bool,
+        fits: Callable[[int], None] | None,
     ) -> None:
         self._commit = commit
         self._loads = loads
@@ -345,20 +345,23 @@ class LoadWriter:
         self._load = secrets.token_hex(8)
         self._waiting: list[LogEntry] = []
         self._rows = self._size_bytes = 0
-        self.sizes: dict[str, int] | None = {} if measures else None
+        self._fits = fits
+        self.sizes: dict[str, int] | None = None if fits is None else {}
         """Of each record, the size of its last state."""
 
     async def put(self, messages: CheckedMessages) -> None:
-        """Write these too; raises DiskFull, and the error of the disk while it fails."""
-        bodies, identities, _ = messages
+        """Write these too; raises DiskFull, the error of the disk while it fails, and what `fits`
+        raises."""
+        bodies, identities = messages.bodies, messages.identities
         size_bytes = sum(map(len, bodies))
         named, at = identities if self._is_named else None, self._rows + 1
         entry = LogEntry("publish", self._topic, at, 0, named, bodies, TOPICS_LIFETIME)
         self._waiting.append(entry)
         self._rows += len(bodies)
         self._size_bytes += size_bytes
-        if self.sizes is not None:
+        if self.sizes is not None and self._fits is not None:
             self.sizes.update(zip(identities, map(len, bodies), strict=True))
+            self._fits(len(self.sizes))
         if self._size_bytes > LOAD_PART_BYTES:
             await self._write()
 

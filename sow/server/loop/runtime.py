@@ -27,7 +27,7 @@ from sow.server.loop.event_loop import ClockJumps, DeadlineTimer
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
-from sow.store.protocols import Checkpoint, Journal
+from sow.store.protocols import Journal
 
 IDLE_WORK_S = 0.05
 """Delay of idle work after the last flush: a burst is over by then."""
@@ -36,7 +36,6 @@ IDLE_WORK_PAUSE_S = 0.005
 REFRESHED_ROWS = 100
 """Rows refreshed in indexes per check of the time: each takes a microsecond, or forty where records
 are large or scattered in memory."""
-NO_CHECKPOINTS: Mapping[str, Checkpoint] = {}
 DIRECTORY_CHANGED = f"{StoreFailing.reason}: the data directory has changed under the server"
 """Reported by readiness, without the path, which is not for strangers."""
 
@@ -47,8 +46,7 @@ class ServerRuntime:
     `windows_us` maps topics to the microseconds that a commit may wait for more entries
     (`GroupCommit`). `idle_work` are bounded pieces of work by name: each is given the time in
     microseconds and returns whether it has more. `flush_work` runs after each flush, given the
-    time; mostly it has nothing to do. `watch` gets the duration of each step. `checkpoints` has
-    those of stored topics.
+    time; mostly it has nothing to do. `watch` gets the duration of each step.
     """
 
     def __init__(
@@ -58,15 +56,12 @@ class ServerRuntime:
         clock: Clock,
         windows_us: Mapping[str, int],
         watch: LoopLatency,
-        checkpoints: Mapping[str, Checkpoint] = NO_CHECKPOINTS,
     ) -> None:
         self.engine = engine
         self.clock = clock
         self.now_us = clock.now_us
         """Returns the current time, in microseconds since 1970 UTC."""
         self.journal = journal
-        self.checkpoints = checkpoints
-        """By the names of their definitions."""
         self.idle_work: dict[str, Callable[[int], bool]] = {}
         self.flush_work: dict[str, Callable[[int], object]] = {}
         self._loop = asyncio.get_running_loop()

@@ -6,10 +6,12 @@ endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket f
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 from aiohttp import HttpVersion11, hdrs, web
 
 from sow.core.media_types import EVENT_STREAM
+from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
 from sow.protocol.commands import OPTIONS_IGNORED, Command, options_of
@@ -97,9 +99,12 @@ class EventStreamHandler:
             if bookmark is not None and snapshot:
                 raise ClientError("a stream begins with a snapshot or at a bookmark, not both")
         else:
-            fresh = delta or options.oof or options.top_n is not None
-            bookmark = None if fresh else self._resumable(request, last)
+            # What it had of the past was sent, or it begins from scratch.
+            options = replace(options, as_of=None)
+            bookmark = None if options.top_n is not None else self._resumable(request, last)
             snapshot = bookmark is None
+            # Of a series: what it began with has been sent.
+            options = options if snapshot else replace(options, last=None)
         kind = "delta_subscribe" if delta else "subscribe"
         return Command(
             f"sow_and_{kind}" if snapshot else kind,
@@ -109,13 +114,15 @@ class EventStreamHandler:
             order_by=requested.get("order_by"),
             options=options,
             rights=permissions_of(request),
+            or_snapshot=last is not None,
         )
 
     def _resumable(self, request: web.Request, last: str) -> str | None:
         """The bookmark of a reconnecting client, if the log has what it missed; None: it needs a
         new snapshot."""
         engine = self._executor.engine
-        if engine.topic(request.match_info["topic"]).is_logged:
+        topic = engine.topic(request.match_info["topic"])
+        if topic.is_logged or topic.kind != SourceTopic.kind:
             with contextlib.suppress(ClientError):
                 parse_bookmark(last, self._runtime.journal, engine.seq)
                 return last

@@ -42,7 +42,7 @@ from sow.sessions.queries.access_control import permit_for, redact_error
 from sow.sessions.queries.query_planning import acknowledge, sow_keys
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions
 from sow.sessions.subscriptions.subscriptions import Subscriptions
-from sow.store.protocols import Journal
+from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.sessions import Session
 from sow.topic.records import CheckedMessages
 
@@ -52,8 +52,9 @@ FAILED_DETAIL = "the server failed on this command; its log says why"
 
 
 class Executor:
-    """Executes the commands of one engine's sessions; `new_name` and `boot` are for `sessions`, and
-    errors are counted in `refused`, with those of others."""
+    """Executes the commands of one engine's sessions; `new_name` and `boot` are for `sessions`,
+    errors are counted in `refused`, with those of others, and `checkpoints` are those of stored
+    topics, by the names of their definitions."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Executor:
         new_name: Callable[[], str],
         boot: str = "",
         refused: Counter[str] | None = None,
+        checkpoints: Mapping[str, Checkpoint] = NOTHING_STORED,
     ) -> None:
         self.engine = engine
         self._log_id = journal.log_id
@@ -73,7 +75,7 @@ class Executor:
         self.refused: Counter[str] = Counter() if refused is None else refused
         """Commands and requests that were refused, by the reason of each kind of error."""
         self._failures: list[Callable[[str], None]] = []
-        self.subscriptions = Subscriptions(engine, journal, self._fail)
+        self.subscriptions = Subscriptions(engine, journal, self._fail, checkpoints)
         self.sessions = SessionManager(engine, self.subscriptions, new_name, boot, self._fail)
         self.publishers = Publishers(engine, self.sessions.end)
         self.sessions.follow(self.publishers.disconnect, self.publishers.leave)
@@ -125,6 +127,10 @@ class Executor:
         """From now on `named` resolves names of impersonated users."""
         self._named = named
 
+    def user_named(self, name: str) -> User:
+        """The user of a name, with the groups that files give."""
+        return self._named(name)
+
     def settle(self, session: Session) -> Task[None]:
         """Let what a session follows go by the rights that it has."""
         return self.subscriptions.reguard(session)
@@ -175,6 +181,7 @@ class Executor:
         for read in chain.from_iterable(map(_parts, coalesce(commands))):
             # Between two of them: what is all that has come, mostly one publish, is one step.
             if begun:
+                self.engine.requests.acknowledge()
                 yield
             begun = True
             if not isinstance(read, PublishBatch):
@@ -184,6 +191,7 @@ class Executor:
                 if not self._publish_all(session, read, now_us()):
                     for command in read.singly():
                         yield from self._carry_out_one(session, command, now_us())
+                        self.engine.requests.acknowledge()
                         yield
             # A logon may have resumed another session: the rest is sent to that one.
             session = session.successor or session
@@ -209,7 +217,8 @@ class Executor:
         try:
             topic = engine.publishable(publishes.topic)
             bodies = self._bodies(topic, publishes, publishes.bodies)
-            last = engine.publish_slice(topic, bodies, now_us)
+            author = "" if topic.records.events is None else rights.author(session.client)
+            last = engine.publish_slice(topic, bodies, now_us, author)
         except SowError:
             # Each of them is carried out and counted by itself, and some of them are refused.
             self.rates.give_back(rights, len(publishes.bodies))
@@ -450,15 +459,13 @@ class Executor:
         if not bodies:
             raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
         self.rates.take(session.rights, len(bodies), now_us)
-        if command.key is None:
+        keys, author = command.key and (command.key,), session.rights.author(session.client)
 
-            def read_part(part: Sequence[bytes]) -> CheckedMessages:
-                return engine.read(topic, self._bodies(topic, command, part), now_us=now_us)
+        def read_part(part: Sequence[bytes]) -> CheckedMessages:
+            some = self._bodies(topic, command, part)
+            return engine.read(topic, some, keys, now_us=now_us, author=author)
 
-            read = yield from reading(bodies, read_part)
-        else:
-            bodies = self._bodies(topic, command, bodies)
-            read = [engine.read(topic, bodies, (command.key,), now_us=now_us)]
+        read = yield from reading(bodies, read_part)
         yield from engine.atomic.finish_before(command.topic)
         self._check_still(session, command)
         bookmark = yield from engine.publications.carry_out(

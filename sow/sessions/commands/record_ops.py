@@ -10,11 +10,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from sow.core.cooperative import Task
-from sow.engine.bulk_publish import Counted, WritePolicy
+from sow.core.cooperative import Task, run_to_completion
+from sow.engine.bulk_publish import Counted, NotWritable, WritePolicy
+from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
+from sow.errors import (
+    BadMessage,
+    ClientError,
+    InvalidTopic,
+    NotEntitled,
+    UnknownRecord,
+    shown,
+)
 from sow.query import Query
 from sow.security.authorization import Permissions
 from sow.sessions.commands.audit import Audit
@@ -25,6 +33,7 @@ from sow.sessions.queries.access_control import (
     shows,
 )
 from sow.topic.records import CheckedMessages, Records
+from sow.topic.series import TopicEvents
 
 KEYED_AT_ONCE = 2_000
 """Records whose SowKeys one step looks up: a fraction of a millisecond."""
@@ -130,6 +139,61 @@ def delete(
 def _may_go(permit: WritePolicy, records: Records, slot: int) -> bool:
     identity = records.table.identities[slot]
     return identity is not None and permit.may_delete(records, [identity])[0]
+
+
+def edit(
+    engine: Engine,
+    name: str,
+    seq: int,
+    message: CheckedMessages,
+    now_us: int,
+    *,
+    rights: Callable[[], Permissions],
+) -> Task[int]:
+    """Replace an event of a series by one message that was read for its topic; returns the bookmark
+    of that. `rights` is called as `delete` does.
+
+    Raises UnknownRecord where there is no such event, or the user neither sees it nor may write it,
+    NotEntitled, TooLarge, and Full.
+    """
+    yield from engine.publications.finish_left(name)
+    yield from engine.make_ready(name)
+    yield from engine.atomic.finish_before(name)
+    topic, (identity,), held = engine.publishable(name), message.identities, rights()
+    events = events_of(topic)
+    now_us = engine.sequencer.moment(now_us)
+    engine.removals.make_way(topic, [identity], now_us)
+    event = events.find(identity, seq)
+    permit = permit_for(held, "write", name)
+    if (
+        event is not None
+        and permit is not None
+        and not permit.passes(topic.records, [event.body])[0]
+    ):
+        if shows(row_policy_for(held, topic.records), topic.records, event.body):
+            raise NotEntitled("no role allows you to write this event")
+        event = None
+    if event is None:
+        raise UnknownRecord(f"this record of {name} has no event {seq}")
+    made = topic.finished(message, False, {identity: event.body}, now_us=now_us)
+    engine.capacity.check_sizes(made.bodies)
+    if permit is not None and not permit.passes(topic.records, made.bodies)[0]:
+        raise NotWritable(0)
+    if engine.capacity.bounds(topic) and len(made.bodies[0]) > len(event.body):
+        run_to_completion(engine.capacity.check(topic, [Deed((identity,), [len(made.bodies[0])])]))
+    batch = topic.edit(made, event, now_us)
+    engine.pass_on(topic, batch)
+    return batch.changes.seqs[0]
+
+
+def events_of(topic: LiveTopic) -> TopicEvents:
+    """The events of a series; raises InvalidTopic for any other topic."""
+    if topic.records.events is None:
+        raise InvalidTopic(
+            f"topic {topic.name} is no series: it keeps records, and no events of them; write a "
+            "Series into its Topic, or read its changes in /v1/log"
+        )
+    return topic.records.events
 
 
 NAMED_AT_ONCE = 500

@@ -35,7 +35,7 @@ from sow.core.definitions import WRITES, WRITES_BEFORE
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
-from sow.errors import Busy, ClientError, NotEntitled, shown
+from sow.errors import Busy, ClientError, InvalidTopic, NotEntitled, shown
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.sessions.commands.commit_plan import Plan
 from sow.sessions.commands.staged_rows import (
@@ -100,21 +100,28 @@ class EpochReused(ClientError):
 @dataclass(slots=True, eq=False)
 class PreparedBatch:
     """Rows of a batch that are in the journal already, as a load; `entries` reads them. `sizes` are
-    those of the records that they become, where they are to be known."""
+    those of the records that they become; None: nobody had to know them when they were read."""
 
     load: Load
     entries: Callable[[], Iterator[LogEntry]]
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, int] | None
     is_taken: bool = False
     """It is part of the log, or may be soon."""
     is_logged: bool = False
     """It is part of the log."""
 
     def deeds(self) -> Task[list[Deed]]:
-        """What it does to the room there is."""
-        found, names = list[Deed](), iter(self.sizes)
+        """What it does to the room there is; raises Busy if that is limited only since the rows
+        were read."""
+        sizes = self.sizes
+        if sizes is None:
+            raise Busy(
+                "MaxRecords or Limits/Memory has come while the rows of this commit were read, "
+                "and whether they fit is not known: nothing was stored; send this again"
+            )
+        found, names = list[Deed](), iter(sizes)
         while some := list(islice(names, MEASURED_AT_ONCE)):
-            found.append(Deed(some, [self.sizes[name] for name in some]))
+            found.append(Deed(some, [sizes[name] for name in some]))
             yield
         return found
 
@@ -130,7 +137,13 @@ class StagedWrites:
         topic = self._engine.topics.get(name)
         if isinstance(topic, CopyTopic) and topic.copy.is_external:
             return topic
-        return self._engine.catalog.publishable(name, "write to")
+        source = self._engine.catalog.publishable(name, "write to")
+        if source.records.events is not None:
+            raise InvalidTopic(
+                f"topic {name} is a series: its events are appended one after the other, and a "
+                "batch that becomes visible in one step is for records; publish to it"
+            )
+        return source
 
     def check_room(
         self, topic: LiveTopic, steps: Sequence[CommitStep], size_bytes: int = 0

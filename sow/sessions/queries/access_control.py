@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
+from sow.core.definitions import Topic
 from sow.core.humanize import no_topic
 from sow.core.security_definitions import Verb
 from sow.engine.bulk_publish import WritePolicy
@@ -71,6 +72,14 @@ def restrict_key(key: FeedKey, guard: RowPolicy | None) -> FeedKey:
     return (
         key if guard is None else key._replace(guard=guard, shape=restrict_shape(key.shape, guard))
     )
+
+
+def key_of_feed(key: FeedKey, topic: Records, guard: RowPolicy | None) -> FeedKey:
+    """The key of a topic's feed. All lines of a conflated topic or a view name their places."""
+    key = restrict_key(key, guard)
+    if isinstance(topic.definition, Topic) or is_hidden(topic.name):
+        return key
+    return key._replace(shape=key.shape._replace(marked=True))
 
 
 def shows(guard: RowPolicy | None, topic: Records, body: bytes) -> bool:

@@ -10,20 +10,21 @@ alone (`window_of`, `check_window`).
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from sow.core.comma_lists import comma_list
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, run_to_completion
 from sow.core.paths import Path, parse_member
 from sow.engine.engine import Engine
-from sow.engine.running_topics import LiveTopic
+from sow.engine.running_topics import LiveTopic, is_hidden, place_of
 from sow.errors import Busy, ClientError, Stopped, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, is_pattern, topic_search
-from sow.history.bookmarks import NOW, Span, parse_bookmark
-from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
+from sow.history.bookmarks import NOW
+from sow.history.snapshot import ANSWER_CHUNK_ROWS
 from sow.history.unread_quota import UnreadQuota
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
@@ -35,7 +36,13 @@ from sow.sessions.queries.access_control import (
     restrict_shape,
     row_policy_of,
 )
-from sow.sessions.queries.query_results import ResultSnapshot
+from sow.sessions.queries.query_results import (
+    QueryResult,
+    ResultSnapshot,
+    check_last,
+    newest_events,
+    pinned,
+)
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
@@ -76,12 +83,54 @@ class QueryPlanner:
         for it are as of a `bookmark`."""
         _, taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
-        seq = self._engine.seq
-        if self._reads_before(command):
-            _, seq = self._engine.queries.shown(command.topic)
-        self.say_answer(session, taken, name, command, seq if bookmark is None else bookmark)
+        if bookmark is None and self._reads_before(command):
+            _, shown_seq = self._engine.queries.shown(command.topic)
+            bookmark = None if shown_seq == self._engine.seq else shown_seq
+        self.say_answer(session, taken, name, command, bookmark)
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
         yield from taken.settle()
+
+    def question(self, command: Command) -> tuple[LiveTopic, Query]:
+        """The one topic that a command names, and its query, of what may be seen."""
+        if self.is_pattern(command):
+            raise ClientError(
+                f"{shown(command.topic)} is a pattern, and a past state is of one topic; name it",
+                reason="invalid topic",
+            )
+        topic = self._engine.topic(command.topic)
+        self.check_fields(topic, command)
+        query = self.query(command).at(self._engine.now_us)
+        return topic, restrict_query(query, row_policy_of(command, topic.records))
+
+    def answer_with(
+        self, session: Session, command: Command, name: str, topic: LiveTopic, found: QueryResult
+    ) -> Task[None]:
+        """Send what a query of a topic has found."""
+        check_still_permitted(session, command)
+        yield from self.say_past(session, command, name, topic, found, ACKS[1:]).settle()
+
+    def say_past(
+        self,
+        session: Session,
+        command: Command,
+        name: str,
+        topic: LiveTopic,
+        found: QueryResult,
+        then: Sequence[str] = ACKS[1:2],
+    ) -> ResultSnapshot:
+        """Send it as the answer `name`, and behind it the acks `then`."""
+        taken = ResultSnapshot()
+        taken.take(topic, found.rows, found.answer.matches)
+        acknowledge(session, command, "processed", s=name)
+        seq = found.bookmark if found.place is None else found.place
+        self.say_answer(session, taken, name, command, seq)
+        acknowledge(session, command, *then, s=name, **counts_of(taken))
+        return taken
+
+    def admit(self, session: Session, rows: int) -> None:
+        """Raise Busy where a session has requested too much that it has not read."""
+        if rows > ANSWER_CHUNK_ROWS:
+            self.unread.check(session.id, rows)
 
     def _reads_before(self, command: Command) -> bool:
         """Whether a command may be answered as of before a change under way: it follows nothing,
@@ -99,10 +148,7 @@ class QueryPlanner:
         window = feed_key(command, encoding, complete=False).window
         if window is not None:
             check_window(command, window, self.condition(command), self.is_pattern(command))
-        requested = yield from self.requested(command)
-        if command.bookmark is not None and command.bookmark not in NOW:
-            self.span(command, requested.topics)
-        return requested
+        return (yield from self.requested(command))
 
     def condition(self, command: Command) -> Filter | None:
         """The filter of a command; raises BadFilter."""
@@ -125,6 +171,14 @@ class QueryPlanner:
             topic.records.watched.check_room(topic.name, condition, self._pattern_paths)
         if options.select is not None:
             topic.records.renderer.check_select(options.select)
+        if options.conflation is not None and topic.records.events is not None:
+            raise ClientError(
+                f"topic {topic.name} is a series, and events are never conflated; leave out "
+                "conflation",
+                reason="invalid options",
+            )
+        if options.last is not None:
+            check_last(command, topic.records)
         own = {str(key) for key in topic.records.keys}
         other = {
             str(parse_member("conflation_key", path)) for path in options.conflation_key
@@ -135,25 +189,6 @@ class QueryPlanner:
                 "are about single records",
                 reason="invalid options",
             )
-
-    def span(self, command: Command, topics: list[LiveTopic]) -> Span:
-        """The part of the log that a bookmark subscription requests."""
-        if command.options.oof or command.kind.is_delta:
-            raise ClientError(
-                "neither oof nor deltas can begin at a bookmark: the log does not hold what a "
-                "subscriber held before; use sow_and_subscribe",
-                reason="invalid options",
-            )
-        for topic in topics:
-            if not topic.is_logged:
-                raise ClientError(
-                    f"topic {topic.name} is not in the log; subscribe without bm",
-                    reason="invalid topic",
-                )
-        assert command.bookmark is not None
-        return parse_bookmark(
-            command.bookmark, self._journal, self._engine.seq, command.options.bookmark_not_found
-        )
 
     def is_pattern(self, command: Command) -> bool:
         """Whether a command names topics by a pattern."""
@@ -259,6 +294,10 @@ class QueryPlanner:
                     yield
                 with suppress(UnknownTopic):
                     seen = restrict_query(query, row_policy_of(command, topic.records))
+                    if (command.options.last or 1) > 1:
+                        yield from self._take_events(session, command, seen, taken, topic)
+                        noted.pop(topic, None)
+                        continue
                     reads_before = self._reads_before(command)
                     answer = yield from self._engine.queries.answering(
                         topic.name, seen, reads_before
@@ -305,9 +344,36 @@ class QueryPlanner:
         ):
             return False
         seen = restrict_query(query, row_policy_of(command, topic.records))
+        if (command.options.last or 1) > 1:
+            run_to_completion(self._take_events(session, command, seen, taken, topic))
+            return True
         answer = self._engine.queries.at_once(topic.name, seen)
         self._take(session, taken, topic, answer)
         return True
+
+    def _take_events(
+        self,
+        session: Session,
+        command: Command,
+        query: Query,
+        taken: ResultSnapshot,
+        topic: LiveTopic,
+    ) -> Task[None]:
+        """Take the newest events of the records that a query names by their keys, or of all: those
+        that pass its filter, as of the last step."""
+        answer = yield from self._engine.queries.answering(topic.name, replace(query, filter=None))
+        last, only = command.options.last or 1, query.keys is not None
+        rows = yield from newest_events(
+            self._engine, topic.records, answer.slots, last, query.filter, only
+        )
+        self._admit(session, taken, len(rows))
+        taken.take(topic, rows, len(rows))
+
+    def _admit(self, session: Session, taken: ResultSnapshot, count: int) -> None:
+        """Raise Busy where so many rows more are too many that the session has not read."""
+        weight = taken.weight + count
+        if weight > ANSWER_CHUNK_ROWS:
+            self.unread.check(session.id, weight)
 
     def _take(
         self,
@@ -317,11 +383,9 @@ class QueryPlanner:
         answer: QueryAnswer,
         reads_before: bool = False,
     ) -> None:
-        weight = taken.weight + len(answer.slots)
-        if weight > ANSWER_CHUNK_ROWS:
-            self.unread.check(session.id, weight)
+        self._admit(session, taken, len(answer.slots))
         records = self._engine.queries.shown(topic.name)[0] if reads_before else topic.records
-        taken.take(topic, Snapshot.take(records, answer.slots), answer.matches)
+        taken.take(topic, pinned(topic, records, answer.slots), answer.matches)
 
     def query(self, command: Command) -> Query:
         """The query of a command; raises ClientError."""
@@ -341,8 +405,8 @@ class QueryPlanner:
         command: Command,
         seq: int | None = None,
     ) -> None:
-        """Send snapshots as one answer, as of `seq` or the newest change: few rows at once, many as
-        the socket takes them."""
+        """Send snapshots as one answer, as of `seq` or the present: few rows at once, many as the
+        socket takes them."""
         engine, shape = self._engine, partial(shape_for, command)
         session.send(replies.group_begin(name))
         if taken.is_short:
@@ -352,7 +416,16 @@ class QueryPlanner:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames, session.memory.hold_rows)
             session.stream(held, engine.output.group, engine.now_us)
-        session.send(replies.group_end(name, engine.seq if seq is None else seq))
+        session.send(replies.group_end(name, self._place(command) if seq is None else seq))
+
+    def _place(self, command: Command) -> int:
+        """The bookmark of the present: of what a conflated topic or a view has sent, or of the
+        newest change."""
+        engine = self._engine
+        topic = None if self.is_pattern(command) else engine.topics.get(command.topic)
+        if topic is None or is_hidden(topic.name):
+            return engine.seq
+        return place_of(topic, engine.topics, engine.seq, engine.now_us)
 
 
 def check_still_permitted(session: Session, command: Command) -> None:
@@ -424,7 +497,9 @@ def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool 
 def shape_of(command: Command) -> Shape:
     """What a command wants to see of each record."""
     options = command.options
-    return Shape(not options.no_sowkey, options.timestamp, options.select)
+    marked = options.as_of is not None
+    marked |= command.bookmark is not None and command.bookmark not in NOW
+    return Shape(not options.no_sowkey, options.timestamp, options.select, marked)
 
 
 def shape_for(command: Command, topic: Records) -> Shape:

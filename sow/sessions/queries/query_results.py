@@ -7,28 +7,46 @@ A pattern may match a hundred thousand topics with a record each, so totals are 
 are added, and rows are encoded for many topics at a time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
+
+import numpy as np
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
-from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, rows_at_once
+from sow.errors import ClientError, TooLarge
+from sow.expressions import Filter
+from sow.history.snapshot import (
+    ANSWER_CHUNK_ROWS,
+    NOWHERE,
+    HeldKeys,
+    PinnedColumn,
+    Snapshot,
+    Stamps,
+    held_identities,
+    rows_at_once,
+)
+from sow.protocol.commands import Command
 from sow.protocol.encodings import Encoding, Frames
 from sow.query import Query
 from sow.query.query import QueryAnswer
 from sow.store.columns import Slots
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
+from sow.topic.series import SeriesEvent
 
 
 class QueryResult(NamedTuple):
-    """What a query named, as of `bookmark`, and how it was found."""
+    """What a query named, as of `bookmark`, and how it was found. `place` is the place in what a
+    conflated topic or a view has sent, in the past; None: of any other topic."""
 
     answer: QueryAnswer
     rows: Snapshot
     bookmark: int
+    place: int | None = None
 
 
 def execute_query(
@@ -46,13 +64,136 @@ def execute_query(
     answer = yield from engine.queries.answering(name, query, reads_before=True)
     admit(len(answer.slots))
     records, seq = engine.queries.shown(name)
-    rows = Snapshot.take(records, answer.slots, with_keys)
-    requested = QueryResult(answer, rows, seq)
-    topic = engine.topic(name)
+    rows = pinned(engine.topic(name), records, answer.slots, with_keys)
     yield
     yield from rows.settle()
-    # A frozen copy is not held for it.
-    return requested._replace(rows=replace(rows, topic=topic.records))
+    return QueryResult(answer, rows, seq)
+
+
+def pinned(topic: LiveTopic, records: Records, slots: Slots, with_keys: bool = True) -> Snapshot:
+    """Rows of a topic from its records, or a frozen copy of them, which is not held: the answer may
+    wait for its client for long."""
+    return replace(Snapshot.take(records, slots, with_keys), topic=topic.records)
+
+
+EVENT_RECORDS_AT_ONCE = 200
+"""Records whose newest events are looked at in one step: a millisecond for some of each."""
+EVENTS_MAX = 100_000
+"""Events of one answer: they are put together in one step, of some 20 ms for so many."""
+
+
+class _NewestEvents:
+    """The newest `last` events of records, those of them that pass a filter, by record."""
+
+    def __init__(self, records: Records, last: int, condition: Filter | None) -> None:
+        self._records = records
+        self._last = last
+        self._condition = condition
+        self._found: dict[str, list[SeriesEvent]] = {}
+        self._rows = 0
+
+    def take(self, identities: Iterable[str]) -> None:
+        """Look at some records, perhaps again; raises TooLarge."""
+        events = self._records.events
+        assert events is not None
+        some = [(one, event) for one in identities for event in events.last(one, self._last)]
+        hits = self._hits(some)
+        for identity in identities:
+            self._rows -= len(self._found.pop(identity, ()))
+        for (identity, event), hit in zip(some, hits, strict=True):
+            if hit:
+                self._found.setdefault(identity, []).append(event)
+                self._rows += 1
+        if self._rows > EVENTS_MAX:
+            raise TooLarge(
+                f"the newest {self._last} events of each record of {self._records.name} are over "
+                f"{EVENTS_MAX}, the most of one answer; ask for fewer, or narrow the filter"
+            )
+
+    def _hits(self, some: Sequence[tuple[str, SeriesEvent]]) -> Sequence[bool]:
+        condition, records = self._condition, self._records
+        if condition is None or not some:
+            return [True] * len(some)
+        bodies = [event.body for _, event in some]
+        columns = records.decoder(condition.paths).columns(bodies)
+        stamps = [event.seq for _, event in some], [event.ts_us for _, event in some]
+        messages = records.messages([identity for identity, _ in some], bodies, *stamps)
+        return condition.matches_messages(columns, messages)
+
+    def snapshot(self) -> Snapshot:
+        """What was found, the events of each record in their order. Slots are those of records
+        whose newest event is there."""
+        records = self._records
+        assert records.events is not None
+        slots, keys, rows = list[int](), list[str](), list[SeriesEvent]()
+        for identity, events in self._found.items():
+            is_newest = events[-1] == records.events.newest(identity)
+            slots += [NOWHERE] * (len(events) - 1)
+            slots.append(records.table.slots[identity] if is_newest else NOWHERE)
+            keys += [records.sow_key_of(identity)] * len(events)
+            rows += events
+        held = HeldKeys(None, PinnedColumn(keys))
+        if records.makes_keys:
+            held = HeldKeys(np.array(list(map(int, keys)), np.uint64), None)
+        stamps = Stamps(
+            held,
+            np.array([event.seq for event in rows], np.int64),
+            np.array([event.ts_us for event in rows], np.int64),
+        )
+        bodies = PinnedColumn([event.body for event in rows])
+        return Snapshot(records, np.array(slots, np.int64), bodies, stamps)
+
+
+def check_last(command: Command, topic: Records) -> None:
+    """Raise ClientError where a command may not begin with the newest events of each record."""
+    options = command.options
+    if topic.events is None:
+        wrong, instead = f"{topic.name} is no series, and has no events", "leave it out"
+    elif not command.name.startswith("sow_and_"):
+        wrong, instead = f"{command.name} does not begin with events", "use sow_and_subscribe"
+    elif command.order_by or options.top_n is not None or options.skip_n or options.replace:
+        wrong = "the events of each record come in their own order"
+        instead = "leave out order_by, top_n, skip_n and replace"
+    elif not options.last:
+        wrong, instead = "there is no newest event to begin with", "write 1 or more"
+    else:
+        return
+    raise ClientError(f"last={options.last}: {wrong}; {instead}", reason="invalid options")
+
+
+def newest_events(
+    engine: Engine,
+    records: Records,
+    slots: Slots,
+    last: int,
+    condition: Filter | None,
+    only: bool = False,
+) -> Task[Snapshot]:
+    """The newest `last` events of the records in `slots`, those of them that pass a filter, as of
+    the last step; records that come meanwhile are among them, unless it is about these `only`."""
+    names, changed = held_identities(records, slots), dict[str, None]()
+    found = _NewestEvents(records, last, condition)
+    wanted = set(names.part(0, len(slots))) if only else None
+
+    def note(other: Records, identities: Sequence[str]) -> None:
+        if other is records:
+            some = identities if wanted is None else wanted.intersection(identities)
+            changed.update(dict.fromkeys(some))
+
+    with engine.on_changes(note):
+        for start in range(0, len(slots), EVENT_RECORDS_AT_ONCE):
+            found.take(names.part(start, start + EVENT_RECORDS_AT_ONCE))
+            yield
+        for _ in range(0, len(slots), EVENT_RECORDS_AT_ONCE):
+            if len(changed) <= EVENT_RECORDS_AT_ONCE:
+                break
+            some = [*islice(changed, EVENT_RECORDS_AT_ONCE)]
+            found.take(some)
+            for identity in some:
+                changed.pop(identity)
+            yield
+        found.take([*changed])
+        return found.snapshot()
 
 
 TOPIC_ROWS = 20
@@ -102,7 +243,7 @@ class ResultSnapshot:
         self._snapshots[topic] = snapshot, matches
         self._count(snapshot, matches, 1)
         if self._tracks:
-            self.slots[topic.name] = snapshot.slots
+            self.slots[topic.name] = snapshot.slots[snapshot.slots != NOWHERE]
 
     def drop(self, topic: LiveTopic) -> None:
         """A topic has gone."""

@@ -6,24 +6,29 @@ follow the times of the log. Entries that are still on their way to the disk are
 sent once durable. At the end the feeds join their routers within one step of the engine: no change
 is missed or repeated.
 
-Only publishes are sent: what the client knew at its bookmark is not known, so there are neither
-deltas nor out-of-focus messages.
+A client that requests only publishes is sent nothing else, and nothing has to be known of what it
+held. With `oof` or deltas it is taken to hold what its filter passed at the start. The state there
+is computed first (`sow.history.snapshot_as_of`) and moved along the log with the replay
+(`KnownStates`), so that each change has an old state, as a live one does.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.errors import ClientError
 from sow.history.bookmarks import Span
 from sow.protocol.encodings import Frames
-from sow.store.protocols import Journal, LogEntry
+from sow.store.protocols import Journal, LogEntry, Op
+from sow.store.sharded_dict import ShardedDict
 from sow.streaming.channel import ChangeChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed
 from sow.streaming.queue_memory import ENTRY_BYTES
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.batch import Batch, Changes
+from sow.topic.batch import Batch, Changes, Edit, Reason
+from sow.topic.records import Records
 from sow.topic.updates import Update
 
 RECORDS_AT_ONCE = 250
@@ -34,13 +39,78 @@ some hundreds. A client that does not read holds this many, or a block."""
 LAST_RECORDS = 1_000
 """A rest this small is processed in one step, so that a replay catches up with continuous
 publishers."""
+REASONS: dict[Op, Reason] = {"delete": "deleted", "expire": "expired"}
 
 
-class Replay:
+class KnownStates:
+    """The records of one topic as a subscriber holds them, moved along the log with its replay.
+
+    What they take is reported to `hold`: an entry for each, and the bodies that the topic does not
+    have.
+    """
+
+    def __init__(
+        self, topic: Records, bodies: ShardedDict[str, bytes], hold: Callable[[int], object]
+    ) -> None:
+        self.topic = topic
+        self._bodies = bodies
+        self._own: dict[str, int] = {}
+        """The sizes of bodies that the topic did not have when they came."""
+        self._hold = hold
+        self._held_bytes = 0
+        self._count(ENTRY_BYTES * len(self._bodies))
+
+    def _count(self, size: int) -> None:
+        self._held_bytes += size
+        self._hold(size)
+
+    def put(self, identities: Sequence[str], bodies: Sequence[bytes]) -> list[bytes | None]:
+        """Records were published; returns what each was before."""
+        states, table, own = self._bodies, self.topic.table, self._own
+        olds: list[bytes | None] = []
+        grown = 0
+        for identity, body in zip(identities, bodies, strict=True):
+            old = states.get(identity)
+            olds.append(old)
+            grown += (ENTRY_BYTES if old is None else 0) - own.pop(identity, 0)
+            slot = table.slots.get(identity)
+            there = None if slot is None else table.bodies[slot]
+            if there == body:
+                body = there
+            else:
+                own[identity] = len(body)
+                grown += len(body)
+            states[identity] = body
+        self._count(grown)
+        return olds
+
+    def drop(self, identities: Sequence[str]) -> list[bytes | None]:
+        """Records have left; returns what each was."""
+        olds = [self._bodies.pop(identity, None) for identity in identities]
+        sizes = [self._own.pop(identity, 0) for identity in identities]
+        self._count(-sum(sizes) - ENTRY_BYTES * (len(olds) - olds.count(None)))
+        return olds
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def emptying(self) -> Task[None]:
+        """Let go of them, in steps; none counts from the first one on."""
+        self._count(-self._held_bytes)
+        yield from self._bodies.emptying()
+
+
+Known = dict[str, KnownStates]
+"""What a subscriber holds of topics, by their names."""
+
+
+class LogReplay:
     """The replay of a channel from the log, while its feeds have not joined their routers yet.
 
     `feed_of` gives the feed of a topic by its name; None for one that is not followed. `hold` is
-    called with the bytes that are read ahead, and with minus that once they are processed.
+    called with the bytes that are read ahead, and with minus that once they are processed. `known`
+    is what the subscriber held at the start, None where that makes no difference; `free` frees it
+    in steps.
     """
 
     def __init__(
@@ -51,6 +121,7 @@ class Replay:
         feed_of: Callable[[str], ChangeFeed | None],
         span: Span,
         hold: Callable[[int], object],
+        known: Known | None,
     ) -> None:
         self._engine = engine
         self._journal = journal
@@ -64,11 +135,23 @@ class Replay:
         """What was read under previous permissions, restricted to the current ones."""
         self._ahead: deque[LogEntry] = deque()
         self._hold = hold
+        self._known = known
         self._stopped = False
+
+    @property
+    def goes_by_states(self) -> bool:
+        """It depends on what the subscriber holds."""
+        return self._known is not None
 
     def stop(self) -> None:
         """Stop reading: nothing follows it any more."""
         self._stopped = True
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._known:
+            forget(self._known, self._engine)
+            self._known = {}
 
     def say_all(self, as_seen: Callable[[UpdateEncoder, bytes], UpdateEncoder | None]) -> None:
         """Flush what waits, before the feeds change. `as_seen` encodes a record in a state that was
@@ -103,6 +186,7 @@ class Replay:
         except Exception as error:
             on_failure(error)
         finally:
+            self._forget()
             while self._ahead:
                 self._drop_first()
 
@@ -167,6 +251,8 @@ class Replay:
         """Entries on their way to the disk; a range is read from the log alone."""
         if self._until is None:
             for entry in self._engine.sequencer.in_flight():
+                if entry.load is not None:
+                    return  # it has none of its records
                 if entry.seq + len(entry) - 1 > self._reached:
                     yield entry
 
@@ -183,11 +269,53 @@ class Replay:
         if self._windows is not None and due_us is not None and due_us <= entry.ts_us:
             self._windows.advance(entry.ts_us)
         feed = self._feed_of(entry.topic)
-        is_its_own = feed is not None and feed.topic.has_logged(entry)
-        if feed is not None and is_its_own and entry.op == "publish":
-            feed.on_batch(_batch(feed, entry, start, stop), entry.ts_us)
+        batch = None
+        if feed is not None and feed.topic.has_logged(entry):
+            batch = self._batch(feed.topic, entry, start, stop)
+        if feed is not None and batch is not None:
+            if batch.edit is None:
+                feed.on_batch(batch, entry.ts_us)
+            else:
+                feed.on_edit(batch, batch.edit, entry.ts_us)
         self._reached = entry.seq + stop - 1
         return stop - start
+
+    def _batch(self, topic: Records, entry: LogEntry, start: int, stop: int) -> Batch | None:
+        """Records of a log entry as changes; None where they change nothing that is known."""
+        known = self._known_of(topic)
+        if entry.op in ("publish", "edit"):
+            bodies = list(entry.bodies[start:stop])
+            identities = (
+                topic.identities_of(bodies)
+                if entry.identities is None
+                else list(entry.identities[start:stop])
+            )
+            changes_record = known is not None and entry.op == "publish"
+            olds = known.put(identities, bodies) if changes_record else [None] * len(bodies)
+            seqs: Sequence[int] = range(entry.seq + start, entry.seq + stop)
+            batch = _changes(topic, entry, identities, seqs, olds, bodies)
+            if entry.origin is not None and entry.origin.edits:
+                batch.be_edit(Edit(entry.origin.edits, entry.op == "publish"))
+            return batch
+        if known is None or entry.identities is None:
+            return None
+        olds = known.drop(entry.identities[start:stop])
+        there = [at for at, old in enumerate(olds, start) if old is not None]
+        if not there:
+            return None
+        left = [entry.identities[at] for at in there]
+        seqs = [entry.seq + at for at in there]
+        return _changes(topic, entry, left, seqs, [old for old in olds if old is not None], None)
+
+    def _known_of(self, topic: Records) -> KnownStates | None:
+        """What is known of a topic; of one that came into being after the start, all that the log
+        has of it."""
+        if self._known is None or not topic.retains:
+            return None
+        known = self._known.get(topic.name)
+        if known is None or known.topic is not topic:
+            known = self._known[topic.name] = KnownStates(topic, ShardedDict(), self._hold)
+        return known
 
     def _release_all(self) -> None:
         if self._windows is not None:
@@ -200,21 +328,22 @@ def _size(entry: LogEntry) -> int:
     return sum(map(len, entry.bodies)) + ENTRY_BYTES * len(entry)
 
 
-def _batch(feed: ChangeFeed, entry: LogEntry, start: int, stop: int) -> Batch:
-    """Records of a log entry as changes without a known old state."""
-    topic, bodies = feed.topic, list(entry.bodies[start:stop])
-    identities = (
-        topic.identities_of(bodies)
-        if entry.identities is None
-        else list(entry.identities[start:stop])
-    )
-    changes = Changes(
-        topic.name,
-        identities,
-        (),
-        [None] * len(bodies),
-        bodies,
-        range(entry.seq + start, entry.seq + stop),
-        [entry.ts_us] * len(bodies),
-    )
+def forget(known: Known, engine: Engine) -> None:
+    """Let go of what is known of records, in steps."""
+    for states in known.values():
+        if engine.timers.go_on(states.emptying()):
+            engine.notify_work()
+
+
+def _changes(
+    topic: Records,
+    entry: LogEntry,
+    identities: Sequence[str],
+    seqs: Sequence[int],
+    olds: Sequence[bytes | None],
+    bodies: Sequence[bytes] | None,
+) -> Batch:
+    """Records of a log entry as changes; None of an old state where it is not known."""
+    stamps, reason = [entry.ts_us] * len(identities), REASONS.get(entry.op)
+    changes = Changes(topic.name, identities, (), olds, bodies, seqs, stamps, reason)
     return topic.batch(changes, {})

@@ -146,6 +146,8 @@ class PermissionReapplier:
             return
         if is_hidden(requested.topic):
             raise Busy("the aggregation is still being answered; request it again")
+        if subscription.replay is not None and subscription.replay.goes_by_states:
+            raise Busy("what was sent of the past was seen under other rights; begin again")
         if subscription.replay is not None:
             # It is replayed from the log; from now on under the new permissions.
             subscription.be_guarded_by(rights)

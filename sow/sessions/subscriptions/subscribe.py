@@ -3,16 +3,22 @@
 Equal subscriptions share a channel and its feeds. A pattern subscription is registered with no
 topic: a topic finds it at its first change (`sow.streaming.router`), and a topic
 that is created later is followed from its beginning. One that begins at a bookmark is replayed from
-the log until it is live.
+the log until it is live; where it depends on what the client holds, the states of its topics at the
+bookmark are computed before.
 """
+
+from functools import partial
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.errors import Busy, ClientError, SowError, TooLarge
-from sow.history.bookmarks import Span
+from sow.engine.running_topics import LiveTopic, SourceTopic, place_of
+from sow.errors import Busy, ClientError, SowError, TooLarge, shown
+from sow.expressions import check_fields_alone
+from sow.history.bookmarks import NOW, Moment, Span, parse_bookmark, parse_sent
 from sow.protocol.commands import ACKS, Command
 from sow.protocol.encodings import Encoding
-from sow.sessions.queries.access_control import restrict_key, row_policy_of
+from sow.sessions.queries.access_control import key_of_feed, row_policy_of
+from sow.sessions.queries.past_states import PastStates, answered
 from sow.sessions.queries.query_planning import (
     QueryPlanner,
     TopicSelection,
@@ -20,7 +26,8 @@ from sow.sessions.queries.query_planning import (
     check_still_permitted,
     feed_key,
 )
-from sow.sessions.subscriptions.log_replay import Replay
+from sow.sessions.subscriptions.log_replay import Known, KnownStates, LogReplay, forget
+from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
 from sow.store.protocols import Journal
@@ -42,6 +49,11 @@ SEARCH_COST_MAX = 200_000
 simple ones of some ten steps and as many characters. In the worst case a text of a thousand
 characters takes a tenth of a second with them; without the bound, 13 seconds."""
 
+KNOWN_TOPICS_MAX = 100
+"""Topics of a pattern whose states are computed: the log is looked through for each of them."""
+KNOWN_PART = 4
+"""The fraction of `Limits/SnapshotMemory` that bodies which are read for it may take."""
+
 
 class Subscriber:
     """Begins subscriptions."""
@@ -52,10 +64,12 @@ class Subscriber:
         journal: Journal,
         register: Register,
         planner: QueryPlanner,
+        past: PastStates,
         ending: Unsubscriber,
     ) -> None:
         self._engine = engine
         self._journal = journal
+        self._past = past
         self._register = register
         self._planner = planner
         self._ending = ending
@@ -120,7 +134,7 @@ class Subscriber:
         taken = self._register.of(session)
         if requested.pattern is None:
             router = requested.topics[0].router
-            seen = restrict_key(key, row_policy_of(command, router.topic))
+            seen = key_of_feed(key, router.topic, row_policy_of(command, router.topic))
             feed = None if key.auto else router.shared(seen, taken)
             scope = f"session {session.id}" if key.auto else ""
             if feed is None:
@@ -197,7 +211,7 @@ class Subscriber:
             # Members of a window each hold a page of their own.
             engine.output.flush_channel(channel)
         if isinstance(channel, ConflatedChannel):
-            channel.join_at(subscription.session, engine.seq if seq is None else seq)
+            channel.join_at(subscription.session, self._known(subscription) if seq is None else seq)
         else:
             channel.join(subscription.session)
         if isinstance(channel, ConflatedChannel | WindowChannel):
@@ -206,7 +220,53 @@ class Subscriber:
             self._register.be_shared(subscription)
             engine.catalog.followers.add(subscription)
 
+    def _known(self, subscription: Subscription) -> int:
+        """The bookmark up to which everything is known: of one topic that of what it has sent."""
+        engine = self._engine
+        if subscription.pattern is not None:
+            return engine.seq
+        topic = engine.topic(subscription.topic)
+        return place_of(topic, engine.topics, engine.seq, engine.now_us)
+
     # From the log.
+
+    def check_start(self, command: Command, requested: TopicSelection) -> None:
+        """Raise what speaks against where a subscription is to begin."""
+        if command.options.as_of is not None:
+            for topic in requested.topics:
+                self._past.moment(topic, command.options.as_of, self._engine.seq)
+        elif command.bookmark is not None and command.bookmark not in NOW:
+            if _derived(requested) is None:
+                self._span(command, requested.topics)
+            else:
+                self._sent_from(command)
+
+    def _span(self, command: Command, topics: list[LiveTopic]) -> Span:
+        """The part of the log that a bookmark subscription requests."""
+        self._check_from_past(command)
+        for topic in topics:
+            if not topic.is_logged:
+                raise ClientError(
+                    f"topic {topic.name} is not in the log; subscribe without bm",
+                    reason="invalid topic",
+                )
+        assert command.bookmark is not None
+        not_found = command.options.bookmark_not_found
+        return parse_bookmark(command.bookmark, self._journal, self._engine.seq, not_found)
+
+    def _sent_from(self, command: Command) -> Moment:
+        """The moment after which a subscription requests what a topic has sent."""
+        self._check_from_past(command)
+        engine, log, not_found = self._engine, self._past.log, command.options.bookmark_not_found
+        assert command.bookmark is not None
+        return parse_sent(command.bookmark, log, engine.seq, engine.now_us, not_found)
+
+    def _check_from_past(self, command: Command) -> None:
+        """Refuse a filter that a state of the past does not answer, where that matters."""
+        condition = self._planner.condition(command)
+        goes_by_states = command.options.oof or command.kind.is_delta
+        if goes_by_states and condition is not None and not condition.steady:
+            check_fields_alone(condition, "a subscription from the past with oof or deltas")
 
     def replay(self, session: Session, command: Command) -> Task[None]:
         """Begin a subscription at its bookmark; raises ClientError.
@@ -215,27 +275,156 @@ class Subscriber:
         takes them. With the last one the feeds join their routers, in one step of the engine, so no
         change is missed or repeated; a replay of a range ends the subscription instead.
         """
-        engine = self._engine
         self.check_room(session, command)
         requested = yield from self._planner.requested(command)
-        span = self._planner.span(command, requested.topics)
-        subscription = self.begin(session, command, requested, complete=False, shares=False)
+        derived = _derived(requested)
+        if derived is not None:
+            moment = self._sent_from(command)
+            yield from self._replay_sent(session, command, requested, derived, moment)
+            return
+        span = self._span(command, requested.topics)
+        known = yield from self._held(session, command, requested, span.after)
+        try:
+            subscription = self.begin(
+                session, command, requested, complete=known is not None, shares=False
+            )
+        except SowError:
+            forget(known or {}, self._engine)
+            raise
+        acknowledge(session, command, *ACKS[:2], s=subscription.name)
+        self._replay(session, command, subscription, requested, span, known)
+
+    def _replay(
+        self,
+        session: Session,
+        command: Command,
+        subscription: Subscription,
+        requested: TopicSelection,
+        span: Span,
+        known: Known | None,
+    ) -> None:
         channel = subscription.channel
         assert isinstance(channel, ChangeChannel)
         if requested.pattern is None:
             subscription.feed(requested.topics[0].router)
         subscription.confine(f"replay {channel.name}")
-        replay = Replay(
-            engine,
+        replay = LogReplay(
+            self._engine,
             self._journal,
             channel,
             lambda name: self._feed_in_log(subscription, name),
             span,
             session.memory.hold_beside,
+            known,
         )
         self._register.begin_replay(subscription, replay)
+        self._stream(session, command, subscription, replay, goes_on=span.until is None)
+
+    def _replay_sent(
+        self,
+        session: Session,
+        command: Command,
+        requested: TopicSelection,
+        topic: LiveTopic,
+        moment: Moment,
+    ) -> Task[None]:
+        """The same of a conflated topic or a view, from a place in what it has sent."""
+        replay = yield from self.sent(session, topic, moment)
+        try:
+            subscription = self.begin(session, command, requested, complete=True, shares=False)
+        except SowError:
+            replay.stop()
+            raise
         acknowledge(session, command, *ACKS[:2], s=subscription.name)
-        self._stream(session, command, subscription, replay, span)
+        self.go_on_with(session, command, subscription, replay)
+
+    def from_past(self, session: Session, command: Command, text: str) -> Task[None]:
+        """Begin a subscription with the state at a past moment, then what was sent since, then what
+        comes."""
+        self.check_room(session, command)
+        self._check_from_past(command)
+        requested = yield from self._planner.requested(command)
+        topic, query = self._planner.question(command)
+        admit = partial(self._planner.admit, session)
+        if _derived(requested) is None:
+            found = yield from self._past.query(topic.name, text, query, admit)
+            known = yield from self._held(session, command, requested, found.bookmark)
+            try:
+                subscription = self._begin_whole(session, command, requested)
+            except SowError:
+                forget(known or {}, self._engine)
+                raise
+            self._planner.say_past(session, command, subscription.name, topic, found)
+            span = Span(found.bookmark)
+            self._replay(session, command, subscription, requested, span, known)
+            return
+        moment = self._past.moment(topic, text, self._engine.seq)
+        replay = yield from self.sent(session, topic, moment)
+        try:
+            then = yield from replay.state()
+            steps = answered(then, query, moment.seq, admit)
+            found = (yield from steps)._replace(place=replay.place(moment.seq))
+            subscription = self._begin_whole(session, command, requested)
+        except SowError:
+            replay.stop()
+            raise
+        self._planner.say_past(session, command, subscription.name, topic, found)
+        self.go_on_with(session, command, subscription, replay)
+
+    def _begin_whole(
+        self, session: Session, command: Command, requested: TopicSelection
+    ) -> Subscription:
+        return self.begin(session, command, requested, complete=True, shares=False)
+
+    def sent(self, session: Session, topic: LiveTopic, moment: Moment) -> Task[SentReplay]:
+        """A replay of what a topic has sent, that has come to a moment."""
+        replay = SentReplay(self._engine, self._journal, topic, session.memory.hold_beside)
+        try:
+            yield from self._past.in_line(replay.beginning(self._past, moment), waits=True)
+            if session.ended is not None:
+                raise Busy("the session has ended")
+        except BaseException:
+            replay.stop()
+            raise
+        return replay
+
+    def go_on_with(
+        self, session: Session, command: Command, subscription: Subscription, replay: SentReplay
+    ) -> None:
+        """Send a subscription to one topic what was sent since, and then what comes."""
+        feed = subscription.feed(self._engine.topic(subscription.topic).router)
+        assert isinstance(feed, ChangeFeed)
+        subscription.confine(f"replay {subscription.name}")
+        replay.follow(feed)
+        self._register.begin_replay(subscription, replay)
+        self._stream(session, command, subscription, replay, goes_on=True)
+
+    def _held(
+        self, session: Session, command: Command, requested: TopicSelection, bookmark: int
+    ) -> Task[Known | None]:
+        """What a client holds of topics that was sent everything up to a bookmark; None where that
+        makes no difference."""
+        if not (command.options.oof or command.kind.is_delta):
+            return None
+        if len(requested.topics) > KNOWN_TOPICS_MAX:
+            raise TooLarge(
+                f"{shown(command.topic)} matches {len(requested.topics)} topics, and what left is "
+                f"known of {KNOWN_TOPICS_MAX} at most; name fewer, or leave out oof and deltas"
+            )
+        known = Known()
+        bytes_max = self._engine.configuration.limits.snapshot_bytes_max // KNOWN_PART
+        try:
+            for topic in requested.topics:
+                if topic.records.retains:
+                    bodies = yield from self._past.bodies(topic, bookmark, bytes_max, waits=True)
+                    states = KnownStates(topic.records, bodies, session.memory.hold_beside)
+                    known[topic.name] = states
+            if session.ended is not None:
+                raise Busy("the session has ended")
+        except BaseException:
+            forget(known, self._engine)
+            raise
+        return known
 
     def _feed_in_log(self, subscription: Subscription, name: str) -> ChangeFeed | None:
         """The feed of a topic in the log; None for one that is not followed."""
@@ -253,14 +442,14 @@ class Subscriber:
         session: Session,
         command: Command,
         subscription: Subscription,
-        replay: Replay,
-        span: Span,
+        replay: LogReplay | SentReplay,
+        goes_on: bool,
     ) -> None:
         engine, channel = self._engine, subscription.channel
 
         def on_live() -> None:
             self._register.end_replay(subscription)
-            if span.until is None:
+            if goes_on:
                 self.join(subscription, 0)
                 # Entries on their way to the disk wait until they are durable; only then is the end
                 # acknowledged.
@@ -282,6 +471,14 @@ class Subscriber:
 
         frames = replay.frames(on_live, on_failure)
         session.stream(frames, engine.output.group, engine.now_us, answers=False)
+
+
+def _derived(requested: TopicSelection) -> LiveTopic | None:
+    """The one topic of a request, if it is a conflated topic or a view: the log has what it is made
+    of."""
+    if requested.pattern is not None or isinstance(requested.topics[0], SourceTopic):
+        return None
+    return requested.topics[0]
 
 
 def check_rights(session: Session, command: Command) -> None:

@@ -16,9 +16,10 @@ from sow.expressions.patterns import Search
 from sow.protocol.commands import Command
 from sow.security.authorization import Permissions
 from sow.security.row_level_security import RowPolicy
-from sow.sessions.queries.access_control import is_visible, restrict_key, row_policy_of
+from sow.sessions.queries.access_control import is_visible, key_of_feed, row_policy_of
 from sow.sessions.queries.aggregations import Share
-from sow.sessions.subscriptions.log_replay import Replay
+from sow.sessions.subscriptions.log_replay import LogReplay
+from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.store.columns import NO_SLOTS, Slots
 from sow.streaming.channel import Channel
 from sow.streaming.feeds import Feed
@@ -45,7 +46,7 @@ class Subscription:
     condition: Filter | None
     complete: bool
     pattern: Search | None = None
-    replay: Replay | None = None
+    replay: LogReplay | SentReplay | None = None
     share: Share | None = None
     """In the view that was made for it, if it is about groups of records."""
     command: Command | None = None
@@ -89,7 +90,7 @@ class Subscription:
         """What makes its feed of a topic equal to others, and the condition of that feed."""
         guard = self.guard(topic)
         condition = self.condition if guard is None else guard.condition(self.condition)
-        return restrict_key(self.key, guard), condition
+        return key_of_feed(self.key, topic, guard), condition
 
     def feed(self, router: Router) -> Feed:
         """The channel's feed of a topic, created if need be."""
@@ -137,7 +138,7 @@ class Subscription:
         """The requested command, where the subscription executes one derived from it."""
         self.command = command
 
-    def be_sent_by(self, replay: Replay) -> None:
+    def be_sent_by(self, replay: LogReplay | SentReplay) -> None:
         """It is replayed from the log until it is live."""
         self.replay = replay
 
@@ -305,7 +306,7 @@ class Register:
         for one in everybody:
             one.check()
 
-    def begin_replay(self, subscription: Subscription, replay: Replay) -> None:
+    def begin_replay(self, subscription: Subscription, replay: LogReplay | SentReplay) -> None:
         """Replay a subscription from the log until it is live."""
         subscription.be_sent_by(replay)
         self._replays[subscription] = None

@@ -11,17 +11,18 @@ are the executor's.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
-from sow.errors import ClientError, TooLarge, shown
+from sow.errors import ClientError, SowError, TooLarge, shown
 from sow.history.bookmarks import NOW
-from sow.history.snapshot import ANSWER_CHUNK_ROWS
 from sow.protocol.commands import ACKS, Command
 from sow.protocol.encodings import Encoding
+from sow.query import Query
 from sow.sessions.queries.aggregations import (
     FOLLOWED_MAX,
     Aggregations,
@@ -29,6 +30,7 @@ from sow.sessions.queries.aggregations import (
     about_rows,
     is_aggregated,
 )
+from sow.sessions.queries.past_states import PastStates
 from sow.sessions.queries.query_planning import (
     QueryPlanner,
     acknowledge,
@@ -44,7 +46,7 @@ from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
 from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
-from sow.store.protocols import Journal
+from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.sessions import Session
 
 
@@ -52,13 +54,22 @@ class Subscriptions:
     """All subscriptions of one engine's sessions. `report` is called with sentences for the
     operator's log."""
 
-    def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        report: Callable[[str], None],
+        checkpoints: Mapping[str, Checkpoint] = NOTHING_STORED,
+    ) -> None:
         self._engine = engine
         self._register = register = Register()
+        self.past = PastStates(engine, journal, checkpoints)
         self.planner = planner = QueryPlanner(engine, journal, register.pattern_paths)
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
-        self._following = following = Subscriber(engine, journal, register, planner, self._ending)
+        self._following = following = Subscriber(
+            engine, journal, register, planner, self.past, self._ending
+        )
         self._replacing = replacing = SubscriptionReplacer(engine, planner, following, self._ending)
         self._windowing = LiveWindows(engine, register, planner, following, self._ending)
         self._reguarding = PermissionReapplier(
@@ -86,17 +97,20 @@ class Subscriptions:
         """`sow`."""
         if command.bookmark is not None and command.bookmark not in NOW:
             raise ClientError(
-                "sow returns the present state; GET /v1/topics/TOPIC/records?as_of=BOOKMARK has "
-                "an earlier one, and subscribe with bm what has changed since",
+                "sow returns the present state; give as_of for an earlier one, and subscribe with "
+                "bm for what has changed since",
                 reason="invalid bookmark",
             )
         name = self._register.new_name("q")
+        if command.options.as_of is not None:
+            yield from self._past_snapshot(session, command, name, command.options.as_of)
+            return
         if not is_aggregated(command):
             yield from self.planner.answer(session, command, name)
             return
         question = self.aggregations.question(command)
         share = yield from self.aggregations.computed(
-            question, session.account, self._admit(session)
+            question, session.account, partial(self.planner.admit, session)
         )
         try:
             about = about_rows(command, share)
@@ -104,17 +118,31 @@ class Subscriptions:
         finally:
             share.let_go()
 
-    def _admit(self, session: Session) -> Callable[[int], None]:
-        """Raises Busy where a session has requested too much that it has not read."""
-
-        def admit(rows: int) -> None:
-            if rows > ANSWER_CHUNK_ROWS:
-                self.planner.unread.check(session.id, rows)
-
-        return admit
+    def _past_snapshot(
+        self, session: Session, command: Command, name: str, moment: str
+    ) -> Task[None]:
+        """`sow` with `as_of`."""
+        now_us, admit = self._engine.now_us, partial(self.planner.admit, session)
+        if not is_aggregated(command):
+            topic, query = self.planner.question(command)
+            stamped = command.options.timestamp
+            found = yield from self.past.query(topic.name, moment, query, admit, stamped)
+            yield from self.planner.answer_with(session, command, name, topic, found)
+            return
+        question = self.aggregations.question(command)
+        query = Query(filter=question.condition).at(now_us)
+        found = yield from self.past.query(question.topic.name, moment, query, admit)
+        share = yield from self.aggregations.computed_of(question, session.account, found.rows)
+        try:
+            about = about_rows(command, share)
+            yield from self.planner.answer(session, about, name, found.bookmark)
+        finally:
+            share.let_go()
 
     def check_command(self, command: Command, encoding: Encoding) -> Task[None]:
         """Raise what speaks against a subscription, and change nothing."""
+        if command.options.as_of is not None:
+            _check_from_past(command)
         if is_aggregated(command):
             self.aggregations.question(command)
             self.planner.query(command)
@@ -122,10 +150,12 @@ class Subscriptions:
             if window is not None:
                 check_window(command, window, None, is_pattern=False)
         else:
-            yield from self.planner.check(command, encoding)
+            requested = yield from self.planner.check(command, encoding)
+            self._following.check_start(command, requested)
 
     def subscribe(self, session: Session, command: Command) -> Task[None]:
         """`subscribe` and `delta_subscribe`."""
+        _check_no_past(command)
         if is_aggregated(command):
             self.aggregations.question(command)
         if command.order_by or command.options.top_n is not None or command.options.skip_n:
@@ -147,13 +177,22 @@ class Subscriptions:
                 )
             yield from self._replace(session, command, with_snapshot=False)
         elif command.bookmark is not None and command.bookmark not in NOW:
-            yield from self._following.replay(session, command)
+            yield from self._go_on(session, command)
         else:
             self._following.check_room(session, command)
             requested = yield from self.planner.requested(command)
             subscription = self._following.begin(session, command, requested, complete=False)
             self._following.join(subscription)
             acknowledge(session, command, *ACKS, s=subscription.name)
+
+    def _go_on(self, session: Session, command: Command) -> Task[None]:
+        try:
+            yield from self._following.replay(session, command)
+        except SowError:
+            if not command.or_snapshot:
+                raise
+            whole = replace(command, name=f"sow_and_{command.name}", bookmark=None)
+            yield from self.sow_and_subscribe(session, whole)
 
     def sow_and_subscribe(self, session: Session, command: Command) -> Task[None]:
         """`sow_and_subscribe` and `sow_and_delta_subscribe`."""
@@ -162,7 +201,10 @@ class Subscriptions:
                 f"{command.name} begins with the present state; a bookmark belongs to subscribe",
                 reason="invalid bookmark",
             )
-        if is_aggregated(command):
+        if command.options.as_of is not None:
+            _check_from_past(command)
+            yield from self._following.from_past(session, command, command.options.as_of)
+        elif is_aggregated(command):
             yield from self._follow_groups(session, command)
         elif command.options.replace:
             yield from self._replace(session, command, with_snapshot=True)
@@ -274,3 +316,36 @@ class Subscriptions:
         """A topic is being removed: end its subscriptions; pattern subscriptions lose only this
         topic."""
         self._ending.end_topic(topic)
+
+
+def _check_no_past(command: Command) -> None:
+    if command.options.as_of is not None:
+        raise ClientError(
+            f"{command.name} has no state to begin with; give the moment as bm, or as as_of to "
+            f"sow_and_{command.name}",
+            reason="invalid options",
+        )
+
+
+def _check_from_past(command: Command) -> None:
+    """Refuse what does not begin with a past state."""
+    options = command.options
+    wrong = {
+        "groups of records": is_aggregated(command),
+        "a live window": window_of(command) is not None,
+        "a replacement": options.replace,
+    }
+    for what, is_so in wrong.items():
+        if is_so:
+            raise ClientError(
+                f"{what} begins with the present; leave out as_of, or ask for the past by sow",
+                reason="invalid options",
+            )
+    if (options.oof or command.kind.is_delta) and (
+        sow_keys(command) is not None or options.top_n is not None or options.skip_n
+    ):
+        raise ClientError(
+            "with as_of, oof and deltas are about all records that match; leave out keys, top_n "
+            "and skip_n, and let the filter name the records",
+            reason="invalid options",
+        )

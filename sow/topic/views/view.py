@@ -7,7 +7,7 @@ view is an ordinary topic.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from math import isfinite
 from operator import ne, or_
 from typing import Any
@@ -18,6 +18,7 @@ from sow.errors import BadMessage, TooLarge, described
 from sow.expressions import Projection, nested
 from sow.messages import encoded
 from sow.messages.base import MessageType
+from sow.protocol.replies import SentPlace
 from sow.store.memory import Usage
 from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
@@ -70,6 +71,10 @@ class MaterializedView:
         """The change as of when the view was filled: no row is older."""
         self.rank = rank
         self.sources = sources
+        self._heard: int = 0
+        """The newest change, or turn of a conflated topic, that it has taken in."""
+        self._sent: int = 0
+        """The place in what it has sent that its rows show."""
         self.updates_in = self.updates_out = 0
         """Changes of its underlying topics that it has processed, and of its rows."""
         self._is_filling = False
@@ -123,6 +128,7 @@ class MaterializedView:
         self.updates_in += len(batch)
         if self.stopped:
             return False
+        self._hear(batch.marks[-1])
         was_dirty = self.is_dirty
         try:
             for changes in self.producer.on_batch(batch):
@@ -132,6 +138,15 @@ class MaterializedView:
         if not was_dirty and self.is_dirty and not self._is_filling:
             self._wake(self)
         return False
+
+    def _hear(self, mark: int) -> None:
+        newest = max(int(mark), int(self._heard))
+        self._heard = SentPlace(newest, mark.time_us) if isinstance(mark, SentPlace) else newest
+
+    @property
+    def place(self) -> int:
+        """The place in what it has sent that its rows show."""
+        return max(self._sent if self.is_dirty else self._heard, self.filled_seq)
 
     @property
     def is_dirty(self) -> bool:
@@ -210,6 +225,7 @@ class MaterializedView:
             self._inherited = self.rows.table.held_names(INHERITED_AT_ONCE)
             self._inherited_stamp = seq, ts_us
         self.filled_seq = seq
+        self._heard = SentPlace(seq, ts_us)
         self._is_filling = False
         if self.is_dirty or self.stopped:
             self._wake(self)
@@ -221,9 +237,15 @@ class MaterializedView:
         There are more while it `is_dirty`."""
         if not self.stopped:
             try:
-                return self._released(most)
+                batches = self._released(most)
             except Exception as error:
                 self._stop_for(error)
+            else:
+                # Who leaves before the last of a turn is sent all of it again.
+                self._sent = place = self.place
+                for batch in batches if self._check_groups is not None else ():
+                    batch.be_sent_at(place)
+                return batches
         return self._clear()
 
     def _released(self, most: int) -> list[Batch]:
@@ -261,6 +283,9 @@ class MaterializedView:
         for key in some:
             if key in table:
                 self.groups.let_go(key, *self._inherited_stamp)
+        # Known now, so that who reads its last rows knows that they are the last.
+        following = next(inherited, None)
+        self._inherited = None if following is None else chain((following,), inherited)
         return len(some)
 
     def _is_worked_off(self) -> bool:

@@ -236,3 +236,29 @@ def test_a_session_is_sent_by_the_sentences_of_its_own_command(sow, server):
 def test_a_topic_or_a_session_has_to_be_named(sow):
     result = sow("why")
     assert (result.exit_code, "give a TOPIC and one of its records" in result.stderr) == (2, True)
+
+
+def test_what_had_been_told_of_a_record_then(sow, orders):
+    orders({"id": 4, "px": 1})
+    lines = sow.ok("why", "orders", "4", "--as-of", "now").splitlines()
+    assert lines[0] == 'p {"id":4,"px":1}'
+    assert lines[1].startswith("by ")
+    assert " the last line was update " in lines[1]
+    assert len(lines) == 2, "who follows it now was not asked"
+    told = json.loads(sow.ok("why", "orders", "4", "--as-of", "now", "--opts", "oof", "--json"))
+    assert (told["told"]["d"], told["window"], told["waiting"]) == ({"id": 4, "px": 1}, None, False)
+    bookmark = orders({"id": 5}).json["bookmark"]
+    assert "nothing of it had been sent" in sow.ok("why", "orders-C", "5", "--as-of", bookmark)
+
+
+def test_who_was_told_is_about_a_moment_and_a_record(sow):
+    for words, text in (
+        (("orders", "4", "--for", "ann"), "give --as-of T too"),
+        (("orders", "4", "--opts", "oof"), "give --as-of T too"),
+        (("--session", "s1", "--as-of", "now"), "--as-of is about a record"),
+        (("orders", "--query", "--filter", "/id = 4", "--as-of", "now"), "is about a record"),
+    ):
+        result = sow("why", *words)
+        assert (result.exit_code, text in result.stderr) == (2, True), result.stderr
+    result = sow("why", "orders", "4", "--as-of", "2999-01-01T00:00:00Z")
+    assert (result.exit_code, "is in the future" in result.stderr) == (1, True)

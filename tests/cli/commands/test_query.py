@@ -54,6 +54,16 @@ def test_records_are_filtered_ordered_and_paged(sow, orders):
     assert found == [{"id": 7}, {"id": 6}]
 
 
+def test_a_query_is_of_a_moment(sow, orders):
+    orders({"id": 1, "n": 1})
+    orders({"id": 1, "n": 2})
+    assert rows(sow.ok("query", "orders", "--as-of", "1", "--format", "ndjson")) == [
+        {"id": 1, "n": 1}
+    ]
+    refused = sow("query", "orders", "--as-of", "9")
+    assert (refused.exit_code, "bookmark 9 is not kept" in refused.stderr) == (1, True)
+
+
 def test_explain_names_the_terms(sow, orders):
     orders({"id": 1})
     explained = json.loads(sow.ok("query", "orders", "--filter", "/id = 1", "--explain", "--json"))
@@ -201,8 +211,24 @@ def test_watch_keeps_to_a_live_window(sow, orders):
     assert sow("watch", "orders", "--bookmark", "0", "--top", "1").exit_code == 2
 
 
-def test_a_bookmark_goes_with_neither_deltas_nor_oofs(sow):
-    assert sow("watch", "orders", "--bookmark", "0", "--oof").exit_code == 2
+@pytest.fixture
+def published(sow, tmp_path):
+    """Publishes documents to the topic orders; returns the bookmark of the last."""
+
+    def publish(*documents):
+        path = tmp_path / "documents.json"
+        path.write_text("\n".join(map(json.dumps, documents)))
+        return json.loads(sow.ok("publish", "orders", str(path), "--json"))["bookmark"]
+
+    return publish
+
+
+def test_a_watch_from_a_bookmark_says_who_left(sow, published):
+    bookmark = published({"id": 1}, {"id": 2})
+    sow.ok("delete", "orders", "--filter", "/id = 1")
+    lines = rows(sow.ok("watch", "orders", "--bookmark", bookmark, "--oof", "--count", "1"))
+    assert [(line["c"], line["reason"]) for line in lines] == [("oof", "deleted")]
+    assert int(lines[0]["bm"]) > int(bookmark)
 
 
 def test_a_line_has_what_its_message_has_and_no_more(capfdbinary):
@@ -290,3 +316,29 @@ def test_the_rows_of_a_live_window_stand_in_their_places():
     assert "row1" not in text
     assert "row3" not in text
     assert text.index("row8") < text.index("row7")
+
+
+def test_a_watch_from_a_past_moment_has_the_records_of_then_first(sow, published):
+    bookmark = published({"id": 1, "px": 1})
+    published({"id": 1, "px": 2})
+    lines = rows(sow.ok("watch", "orders", "--as-of", bookmark, "--count", "2"))
+    assert [(line["c"], line["d"]["px"]) for line in lines] == [("sow", 1), ("p", 2)]
+    assert sow("watch", "orders", "--as-of", "1", "--bookmark", "1").exit_code == 2
+
+
+def test_events_of_a_record_are_a_table_or_json(sow, server):
+    server.post("prices", json.dumps([{"id": 1, "n": number} for number in range(4)]).encode())
+    found = json.loads(sow.ok("events", "prices", "1", "--limit", "2", "--json"))
+    assert [row["d"]["n"] for row in found] == [2, 3]
+    table = sow.ok("events", "prices", "1", "--from", str(found[0]["seq"]))
+    heading, *lines = table.splitlines()
+    assert heading.split() == ["seq", "ts", "author", "id", "n"]
+    assert [line.split()[-1] for line in lines] == ["2", "3"]
+    refused = sow("events", "orders", "1")
+    assert (refused.exit_code, "no series" in refused.stderr) == (1, True)
+
+
+def test_a_watch_begins_with_the_last_events(sow, server):
+    server.post("prices", json.dumps([{"id": 2, "n": number} for number in range(4)]).encode())
+    found = rows(sow.ok("watch", "prices", "--last", "3", "--filter", "/id = 2", "--count", "3"))
+    assert [row["d"]["n"] for row in found] == [1, 2, 3]

@@ -25,6 +25,7 @@ TOPICS = """
 <KeyDomain>desk</KeyDomain></Topic>
 <Topic><Name>/desk/2</Name><MessageType>json</MessageType><Key>/id</Key>
 <KeyDomain>desk</KeyDomain></Topic>
+<Topic><Name>prices</Name><MessageType>json</MessageType><Key>/id</Key><Series/></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 <Topic><Name>notes</Name><MessageType>string</MessageType><Key>/value</Key></Topic>
 <Topic><Name>fixes</Name><MessageType>nvfix</MessageType><Key>/1</Key></Topic>
@@ -101,6 +102,15 @@ class World:
         body = json.dumps(message).encode()
         headers = {"Content-Type": "application/json"}
         answer = self._server.request("PATCH", path, data=body, headers=headers)
+        assert answer.status == 200, answer.body
+
+    def edit(self, topic, key, place, message):
+        """Replace one of the events of a record, counted from the oldest."""
+        path = f"{records(topic)}/key={key}/events"
+        seq = self._server.get(path).json[place]["seq"]
+        body = json.dumps(message).encode()
+        headers = {"Content-Type": "application/json"}
+        answer = self._server.request("PUT", f"{path}/{seq}", data=body, headers=headers)
         assert answer.status == 200, answer.body
 
     def delete(self, topic, *condition):

@@ -694,11 +694,11 @@ export async function bytes_go_as_base64(client) {
 
 export async function questions_are_lines(client) {
   const world = await connected(client);
-  world.sow.query("orders", { filter: "/a", keys: ["1", "2"], order_by: "/a", top_n: 3, skip_n: 0, select: ["/a", "/b"], projection: ["SUM(/a) AS /a", "F(/b,1) AS /b"], grouping: ["/c"] }).catch(() => {});
+  world.sow.query("orders", { filter: "/a", keys: ["1", "2"], order_by: "/a", top_n: 3, skip_n: 0, select: ["/a", "/b"], projection: ["SUM(/a) AS /a", "F(/b,1) AS /b"], grouping: ["/c"], as_of: "7" }).catch(() => {});
   world.sow.subscribe("orders", { snapshot: true, delta: true, oof: true, live: true, positions: true, top_n: 5, no_empties: true, conflation: "1s", conflation_key: ["/a", "/b"] }).catch(() => {});
   await settled();
   equal(world.newest().sent.slice(1), [
-    { c: "sow", t: "orders", filter: "/a", keys: "1,2", order_by: "/a", top_n: 3, skip_n: 0, select: "/a,/b", projection: "[SUM(/a) AS /a,F(/b,1) AS /b]", grouping: "[/c]", cid: "1", a: "processed,completed" },
+    { c: "sow", t: "orders", filter: "/a", keys: "1,2", order_by: "/a", top_n: 3, skip_n: 0, select: "/a,/b", projection: "[SUM(/a) AS /a,F(/b,1) AS /b]", grouping: "[/c]", as_of: "7", cid: "1", a: "processed,completed" },
     { c: "sow_and_delta_subscribe", t: "orders", top_n: 5, opts: "oof,no_empties,live,positions,conflation=1s,conflation_key=[/a,/b]", cid: "2", a: "processed" },
   ]);
 }

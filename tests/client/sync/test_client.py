@@ -241,7 +241,16 @@ def living(way):
     return found
 
 
+def editing(way):
+    client = way.client
+    way.wait(client.publish("prices", [{"id": 1, "n": 1}, {"id": 1, "n": 2}]))
+    first, _ = way.wait(client.events("prices", "key=1"))
+    way.wait(client.edit_event("prices", "key=1", first["seq"], {"id": 1, "n": 9}))
+    return [row["d"] for row in way.wait(client.events("prices", "key=1", to=first["seq"]))]
+
+
 SCENARIOS = [
+    editing,
     publishing,
     publishing_fast,
     publishing_exactly_once,

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config.elements.topic import BACK_PRESSURE_ELEMENTS, CONFLATED_TOPIC, TOPIC
-from sow.core.definitions import Declared, History, Merge
+from sow.core.definitions import Declared, History, Merge, Series
 
 KEYS = "<Key>/id</Key><Key>/side</Key>"
 
@@ -49,6 +49,16 @@ def test_topics_and_their_copies_say_alike_what_queues_and_indexes_do(
         ("<History><Window>5s</Window></History>", {"history": History(5_000_000)}),
         ("<Pattern>^ord</Pattern>", {"pattern": "^ord"}),
         ("<DeltaNull>remove</DeltaNull>", {"delta_null": "remove"}),
+        ("<Series/>", {"series": Series(10, None), "conflation_policy": "off"}),
+        (
+            "<Series><Retain>limit 100 last 10s</Retain></Series>",
+            {"series": Series(100, 10_000_000)},
+        ),
+        ("<Series><Retain>last 1m</Retain></Series>", {"series": Series(None, 60_000_000)}),
+        (
+            "<Series/><ConflationPolicy>unsubscribe</ConflationPolicy>",
+            {"conflation_policy": "unsubscribe"},
+        ),
     ],
 )
 def test_what_only_a_topic_says(orders, xml, fields):
@@ -112,3 +122,20 @@ def test_a_schema_says_the_types_of_fields(orders):
 )
 def test_a_slip_in_a_schema_is_sent_what_to_write(orders, only, field, word):
     assert word in only(orders(f"<Schema>{field}</Schema>"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("100", "does not say which events are kept"),
+        ("limit", "does not say which events are kept"),
+        ("limit 1 limit 2", "does not say which events are kept"),
+        ("first 3", "does not say which events are kept"),
+        ("limit 0", "keeps nothing"),
+        ("limit x", "'x' is not a count"),
+        ("last 5", "5"),
+        ("last 0s", "keeps nothing"),
+    ],
+)
+def test_a_retain_that_says_nothing_is_answered_with_what_to_write(orders, only, text, says):
+    assert says in only(orders(f"<Series><Retain>{text}</Retain></Series>"))

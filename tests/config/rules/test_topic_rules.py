@@ -499,3 +499,25 @@ def test_a_copy_is_made_of_the_message_alone(copy, only):
 
 def test_a_field_that_cannot_be_read_is_sent_once(topic, only):
     assert "there is no function NOPE" in only(topic(section("Enrichment", "NOPE(/a) AS /id")))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("<ConflationPolicy>conflate</ConflationPolicy>", "ConflationPolicy: is conflate, and"),
+        ("<ConflationPolicy>always</ConflationPolicy>", "ConflationPolicy: is always, and"),
+        (
+            "<Merge><Field>/n</Field><Operation>sum</Operation></Merge>",
+            "Merge: makes one message of two",
+        ),
+        ("<Merger>a.b:c</Merger>", "Merger: makes one message of two"),
+        ("<Retain>false</Retain>", "Retain: is false"),
+    ],
+)
+def test_what_a_series_cannot_be_is_refused_by_name(sow, only, more, says):
+    assert says in only(sow(orders(more=f"<Series/>{more}")))
+
+
+def test_a_series_is_not_conflated_and_may_have_views(sow, only):
+    text = only(sow(orders(more="<Series/>") + copy("c", "orders")))
+    assert "UnderlyingTopic: is 'orders', and the events of a Series are never conflated" in text

@@ -9,10 +9,11 @@ import pytest
 
 from sow.core.definitions import ConflatedTopic
 from sow.history import snapshot_as_of
-from sow.server.api import as_of_queries as module
+from sow.query import Query
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.records import RecordsHandler
 from sow.server.api.snapshots import SnapshotHandler
+from sow.sessions.queries import past_states
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
 COPY = ConflatedTopic("copy", "json", "orders")
@@ -34,12 +35,13 @@ QUESTIONS = [
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, COPY)
-        self.past = AsOfQueries(world.runtime, world.engine)
+        self.past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
         snapshots = SnapshotHandler(world.runtime, world.engine, self.past)
         door = RecordsHandler(world.runtime, world.executor, self.past, snapshots)
         super().__init__(world, *routes_to(door))
 
     async def publish(self, *documents):
+        self.world.clock.advance(1)
         self.world.publish(*(json.dumps(document).encode() for document in documents))
         await self.world.runtime.durable()
 
@@ -54,7 +56,8 @@ async def lived(place, note):
     await place.publish({"id": 1, "v": 3}, {"id": 4, "v": None, "t": "b"})
     await note()
     world = place.world
-    world.engine.remove(world.engine.topic("orders"), ["2"], "delete", world.engine.now_us)
+    now_us = world.clock.advance(1)
+    world.engine.remove(world.engine.topic("orders"), ["2"], "delete", now_us)
     await note()
     await place.publish({"id": 2, "v": 5, "t": [1, 2]}, {"id": 4, "v": 1.5})
     await note()
@@ -135,7 +138,6 @@ async def test_how_the_past_was_found_is_explained():
 @pytest.mark.parametrize(
     ("topic", "query", "says"),
     [
-        ("copy", "as_of=1", "topic copy has no log, so only its present state can be read"),
         ("orders", "as_of=[0:1]", "as_of=[0:1] is a range; a state is of one moment"),
         ("orders", "as_of=99", "99"),
         ("orders", "as_of=", "write one that the server gave"),
@@ -175,9 +177,11 @@ async def test_of_a_time_before_all_that_the_log_reports_nothing_is_guessed():
 
 @stepped
 async def test_few_states_are_worked_out_at_a_time(monkeypatch):
-    monkeypatch.setattr(module, "AS_OF_WAITING_MAX", 0)
+    monkeypatch.setattr(past_states, "AS_OF_WAITING_MAX", 0)
     async with Place() as place:
         await place.publish({"id": 1})
+        first = place.world.executor.subscriptions.past.query("orders", "1", Query())
+        next(first)
         answer = await place.requested("as_of=1")
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
 
@@ -194,3 +198,28 @@ async def test_a_moment_that_has_not_come_is_refused_with_those_that_there_are(m
         assert said["newest"]["bookmark"] == "2"
         for time in (said["oldest"]["time"], said["newest"]["time"]):
             assert (await place.requested(f"as_of={time}")).status == 200
+
+
+@stepped
+async def test_a_conflated_topic_is_as_it_was_at_a_moment():
+    async with Place() as place:
+        await place.publish({"id": 1, "v": 1})
+        place.world.clock.advance(10 * SECOND)
+        await place.publish({"id": 1, "v": 2}, {"id": 2, "v": 3})
+        place.world.clock.advance(SECOND)
+        for query, expected in (
+            ("as_of=1", []),
+            ("as_of=3", [{"id": 1, "v": 1}]),
+            ("as_of=2", [{"id": 1, "v": 1}]),
+            ("as_of=now&format=ndjson", [{"id": 1, "v": 1}]),
+        ):
+            answer = await place.requested(query, "copy")
+            read = [json.loads(line) for line in answer.body.splitlines()]
+            assert (answer.status, read if "ndjson" in query else answer.json) == (200, expected)
+            bookmark = {"as_of=1": "1", "as_of=2": "1"}.get(query, "3")
+            assert answer.headers["SOW-Bookmark"] == bookmark
+        place.world.clock.advance(10 * SECOND)
+        answer = await place.requested(
+            "as_of=now&projection=SUM(/v) AS /v,/id&grouping=/id", "copy"
+        )
+        assert answer.json == [{"v": 2, "id": 1}, {"v": 3, "id": 2}]

@@ -54,7 +54,7 @@ class Place(Served):
         if journal.last_seq:
             run_to_completion(world.engine.restore({}, journal.read(0), journal.last_seq))
             world.clock.go_on_from(world.engine.now_us)
-        past = AsOfQueries(world.runtime, world.engine)
+        past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
         self.snapshots = SnapshotHandler(world.runtime, world.engine, past)
         changes = ChangeCursors(world.runtime, world.engine, self.snapshots, past)
         door = LogHandler(world.runtime, world.engine, changes)

@@ -27,7 +27,7 @@ RECORDS = "/v1/topics/orders/records"
 class Place(Served):
     def __init__(self, authn=None):
         world = World(ORDERS)
-        past = AsOfQueries(world.runtime, world.engine)
+        past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
         snapshots = SnapshotHandler(world.runtime, world.engine, past)
         door = RecordsHandler(world.runtime, world.executor, past, snapshots)
         super().__init__(

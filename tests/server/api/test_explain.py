@@ -10,7 +10,9 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic
 from sow.core.keys import sow_key
 from sow.security.authorization import EVERYTHING
-from sow.server.api.explain import ExplainHandler, RecordUpdate, windows_of
+from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api.explain import ExplainHandler, windows_of
+from sow.server.api.explain_past import RecordUpdate
 from tests.laws.guarding import reading, rights
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
@@ -141,7 +143,8 @@ PATH = "/v1/topics/{topic}/records/{key}/why"
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, PASSING, COPY, DEAR, TICKING, OF_PASSING)
-        self.door = ExplainHandler(world.runtime, world.engine)
+        past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
+        self.door = ExplainHandler(world.runtime, world.executor, past)
         super().__init__(world, *routes_to(self.door))
 
     def at(self, seconds, *bodies, topic="orders"):

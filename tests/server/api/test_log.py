@@ -25,7 +25,7 @@ from tests.store.in_memory import MemoryJournal
 
 
 def door_of(world):
-    past = AsOfQueries(world.runtime, world.engine)
+    past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
     snapshots = SnapshotHandler(world.runtime, world.engine, past)
     changes = ChangeCursors(world.runtime, world.engine, snapshots, past)
     return LogHandler(world.runtime, world.engine, changes)

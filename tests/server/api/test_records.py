@@ -41,7 +41,7 @@ class Place(Served):
 
     def __init__(self, authn=None):
         world = World(ORDERS, NOTES)
-        past = AsOfQueries(world.runtime, world.engine)
+        past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
         snapshots = SnapshotHandler(world.runtime, world.engine, past)
         door = RecordsHandler(world.runtime, world.executor, past, snapshots)
         record = RecordHandler(world.runtime, world.executor)

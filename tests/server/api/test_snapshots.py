@@ -36,7 +36,7 @@ class Place(Served):
             world.engine.configuration = with_system_topics(
                 Configuration("test", (ORDERS, PASSING), limits=Limits(**limits))
             )
-        past = AsOfQueries(world.runtime, world.engine)
+        past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
         self.door = SnapshotHandler(world.runtime, world.engine, past)
         super().__init__(
             world,
@@ -44,6 +44,7 @@ class Place(Served):
         )
 
     async def publish(self, *numbers, text="", topic="orders"):
+        self.world.clock.advance(1)
         bodies = [b'{"id":%d,"text":"%b"}' % (at, text.encode()) for at in numbers]
         self.world.publish(*bodies, topic=topic)
         await self.world.runtime.durable()

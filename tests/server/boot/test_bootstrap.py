@@ -93,7 +93,7 @@ def test_a_directory_of_the_first_releases_gets_a_name_and_keeps_its_positions(
     opened.close()
     file = ManifestFile(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(manifest, "FORMAT", 1)
+        patched.setattr(manifest, "WITHOUT_SERIES", 1)
         file.write(replace(file.manifest, log_id=""))
     upgraded = opened(ORDERS)
     log = upgraded.journal.log_id

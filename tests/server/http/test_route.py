@@ -92,7 +92,7 @@ async def test_another_method_is_sent_those_that_there_are():
 @stepped
 async def test_the_head_of_an_answer_says_its_length_and_holds_nothing():
     world = World(ORDERS)
-    past = AsOfQueries(world.runtime, world.engine)
+    past = AsOfQueries(world.runtime, world.executor.subscriptions.past)
     snapshots = SnapshotHandler(world.runtime, world.engine, past)
     door = RecordsHandler(world.runtime, world.executor, past, snapshots)
     route = Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS)

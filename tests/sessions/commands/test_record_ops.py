@@ -5,8 +5,9 @@ import json
 import pytest
 
 from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Series, Topic
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
-from sow.errors import ClientError, NotEntitled, Unauthenticated, UnknownRecord
+from sow.errors import ClientError, InvalidTopic, NotEntitled, Unauthenticated, UnknownRecord
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.sessions.commands import record_ops
 from tests.laws.harness import ORDERS, World
@@ -154,3 +155,54 @@ def test_what_a_user_may_is_requested_when_nothing_is_waited_for_any_more(monkey
     with pytest.raises(Unauthenticated):
         run_to_completion(deleting)
     assert len(place.records.table) == 5
+
+
+PRICES = Topic("prices", "json", keys=("/id",), series=Series(events_max=None))
+OWN = "/desk = 'own'"
+
+
+class Events:
+    """A series with an event of the own desk, one of another, and one of the own."""
+
+    def __init__(self):
+        self.world = World(PRICES)
+        for number, desk in enumerate(["own", "other", "own"]):
+            self.world.publish("prices", {"id": 1, "desk": desk, "n": number})
+
+    @property
+    def seqs(self):
+        return [event.seq for event in self.topic.records.events.last("1", 9)]
+
+    @property
+    def topic(self):
+        return self.world.engine.topic("prices")
+
+    def edit(self, seq, document, rights=EVERYTHING):
+        engine, now_us = self.world.engine, self.world.now
+        body = json.dumps({"id": 1, **document}).encode()
+        message = engine.read(self.topic, [body], now_us=now_us, author="ann")
+        steps = record_ops.edit(engine, "prices", seq, message, now_us, rights=lambda: rights)
+        return run_to_completion(steps)
+
+
+def test_only_events_that_may_be_written_are_edited_and_to_what_may_be():
+    place = Events()
+    first, other, last = place.seqs
+    writes = rights_of(Allow("prices", read=True, write=True, check=OWN))
+    sees = rights_of(Allow("prices", read=True, write=True, filter=OWN, check=OWN))
+    assert place.edit(first, {"desk": "own", "n": 9}, writes) == 4
+    with pytest.raises(NotEntitled, match="write this event"):
+        place.edit(other, {"desk": "own"}, writes)
+    with pytest.raises(UnknownRecord, match=f"no event {other}"):
+        place.edit(other, {"desk": "own"}, sees)
+    with pytest.raises(NotEntitled, match="message 0"):
+        place.edit(last, {"desk": "other"}, writes)
+    events = place.topic.records.events
+    assert [json.loads(event.body)["n"] for event in events.last("1", 9)] == [9, 1, 2]
+    assert [event.author for event in events.last("1", 9)] == ["ann", "", ""]
+    place.world.check()
+
+
+def test_a_topic_without_a_series_has_no_events():
+    with pytest.raises(InvalidTopic, match="no series"):
+        record_ops.events_of(World(ORDERS).engine.topic("orders"))

@@ -137,7 +137,7 @@ BOUND = replace(ORDERS, records_max=4)
 
 def prepared(world, topic, messages, measures=True, at_once=2):
     """Rows of a batch that are in the journal before it is applied."""
-    loads, seq, sizes = world.journal.loads, 1, {}
+    loads, seq, sizes = world.journal.loads, 1, {} if measures else None
     for start in range(0, len(messages.bodies), at_once):
         bodies = messages.bodies[start : start + at_once]
         names = messages.identities[start : start + at_once]
@@ -145,7 +145,8 @@ def prepared(world, topic, messages, measures=True, at_once=2):
         entry = LogEntry("publish", topic.name, seq, 0, named, bodies, TOPICS_LIFETIME)
         loads.put("l", [entry])
         seq += len(bodies)
-        sizes |= dict(zip(names, map(len, bodies), strict=True)) if measures else {}
+        if sizes is not None:
+            sizes |= dict(zip(names, map(len, bodies), strict=True))
     load = loads.load("l")
     return PreparedBatch(load, lambda: loads.entries(load), sizes)
 

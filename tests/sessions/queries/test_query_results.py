@@ -1,12 +1,17 @@
 """What was taken for an answer: counted as it is taken, and said many topics at a time."""
 
+from weakref import ref
+
 import pytest
 
 from sow.core.cooperative import run_to_completion
+from sow.core.definitions import WRITES, WRITES_BEFORE
 from sow.errors import Busy, UnknownTopic
 from sow.history.snapshot import Snapshot
 from sow.protocol.encodings import LINES
 from sow.query import Query
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from sow.sessions.queries.query_results import ResultSnapshot, execute_query
 from sow.topic.rendering import Shape
 from tests.laws.harness import ORDERS, World
@@ -93,3 +98,22 @@ def test_nothing_is_taken_hold_of_that_is_not_admitted():
 
     with pytest.raises(Busy, match="not 2 rows"):
         run_to_completion(execute_query(world.engine, "orders", Query(), admit=admit))
+
+
+def test_an_answer_that_waits_for_its_client_does_not_hold_what_there_was(monkeypatch):
+    monkeypatch.setattr("sow.sessions.commands.staged_writes.WAITED_ROWS_MAX", 0)
+    world, count = World(ORDERS, WRITES, WRITES_BEFORE), 600
+    world.publish("orders", *({"id": number} for number in range(count)))
+    bodies = [b'{"id":%d,"v":1}' % number for number in range(count)]
+    writes, topic = StagedWrites(world.engine), world.engine.topics["orders"]
+    steps, _ = writes.read(topic, StagedRows(["publish"] * count, [None] * count, bodies))
+    applying = writes.applying("w", 1, "orders", steps, world.now)
+    readable = world.engine.atomic.readable
+    while (frozen := readable(topic)) in (None, topic.records):
+        next(applying)
+    held, frozen = ref(frozen.table.seqs.base), None
+    client = world.client()
+    client.execute(b'{"c":"sow","t":"orders"}')
+    assert run_to_completion(applying) > count
+    assert held() is None
+    assert len([line for line in client.lines() if line["c"] == "sow"]) == count

@@ -40,7 +40,7 @@ def test_a_query_of_another_moment_is_refused_and_not_answered_with_the_present(
     world.publish("orders", {"id": 1}, {"id": 2})
     ack = client.say(c="sow", t="orders", cid="q", bm="1", **more)[0]
     assert (ack["status"], ack["reason"]) == ("failure", "invalid bookmark")
-    assert "as_of=" in ack["detail"]
+    assert "give as_of" in ack["detail"]
     lines = client.say(c="sow", t="orders", cid="q", bm="now", **more)
     assert "sow" in kinds(lines)
 

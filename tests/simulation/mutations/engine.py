@@ -4,6 +4,24 @@ from tests.simulation.mutation import Mutation
 
 ENGINE = (
     Mutation(
+        "a reload has never been when the log is processed again",
+        "sow/engine/replay.py",
+        "if (new.topics, new.limits) != (old.topics, old.limits):",
+        "if False:",
+    ),
+    Mutation(
+        "windows that went on over a start ended with it in the past",
+        "sow/engine/replay.py",
+        "if before is not None and goes_on else None",
+        "if False else None",
+    ),
+    Mutation(
+        "what is due when the log is processed again waits for the next change",
+        "sow/engine/replay.py",
+        "            yield from engine.fall_due(due_us)",
+        "            yield from engine.fall_due(until_us)",
+    ),
+    Mutation(
         "a view hears before it is filled",
         "sow/engine/topic_changes.py",
         "        steps = self._begun(view, definition, steps)\n",

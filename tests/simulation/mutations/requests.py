@@ -181,4 +181,22 @@ REQUESTS = (
         "is_read = self._read == frames.complete and frames.is_between",
         "is_read = frames.is_between",
     ),
+    Mutation(
+        "who goes on over a start is not told what differs",
+        "sow/sessions/subscriptions/sent_replay.py",
+        "        yield from _differing(before, present, changed)\n",
+        "        yield from ()\n",
+    ),
+    Mutation(
+        "the bookmark of a turn is that before it",
+        "sow/topic/conflated_topic.py",
+        "            place = self._after(time_us)\n",
+        "            place = self._after(time_us - 1)\n",
+    ),
+    Mutation(
+        "a replay does not know what has left",
+        "sow/sessions/subscriptions/log_replay.py",
+        "olds = [self._bodies.pop(identity, None) for identity in identities]",
+        "olds = [None for _ in identities]",
+    ),
 )

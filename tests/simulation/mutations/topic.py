@@ -159,4 +159,10 @@ TOPIC = (
         "        if len(self._counts) < known:\n",
         "        if False:\n",
     ),
+    Mutation(
+        "an event that was edited is as it was after a restart",
+        "sow/topic/series.py",
+        "self.edit(identities[0], origin.edits, bodies[0], origin.author)",
+        "pass",
+    ),
 )

@@ -50,7 +50,7 @@ function useTopic(name) {
 }
 
 export function Topic({name, params}) {
-  const {filter = "", order = "", columns: wanted = "", key = "", as = ""} = params;
+  const {filter = "", order = "", columns: wanted = "", key = "", as = "", as_of: asOf = ""} = params;
   const topic = useTopic(name);
   const model = useMemo(() => ({window: new Window(), skip: 0, touch() {}}), [name]);
   const [fields, setFields] = useState([]);
@@ -215,7 +215,7 @@ export function Topic({name, params}) {
         onChoose=${(record) => setParams({key: record ?? ""})}
         empty=${matches === 0 && !figures.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
       />`}
-      ${key && html`<${Record} name=${name} record=${key} row=${chosen} onClose=${() => setParams({key: ""})} />`}
+      ${key && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} isSeries=${Boolean(topic?.series)} onClose=${() => setParams({key: ""})} />`}
     </div>
     <${Status} matches=${matches} figures=${figures} wrong=${wrong} paused=${paused} as=${as} />`;
 }
@@ -266,7 +266,7 @@ function Columns({all, shown, onSet}) {
   </details>`;
 }
 
-function Record({name, record, row, onClose}) {
+function Record({name, record, row, asOf, isSeries, onClose}) {
   const [stored, setStored] = useState(null);
   useEffect(() => {
     setStored(null);
@@ -282,8 +282,40 @@ function Record({name, record, row, onClose}) {
     </div>
     <div class="faint code">${record}</div>
     <pre class="document">${document ? format.json(document, 2) : ""}</pre>
-    <${Why} name=${name} record=${record} />
+    ${isSeries && html`<${Events} name=${name} record=${record} />`}
+    <${Why} name=${name} record=${record} asOf=${asOf} />
   </aside>`;
+}
+
+// The newest events of a record of a series: the first number in them as a line, by time, and the newest.
+const EVENTS_SHOWN = 200;
+
+function Events({name, record}) {
+  const [events, setEvents] = useState([]);
+  const path = topicPath(name, `/records/${encodeURIComponent(record)}/events`);
+  const learn = () => read(path, {limit: EVENTS_SHOWN}).then(setEvents, () => setEvents([]));
+  useEvery(2000, learn, [path]);
+  const newest = events.at(-1);
+  if (!newest) return null;
+  const numbers = format.isDocument(newest.d) ? Object.entries(newest.d).filter(([, value]) => typeof value === "number") : [];
+  const field = (numbers.find(([name]) => events.some(({d}) => d[name] !== newest.d[name])) ?? numbers[0])?.[0];
+  return html`<h2>Events</h2>
+    ${field !== undefined && html`<${EventLine} events=${events} field=${field} />`}
+    <div class="dim">
+      ${format.count(events.length)} ${field !== undefined && html`of <span class="code">${field}</span>`}, the newest
+      ${newest.author && html` by <b>${newest.author}</b>`} at <span class="code">${newest.ts}</span>
+    </div>`;
+}
+
+function EventLine({events, field}) {
+  const points = events.filter(({d}) => typeof d[field] === "number").map(({ts, d}) => [Date.parse(ts), d[field]]);
+  const [times, values] = [points.map(([at]) => at), points.map(([, value]) => value)];
+  const [start, low] = [Math.min(...times), Math.min(...values)];
+  const [span, height] = [Math.max(...times) - start || 1, Math.max(...values) - low || 1];
+  const place = ([at, value]) => `${((at - start) / span) * 96} ${17 - ((value - low) / height) * 16}`;
+  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" role="img" aria-label=${`${field} of its events`}>
+    <path d=${`M${points.map(place).join("L")}`} />
+  </svg>`;
 }
 
 // The followers that get the record, and how often; and those whose filter it does not match.
@@ -301,15 +333,22 @@ function recipients({followers}) {
   ];
 }
 
-// Why the record is as it is: which of its updates became one, and what is pending.
-function Why({name, record}) {
+// Why the record is as it is: which of its updates became one, and what is pending. With a moment of
+// the past: what a subscriber had been sent then, which stays as it is and is read once.
+const NOT_AGAIN_MS = 24 * 3_600_000;
+
+function Why({name, record, asOf}) {
   const [why, setWhy] = useState([]);
   const path = topicPath(name, `/records/${encodeURIComponent(record)}/why`);
   // A record that was removed has no explanation.
-  const learn = () => read(path).then((found) => setWhy([...found.why, ...recipients(found)]), () => setWhy([]));
-  useEvery(2000, learn, [path]);
+  const learn = () =>
+    read(path, asOf ? {as_of: asOf} : {}).then(
+      (found) => setWhy([...found.why, ...recipients(found)]),
+      (error) => setWhy(asOf ? [error.message] : []),
+    );
+  useEvery(asOf ? NOT_AGAIN_MS : 2000, learn, [path, asOf]);
   if (!why.length) return null;
-  return html`<h2>Why</h2>
+  return html`<h2>Why${asOf && `, as of ${asOf}`}</h2>
     <ul class="why dim">
       ${why.map((sentence, place) => html`<li key=${place}>${sentence}</li>`)}
     </ul>`;

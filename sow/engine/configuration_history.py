@@ -1,0 +1,154 @@
+"""The configurations that were in force: each start and each reload, and where in the log it was.
+
+They are the server's own account (`CONFIGURATIONS`), so they are in the journal beside the log and
+in every backup, and their place and time are those of the account's entry. A start is noted too
+where nothing has changed: copies and views are made again with it. An entry without a text has that
+of the one before. A directory that an earlier release has written to has none of that time: then
+what comes first holds for all before it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from sow.core.definitions import CONFIGURATIONS, Configuration
+from sow.core.stored_configuration import configuration_of, text_of
+from sow.engine.catalog import Catalog
+from sow.engine.running_topics import SourceTopic
+from sow.engine.wal import CommitSequencer
+from sow.store.protocols import LogEntry, Op
+from sow.topic.records import CheckedMessages
+
+
+class InForceSince(NamedTuple):
+    """A configuration that was in force after record `seq`, from `time_us` on: by a start, which
+    makes copies and views again, or else by a reload. With a start that `goes_on` copies have the
+    windows that were open."""
+
+    configuration: Configuration
+    seq: int = 0
+    time_us: int = 0
+    is_start: bool = True
+    goes_on: bool = False
+
+
+class NotedStart(NamedTuple):
+    """A start or a reload as it is kept: after record `seq`, at a time."""
+
+    seq: int
+    time_us: int
+    held: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        """How many-th it is."""
+        return int(self.held["number"])
+
+    @property
+    def text(self) -> str | None:
+        """The text of its configuration; None: that of the one before."""
+        return self.held.get("text")
+
+
+class Writer(Protocol):
+    """Changes the records of topics."""
+
+    def put(self, topic: SourceTopic, messages: CheckedMessages, now_us: int) -> int:
+        """Store checked messages."""
+        ...
+
+    def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
+        """Remove the existing records of these identities."""
+        ...
+
+
+class ConfigurationHistory:
+    """The starts and reloads of one engine's log; `writer` changes the account."""
+
+    def __init__(self, catalog: Catalog, sequencer: CommitSequencer, writer: Writer) -> None:
+        self._catalog = catalog
+        self._sequencer = sequencer
+        self._writer = writer
+        self._made: dict[str, Configuration] = {}
+        """Those that were read, by their texts."""
+        self._all: list[InForceSince] | None = None
+        """What `all` has returned, until another one is noted."""
+
+    def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
+        """The present configuration is in force from now on. The log is kept after record
+        `oldest_seq`: what ended before is forgotten."""
+        account = self._account()
+        if account is None:
+            return
+        text, noted = text_of(self._catalog.configuration), self._noted()
+        known = next((one.text for one in reversed(noted) if one.text is not None), None)
+        newest = noted[-1] if noted else None
+        # Two starts without a change between them make the same.
+        has_begun = (
+            newest is not None and newest.held["start"] and newest.seq == self._sequencer.seq
+        )
+        if text != known or goes_on or (is_start and not has_begun):
+            held = {
+                "number": 1 if newest is None else newest.number + 1,
+                "start": is_start,
+                "goes_on": goes_on,
+                **({} if text == known else {"text": text}),
+            }
+            self._all = None
+            messages = account.records.read([orjson.dumps(held)])
+            self._writer.put(account, messages, self._sequencer.now_us)
+        self._forget(account, noted, oldest_seq)
+
+    def _forget(self, account: SourceTopic, noted: list[NotedStart], oldest_seq: int) -> None:
+        """Remove what ended before a record, but for the text that the first of the rest has."""
+        count = max(0, sum(one.seq < oldest_seq for one in noted) - 1)
+        with_text = [at for at, one in enumerate(noted[: count + 1]) if one.text is not None]
+        gone = [str(one.number) for one in noted[: max(with_text, default=0)]]
+        if gone:
+            self._all = None
+            self._writer.remove(account, gone, "delete", self._sequencer.now_us)
+
+    def all(self) -> list[InForceSince]:
+        """All of them, in order; the present one alone where none is noted."""
+        if self._all is None:
+            self._all = _in_force(self._noted(), self._made)
+        return self._all or [InForceSince(self._catalog.configuration)]
+
+    def _account(self) -> SourceTopic | None:
+        topic = self._catalog.topics.get(CONFIGURATIONS.name)
+        return topic if isinstance(topic, SourceTopic) else None
+
+    def _noted(self) -> list[NotedStart]:
+        account = self._account()
+        if account is None:
+            return []
+        table = account.records.table
+        slots = table.live().tolist()
+        stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
+        return _read(zip(*stamps, (table.bodies[slot] or b"" for slot in slots), strict=True))
+
+
+def noted(accounts: Iterable[LogEntry]) -> list[InForceSince]:
+    """The starts and reloads among the accounts of a journal, in order."""
+    ours = [entry for entry in accounts if entry.topic == CONFIGURATIONS.name]
+    found = ((entry.seq, entry.ts_us, body) for entry in ours for body in entry.bodies)
+    return _in_force(_read(found), {})
+
+
+def _read(found: Iterable[tuple[int, int, bytes]]) -> list[NotedStart]:
+    read = (NotedStart(seq, time_us, orjson.loads(body)) for seq, time_us, body in found)
+    return sorted(read, key=lambda one: one.number)
+
+
+def _in_force(noted: Iterable[NotedStart], made: dict[str, Configuration]) -> list[InForceSince]:
+    """The configurations of entries; `made` keeps them by their texts."""
+    found: list[InForceSince] = []
+    text = ""
+    for one in noted:
+        text = one.text or text
+        if text not in made:
+            made[text] = configuration_of(text)
+        is_start, goes_on = one.held["start"], one.held["goes_on"]
+        found.append(InForceSince(made[text], one.seq, one.time_us, is_start, goes_on))
+    return found

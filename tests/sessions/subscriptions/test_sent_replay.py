@@ -1,0 +1,316 @@
+"""What conflated topics and views have sent, sent again from a place in it, and then live.
+
+The rule is 14 of docs/semantics.md; `tests/simulation/sent.py` has it in many lives of a server.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Topic, View
+from sow.engine import replay
+from sow.protocol.wire import read_frame
+from sow.sessions.subscriptions import sent_replay
+from tests.laws.harness import MS, ORDERS, SECOND, SLOW, SlowDisk
+from tests.simulation.past import NotingWorld
+
+TOTALS = View("totals", "json", ("orders",), ("SUM(/px) AS /px", "/id"), ("/id",))
+
+
+@pytest.fixture
+def world():
+    return NotingWorld(ORDERS, SLOW, TOTALS, CONFIGURATIONS)
+
+
+@pytest.fixture
+def client(world):
+    return world.client()
+
+
+def shown(lines):
+    return [
+        {name: one for name, one in line.items() if name != "s"}
+        for line in lines
+        if line["c"] in ("p", "oof")
+    ]
+
+
+def trade(world, seconds=4):
+    """Some changes of two records, with windows that are open at the end."""
+    for number in range(seconds * 3):
+        world.publish("orders", {"id": 1, "px": number}, {"id": 2, "px": -number})
+        world.advance(330 * MS)
+    world.delete("orders", "/id = 2")
+    world.advance(1200 * MS)
+    world.publish("orders", {"id": 3, "px": 0})
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "totals"])
+@pytest.mark.parametrize("more", [{}, {"filter": "/px > 3"}, {"c": "delta_subscribe"}])
+def test_it_is_sent_again_from_any_line_on_and_then_live(world, client, topic, more):
+    asked = {"c": "subscribe", "t": topic, "opts": "oof", **more}
+    begun = client.say(**{**asked, "c": f"sow_and_{asked['c']}"})
+    trade(world)
+    lines = shown(client.lines())
+    bookmarks = [begun[-1]["bm"], *(line["bm"] for line in lines)]
+    later = []
+    for bookmark in dict.fromkeys(bookmarks):
+        other = world.client()
+        rest = [line for at, line in enumerate(lines) if at >= last_of(bookmarks, bookmark)]
+        later.append((other, rest, shown(other.say(**asked, bm=bookmark))))
+    world.publish("orders", {"id": 1, "px": 99})
+    world.advance(2 * SECOND)
+    live = shown(client.lines())
+    assert len(lines) > 1
+    assert live
+    for other, rest, found in later:
+        assert found == rest, "what it has sent, no gap and no repeat"
+        assert shown(other.lines()) == live
+    world.check()
+
+
+def last_of(bookmarks, bookmark):
+    return len(bookmarks) - 1 - bookmarks[::-1].index(bookmark)
+
+
+def test_bookmarks_rise_in_every_row_and_are_shared_by_a_turn(world, client):
+    client.say(c="sow_and_subscribe", t="orders-C", opts="oof")
+    trade(world)
+    places = {}
+    for line in shown(client.lines()):
+        seq, time_us = map(int, line["bm"].split("."))
+        assert places.get(line["k"], (0, 0)) < (seq, time_us)
+        places[line["k"]] = seq, time_us
+
+
+@pytest.mark.parametrize(
+    ("gone_on_max", "wanted"),
+    [(replay.GONE_ON_MAX, [(1, 3), (2, 1)]), (0, [(1, 2), (2, 1), (1, 3)])],
+)
+def test_over_a_start_windows_go_on_or_have_ended(monkeypatch, gone_on_max, wanted):
+    monkeypatch.setattr(replay, "GONE_ON_MAX", gone_on_max)
+    world = NotingWorld(ORDERS, SLOW, CONFIGURATIONS)
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="orders-C", opts="oof")
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(1500 * MS)
+    world.publish("orders", {"id": 1, "px": 2}, {"id": 2, "px": 1})
+    (line,) = client.lines()
+    world.advance(300 * MS)
+    world = world.restart()
+    world.publish("orders", {"id": 1, "px": 3})
+    world.advance(2 * SECOND)
+    asked = {"c": "subscribe", "t": "orders-C", "opts": "oof", "bm": line["bm"]}
+    found = shown(world.client().say(**asked))
+    assert [(one["d"]["id"], one["d"]["px"]) for one in found] == wanted
+    assert shown(world.client().say(**asked)) == found
+
+
+def test_at_another_interval(world, client):
+    world.publish("orders", {"id": 1, "px": 0})
+    world.advance(2 * SECOND)
+    for number in range(1, 40):
+        world.publish("orders", {"id": 1, "px": number})
+        world.advance(250 * MS)
+    plain = shown(world.client().say(c="subscribe", t="orders-C", bm="0"))
+    slow = client.say(c="subscribe", t="orders-C", bm="0", opts="conflation=4s")
+    world.advance(5 * SECOND)
+    slow = shown(slow + client.lines())
+    assert len(plain) > 6
+    assert 1 < len(slow) < len(plain)
+    assert slow[-1]["d"] == {"id": 1, "px": 39}
+
+
+def test_windows_of_a_record_are_not_joined_however_late_the_server_is(world, client):
+    client.say(c="sow_and_subscribe", t="orders-C")
+    for number in range(5):
+        world.publish("orders", {"id": 1, "px": number})
+        world.clock.advance(1100 * MS)
+    world.advance(0)
+    lines = client.lines()
+    assert [line["d"]["px"] for line in lines] == [0, 1, 2, 3, 4]
+    again = world.client().say(c="subscribe", t="orders-C", bm="0")
+    assert shown(again) == shown(lines)
+
+
+def test_a_turn_of_very_many_is_sent_again_to_who_leaves_in_it(world, client):
+    client.say(c="sow_and_subscribe", t="orders-C")
+    world.publish("orders", *({"id": number} for number in range(1200)))
+    world.advance(2 * SECOND)
+    lines = shown(client.lines())
+    before, after = lines[0]["bm"], lines[-1]["bm"]
+    assert before != after
+    assert len(lines) == 1200
+    assert len(shown(world.client().say(c="subscribe", t="orders-C", bm=before))) == 1200
+    assert shown(world.client().say(c="subscribe", t="orders-C", bm=after)) == []
+
+
+@pytest.mark.parametrize("topic", ["orders", "orders-C", "totals"])
+@pytest.mark.parametrize("kind", ["sow_and_subscribe", "sow_and_delta_subscribe"])
+def test_a_past_state_then_what_came_then_live(world, client, topic, kind):
+    asked = {"c": kind, "t": topic, "opts": "oof"}
+    trade(world, seconds=2)
+    world.advance(1)
+    before = client.say(**asked)
+    moment = now_of(world)
+    world.advance(1)
+    trade(world, seconds=2)
+    lines = before + client.lines()
+    later = world.client()
+    found = later.say(**asked, as_of=moment)
+    world.publish("orders", {"id": 1, "px": 99})
+    world.advance(2 * SECOND)
+    lines += client.lines()
+    found += later.lines()
+    assert [line["c"] for line in found[:2]] == ["group_begin", "sow"]
+    # Live lines of plain topics that leave have no bookmark.
+    kept = ("c", "k", "d", "reason", "delta")
+    assert [[line.get(name) for name in kept] for line in found] == [
+        [line.get(name) for name in kept] for line in lines
+    ]
+
+
+def now_of(world):
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=world.now)).isoformat()
+
+
+def test_a_past_state_is_that_of_its_filter_and_order(world, client):
+    world.publish("orders", {"id": 1, "px": 5}, {"id": 2, "px": 7}, {"id": 3, "px": 0})
+    world.advance(2 * SECOND)
+    world.publish("orders", {"id": 2, "px": 1})
+    world.advance(2 * SECOND)
+    lines = client.say(
+        c="sow_and_subscribe", t="orders-C", as_of="3", filter="/px > 2", order_by="/px DESC"
+    )
+    assert [line["c"] for line in lines] == ["group_begin", "group_end", "p", "p"], "in a window"
+    lines = client.say(
+        c="sow_and_subscribe", t="orders", as_of="3", filter="/px > 2", order_by="/px DESC",
+        opts="oof",
+    )  # fmt: skip
+    assert [line["d"]["id"] for line in lines if line["c"] == "sow"] == [2, 1]
+    assert [(line["reason"], line["bm"]) for line in lines if line["c"] == "oof"] == [
+        ("match", "4")
+    ]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"c": "subscribe"},
+        {"opts": "live", "top_n": 2},
+        {"projection": "SUM(/px) AS /px,/id", "grouping": "/id"},
+        {"t": "^ord"},
+        {"opts": "oof", "top_n": 1},
+        {"as_of": "99"},
+        {"bm": "0"},
+    ],
+)
+def test_what_does_not_begin_in_the_past_is_refused(world, client, more):
+    world.publish("orders", {"id": 1, "px": 5})
+    asked = {"c": "sow_and_subscribe", "t": "orders", "as_of": "1", **more}
+    (ack,) = client.say(**asked)
+    assert ack["status"] == "failure"
+    assert client.subscriptions == {}
+
+
+@pytest.mark.parametrize(
+    ("bookmark", "found"),
+    [
+        ("0", [1, 2]),
+        ("1", [1, 2]),
+        ("2.1002000000", [2]),
+        ("00000000000000aa-2.1002000000", [2]),
+        ("2.1002000000,0", [1, 2]),
+        ("19700101T001641Z", [1, 2]),
+        ("19700101T001641.000001Z", [2]),
+        ("9", "invalid bookmark"),
+        ("[0:2]", "invalid bookmark"),
+        ("00000000000000bb-2.1002000000", "another log"),
+    ],
+)
+def test_where_it_begins(world, client, bookmark, found):
+    for number in (1, 2):
+        world.publish("orders", {"id": number})
+        world.advance(2 * SECOND)
+    lines = client.say(c="subscribe", t="orders-C", bm=bookmark)
+    if isinstance(found, str):
+        assert [line["reason"] for line in lines] == [found]
+    else:
+        assert [line["d"]["id"] for line in lines] == found
+
+
+def test_elsewhere_a_place_is_the_change_that_it_names(world, client):
+    world.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    lines = client.say(c="subscribe", t="orders", bm="2.1000000000")
+    assert [line["d"]["id"] for line in lines] == [3]
+
+
+def test_what_is_on_its_way_to_the_disk_is_not_early(world):
+    world = SlowDisk(ORDERS, SLOW)
+    client = world.client()
+    world.publish("orders", {"id": 1})
+    world.advance(2 * SECOND)
+    world.held = True
+    world.publish("orders", {"id": 2})
+    world.clock.advance(2 * SECOND)
+    world.engine.advance(world.now)
+    command = read_frame(b'{"c":"subscribe","t":"orders-C","bm":"0"}')
+    world.executor.execute_all(client.session, command, world.now)
+    pulled = iter(lambda: client.session.pull(world.engine.sequencer.released, world.now), None)
+    early = b"".join(frame or b"" for frame in pulled)
+    assert b'"id":2' not in early
+    world.held = False
+    world.settle()
+    late = client.lines()
+    assert early.count(b'"id":1') + len([one for one in late if one["d"]["id"] == 1]) == 1
+    assert [one["d"]["id"] for one in late if one["d"]["id"] == 2] == [2]
+
+
+def test_it_comes_in_slices_and_what_it_takes_is_counted_and_let_go(world, client):
+    for number in range(30):
+        world.publish("orders", *({"id": one, "px": number} for one in range(100)))
+        world.advance(500 * MS)
+    client.execute(b'{"c":"subscribe","t":"orders-C","bm":"0"}')
+    session, counts = client.session, []
+    while (frame := session.pull(world.engine.sequencer.released, world.now)) is not None:
+        counts.append((frame or b"").count(b'"c":"p"'))
+        if len(counts) == 20:
+            assert session.memory._beside_bytes > 100
+            world.check()
+    assert max(counts) <= 500
+    assert len(counts) > 20
+    assert session.memory._beside_bytes == 0
+    other = world.client()
+    other.execute(b'{"c":"subscribe","t":"orders-C","bm":"0"}')
+    other.session.pull(world.engine.sequencer.released, world.now)
+    other.execute(b'{"c":"unsubscribe","s":"all"}')
+    assert shown(other.lines()) == []
+    world.check()
+
+
+def test_what_is_otherwise_than_it_should_be_is_sent_at_the_end(world, client, monkeypatch):
+    monkeypatch.setattr(sent_replay, "COMPARED_AT_ONCE", 1)
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1})
+    world.advance(2 * SECOND)
+    records = world.engine.topics["orders-C"].records
+    first, second = records.table.slots
+    records.put([first], [b'{"id":1,"px":7}'], {}, [1], [1])
+    records.drop([second], "deleted", lambda _count: ([2], [2]))
+    found = shown(client.say(c="subscribe", t="orders-C", bm="0", opts="oof"))
+    assert [(line["c"], line["d"]["id"], line["d"]["px"]) for line in found] == [
+        ("p", 1, 1),
+        ("p", 2, 1),
+        ("p", 1, 7),
+        ("oof", 2, 1),
+    ]
+
+
+def test_a_topic_of_topics_without_a_log_has_no_past(client):
+    topics = (
+        Topic("gone", "json", keys=("/id",), durability="transient"),
+        ConflatedTopic("gone-C", "json", "gone", interval_us=SECOND),
+    )
+    world = NotingWorld(*topics, CONFIGURATIONS)
+    client = world.client()
+    (ack,) = client.say(c="subscribe", t="gone-C", bm="0")
+    assert "is made of gone, which has no log" in ack["detail"]
