@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import History, Series
+from sow.core.definitions import History, Series, View
 from sow.engine.stored_topics import stored_slices
 from sow.errors import NotKept
 from sow.history.bookmarks import _time as written
@@ -32,14 +32,15 @@ from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 
 WINDOW_US, APART_US = 60 * SECOND, 10 * SECOND
 KEPT = replace(ORDERS, history=History(WINDOW_US, APART_US))
+SUMS = View("sums", "json", ("orders",), ("/id AS /id", "SUM(/n) AS /n"), ("/id",))
 
 
 class Place(Served):
     """A world with a History, its checkpointer, and what was answered at each moment."""
 
-    def __init__(self, topic=KEPT, name="orders", **journal):
-        self.name = name
-        world = World(topic, journal=MemoryJournal(**{"retention_bytes": 0} | journal))
+    def __init__(self, topic=KEPT, name="orders", beside=(), **journal):
+        self.name, self.beside = name, {one.name: {} for one in beside}
+        world = World(topic, *beside, journal=MemoryJournal(**{"retention_bytes": 0} | journal))
         self.checkpoint = MemoryCheckpoint()
         checkpoints = {topic.name: self.checkpoint}
         self.checkpointer = Checkpointer(world.runtime, checkpoints, world.journal.trim)
@@ -60,15 +61,21 @@ class Place(Served):
     def now_us(self):
         return self.world.clock.now_us()
 
-    async def asked(self, more=""):
-        path = f"/v1/topics/{self.name.replace('/', '%2F')}/records"
+    async def asked(self, more="", name=None):
+        path = f"/v1/topics/{(name or self.name).replace('/', '%2F')}/records"
         return await self.get(path + more)
+
+    async def note(self):
+        """Note what is answered now, which was so before the next microsecond."""
+        await self.world.runtime.durable()
+        self.answers[self.now_us + 1] = (await self.asked()).body
+        for name, answers in self.beside.items():
+            answers[self.now_us + 1] = (await self.asked(name=name)).body
 
     async def publish(self, *documents):
         bodies = [json.dumps(document).encode() for document in documents]
         self.world.publish(*bodies, topic=self.name)
-        await self.world.runtime.durable()
-        self.answers[self.now_us + 1] = (await self.asked()).body
+        await self.note()
 
     async def go_through(self, random, steps):
         """Publish and delete now and then, while the checkpointer works."""
@@ -81,8 +88,7 @@ class Place(Served):
             if random.random() < 0.2 and names:
                 topic = engine.topic(self.name)
                 engine.remove(topic, random.sample(names, 1), "delete", self.now_us)
-                await self.world.runtime.durable()
-                self.answers[self.now_us + 1] = (await self.asked()).body
+                await self.note()
             elif random.random() < 0.8 or not number:
                 ids = random.sample(range(9), random.randrange(1, 4))
                 await self.publish(*({"id": id_, "n": number} for id_ in ids))
@@ -132,6 +138,19 @@ async def test_every_moment_of_the_window_is_answered_as_it_was(seed, topic, nam
         assert place.world.journal.first_seq == kept[0].seq + 1, "no more of the log is kept"
         assert min(place.answers) < kept[0].exact_us, "or nothing would be too old"
         await place.check(place.now_us - WINDOW_US)
+
+
+@stepped
+async def test_a_view_of_it_begins_with_the_checkpoint_too():
+    async with Place(beside=[SUMS]) as place:
+        await place.go_through(Random(2), 40)
+        place.world.clock.advance(1)
+        since_us = place.now_us - WINDOW_US // 2
+        wanted = {at: body for at, body in place.beside["sums"].items() if at > since_us}
+        assert place.world.journal.first_seq > 1 and len(wanted) > 3
+        for time_us, body in wanted.items():
+            answer = await place.asked(f"?as_of={written(time_us)}", "sums")
+            assert (answer.status, answer.body) == (200, body)
 
 
 @stepped

@@ -159,6 +159,15 @@ def idempotency_key(request: web.Request) -> IdempotencyKey | None:
     )
 
 
+def refuse_idempotency_key(request: web.Request) -> None:
+    """Raise ClientError for a key where it would have no effect."""
+    if IDEMPOTENCY_KEY in request.headers:
+        raise ClientError(
+            f"{IDEMPOTENCY_KEY} numbers publishes and deletes of records, which this is not; leave "
+            "the header out: what is done twice here is the same"
+        )
+
+
 def _pieces(
     topic: Records, request: web.Request, body: bytes, size_max: int
 ) -> Iterator[list[bytes]]:

@@ -9,7 +9,7 @@ wait; the others wait in line, however they were requested.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol
 
@@ -250,14 +250,14 @@ class PastStates:
         fitting = [one for one in self._kept(topic) if one.exact_seq <= bookmark]
         if not fitting:
             return None
-        stored = self.checkpoints[topic.stored_as].load_kept(fitting[-1])
-        slices = (
-            part
-            for found in stored
-            for name, part in topic_slices(topic.stored_as, topic.pattern, found)
-            if name == topic.name
-        )
-        return Base(fitting[-1].seq, slices)
+
+        def slices() -> Iterator[Slice]:
+            for found in self.checkpoints[topic.stored_as].load_kept(fitting[-1]):
+                # Also where it has none: the topics of a pattern share a checkpoint.
+                parts = dict(topic_slices(topic.stored_as, topic.pattern, found))
+                yield parts.get(topic.name, found.at((), str))
+
+        return Base(fitting[-1].seq, slices())
 
     # Conflated topics and views.
 
