@@ -290,8 +290,10 @@ class LogReplay:
                 if entry.identities is None
                 else list(entry.identities[start:stop])
             )
-            changes_record = known is not None and entry.op == "publish"
-            olds = known.put(identities, bodies) if changes_record else [None] * len(bodies)
+            if known is None or entry.op == "edit":  # which is no change of the record
+                olds: Sequence[bytes | None] = [None] * len(bodies)
+            else:
+                olds = known.put(identities, bodies)
             seqs: Sequence[int] = range(entry.seq + start, entry.seq + stop)
             batch = _changes(topic, entry, identities, seqs, olds, bodies)
             if entry.origin is not None and entry.origin.edits:

@@ -126,8 +126,8 @@ TOPIC = (
     Mutation(
         "a delta is that of the whole documents",
         "sow/topic/batch.py",
-        "difference(*[shown_of(shape, document) for document in documents])",
-        "difference(*documents)",
+        "return shown_of(shape, before), shown_of(shape, after)",
+        "return before, after",
     ),
     Mutation(
         "numbers of very many fields that are equal are the same",
