@@ -152,13 +152,14 @@ class Http:
         content_type: str | None = None,
         any_status: bool = False,
         prefer: str | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A response whose body is not read yet (`async with`); a status of 400 or more raises an
         error, unless `any_status` is set.
 
         `path` is percent-encoded; `params` are the parameters, without those that are None;
-        `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
-        of that name (RFC 7240).
+        `accept` and `content_type` are media types, `body` is sent as it is, `prefer` (RFC 7240)
+        and `idempotency_key` (docs/http.md, "Exactly once") are the headers of these names.
         """
         query = {name: _text(value) for name, value in (params or {}).items() if value is not None}
         # Compression takes longer than it saves on a local network.
@@ -167,6 +168,8 @@ class Http:
             headers["Content-Type"] = content_type
         if prefer is not None:
             headers["Prefer"] = prefer
+        if idempotency_key is not None:
+            headers["Idempotency-Key"] = idempotency_key
         with reported(self.url):
             address = URL(self.url + path, encoded=True).update_query(query)
             response = await self._session.request(
@@ -188,6 +191,7 @@ class Http:
         body: bytes | None = None,
         content_type: str | None = None,
         any_status: bool = False,
+        idempotency_key: str | None = None,
         kind: type[list[Any]] | type[dict[str, Any]] | None = None,
     ) -> Any:
         """The decoded answer of a request; arguments are those of `request`, and `kind` is the
@@ -204,6 +208,7 @@ class Http:
             body=body,
             content_type=content_type,
             any_status=any_status,
+            idempotency_key=idempotency_key,
         )
         async with opening as response:
             content = await taken(self.url, response)

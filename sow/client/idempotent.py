@@ -16,14 +16,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sow.client.encode import Document, encode_all
 from sow.client.errors import ClosedByServer, Disconnected, SequenceLost, Unreachable
 from sow.client.messages import Line
 from sow.client.publish_store import PublishStore, StoredFrame
-from sow.client.publisher import WINDOW_FRAMES
+from sow.client.publisher import WINDOW_FRAMES, DrainedAtEnd
 from sow.client.socket import Retry, Socket, framed
 from sow.errors import AnotherLog, BadMessage, ClientError, SowError, StoreError, shown
 
@@ -53,7 +52,7 @@ class AlreadyDone:
         yield from ()
 
 
-class IdempotentPublisher:
+class IdempotentPublisher(DrainedAtEnd):
     """Publishes as one name, until `close` or the end of `async with`, which waits for all acks.
 
     `connect` logs on with the name. `store` is what waits. With `adopt` it may be that of another
@@ -188,21 +187,6 @@ class IdempotentPublisher:
                 await self._task
         self._store.close()
         self._moved.set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                await self.drain()
-        finally:
-            await self.close()
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Itself: ``await client.idempotent_publisher(name)`` is the same as without await."""

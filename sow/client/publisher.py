@@ -14,6 +14,7 @@ sends it again under the same name and number.
 import asyncio
 import contextlib
 import secrets
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -43,12 +44,38 @@ class Sent(NamedTuple):
     messages: int
 
 
-class Publisher:
+class DrainedAtEnd(ABC):
+    """The end of `async with` waits for all acks, unless its block raised an error, and closes."""
+
+    @abstractmethod
+    async def drain(self) -> None:
+        """Wait until everything is durable."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connection without waiting for acks."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.drain()
+        finally:
+            await self.close()
+
+
+class Publisher(DrainedAtEnd):
     """Publishes to one topic over its own connection, until `close` or the end of `async with`.
 
     `window` is how many frames may be unacknowledged. `seq` is the number of the first message, if
-    they are numbered. The end of `async with` waits for all acks,
-    unless its block raised an error.
+    they are numbered.
     """
 
     def __init__(
@@ -63,7 +90,8 @@ class Publisher:
         """Those of them that the server had before, by their numbers."""
         self.bookmark = ""
         """The bookmark of the newest acknowledged message."""
-        self._seq = seq
+        self.seq = seq
+        """The number of the next message, if they are numbered."""
         self._socket = socket
         self._window = window
         self._waiting: deque[Sent] = deque()
@@ -107,9 +135,9 @@ class Publisher:
             return
         cid = self._socket.next_cid()
         head = {"c": command, "t": self.topic, "n": len(bodies), "cid": cid, "a": "persisted"}
-        if self._seq is not None:
+        if self.seq is not None:
             # In front, where the server looks for it.
-            head = {"c": command, "seq": self._seq, **head}
+            head = {"c": command, "seq": self.seq, **head}
         frame = framed({**head, **more}, bodies)
         if frame.count(b"\n") != len(bodies):
             index = next(at for at, body in enumerate(bodies) if b"\n" in body)
@@ -118,8 +146,8 @@ class Publisher:
                 index=self.sent + index,
             )
         await self._until_below(self._window)
-        if self._seq is not None:
-            self._seq += 1 if command == "sow_delete" else len(bodies)
+        if self.seq is not None:
+            self.seq += 1 if command == "sow_delete" else len(bodies)
         self._waiting.append(Sent(cid, self.sent, len(bodies)))
         self.sent += len(bodies)
         await self._socket.send(frame)
@@ -189,21 +217,6 @@ class Publisher:
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
         await self._socket.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                await self.drain()
-        finally:
-            await self.close()
 
 
 CHUNK_BYTES = 4 * 1024**2

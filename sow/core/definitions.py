@@ -59,6 +59,15 @@ class BackPressure:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """`<History>` of a topic: each of its states in the last `window_us` can be computed. The
+    checkpoints that are kept for it are at least `granularity_us` apart."""
+
+    window_us: int
+    granularity_us: int = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """A `<Series>`: which events of a record are kept. `events_max` is how many, `age_us` how much
     older than the newest one they may be; None: without a limit. Ten are enough to show where a
@@ -101,6 +110,7 @@ class Topic(BackPressure):
     delta_null: DeltaNull = "ignore"
     records_max: int | None = None
     schema: tuple[Declared, ...] = ()
+    history: History | None = None
     preprocessing: tuple[str, ...] = ()
     enrichment: tuple[str, ...] = ()
     series: Series | None = None
@@ -406,6 +416,7 @@ PUBLISHERS = Topic(
     keys=("/client",),
     file_name="sow-publishers.sow",
     expires=True,
+    hash_indexes=(("/user",),),
 )
 """The highest number of each publisher that numbers its messages: one record, in the transaction of
 the messages that it counts (`sow.sessions.commands.publishers`)."""

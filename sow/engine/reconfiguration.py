@@ -14,7 +14,8 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     conflated topics    added, removed; another interval, schedule or filter
     views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
-    topics              other Preprocessing and Enrichment, for new messages; Retain of a Series
+    topics              other Preprocessing and Enrichment, for new messages; Retain of a Series;
+                        another History
     Sessions, Limits    for new sessions; views that have too many groups stop
     Security            for new requests
     ServerLog           for new lines
@@ -52,13 +53,14 @@ BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(Back
 PACE_FIELDS = frozenset({"interval_us", "schedule"})
 FILTER_FIELDS = frozenset({"filter"})
 ROOM_FIELDS = frozenset({"records_max"})
+HISTORY_FIELDS = frozenset({"history"})
 MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
 EVENT_FIELDS = frozenset({"series"})
 ROW_FIELDS = frozenset(
     {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
 )
 CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
-CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | EVENT_FIELDS
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | HISTORY_FIELDS | EVENT_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 COMPARED_AT_ONCE = 500
@@ -383,6 +385,7 @@ class Reconfiguration:
             ),
             (ROOM_FIELDS, "MaxRecords", lambda topic, definition: topic.redefine(definition)),
             (MADE_FIELDS, "fields", self._remake),
+            (HISTORY_FIELDS, "History", lambda topic, definition: topic.redefine(definition)),
             (EVENT_FIELDS, "Retain", self._changes.retain),
         ):
             if fields & part:

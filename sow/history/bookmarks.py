@@ -19,7 +19,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sow.errors import AnotherLog, ClientError, NotKept
-from sow.store.protocols import Log, goes_on
+from sow.store.protocols import KeptCheckpoint, Log, goes_on
 
 NOW = ("now", "0|1|")
 BEGINNING = -1
@@ -134,12 +134,19 @@ def parse_start(name: str, text: str, journal: Log, newest: int, instead: str) -
     return parse_bookmark(text, journal, newest).after
 
 
-def parse_moment(name: str, text: str, journal: Log, newest: int, now_us: int) -> Moment:
+def parse_moment(
+    name: str,
+    text: str,
+    journal: Log,
+    newest: int,
+    now_us: int,
+    kept: Sequence[KeptCheckpoint] = (),
+) -> Moment:
     """The moment that the parameter `name` names: a time, or a bookmark, which is the time of its
     change; inside a change of several records it is the state before all of them.
 
-    `newest` is the sequence number of the newest change. Raises ClientError, and NotKept, with the
-    range that is kept, for a moment that the log does not cover.
+    `newest` is the sequence number of the newest change, `kept` what a History keeps. Raises
+    ClientError, and NotKept, with the range that is kept, for a moment that the log does not cover.
     """
     text, oldest = text.strip(), journal.first_seq - 1
     time_us = moment_us(text) if is_time(text) else None
@@ -151,20 +158,25 @@ def parse_moment(name: str, text: str, journal: Log, newest: int, now_us: int) -
             )
         instead = "a state is of one moment: write a bookmark or a time"
         seq = parse_start(name, text, journal, newest, instead)
-        if time_us is not None and oldest and seq <= oldest:
-            # The state after the last entry that was removed is known, but not since when.
+        if time_us is not None and oldest and seq <= oldest and not _says(kept, seq, time_us):
             raise NotKept(
                 f"{name}={text}: the log no longer covers that time; the oldest moment it covers "
-                f"is bookmark {oldest}"
+                f"is bookmark {kept[0].exact_seq if kept else oldest}"
             )
     except NotKept as error:
-        error.bounds = _covered(journal, newest, now_us)
+        error.bounds = covered(journal, newest, now_us, kept)
         raise
     if time_us is not None:
         return Moment(min(seq, newest), time_us)
     if text in NOW:
         return Moment(newest, now_us)
     return _after_change(seq, journal) if seq > oldest else Moment(seq, 0)
+
+
+def _says(kept: Sequence[KeptCheckpoint], seq: int, time_us: int) -> bool:
+    """Whether what is kept says that a state after the last entry that was removed was there at a
+    time: it is known, but from the log not since when."""
+    return any(one.exact_seq <= seq and one.exact_us < time_us for one in kept)
 
 
 def parse_sent(
@@ -222,12 +234,18 @@ def _after_change(seq: int, journal: Log) -> Moment:
     return Moment((first or entry).seq - 1, entry.ts_us)
 
 
-def _covered(journal: Log, newest: int, now_us: int) -> dict[str, object]:
-    """The oldest and the newest moment that the log covers, for people."""
+def covered(
+    journal: Log, newest: int, now_us: int, kept: Sequence[KeptCheckpoint]
+) -> dict[str, object]:
+    """The oldest and the newest moment that the log, with what a History keeps, covers, for
+    people."""
     oldest = journal.first_seq - 1
-    first = next(journal.read(oldest), None)
-    # A time includes everything before it.
-    since_us = now_us if first is None else first.ts_us + (oldest > 0)
+    if oldest and kept:
+        oldest, since_us = kept[0].exact_seq, kept[0].exact_us + 1
+    else:
+        first = next(journal.read(oldest), None)
+        # A time includes everything before it.
+        since_us = now_us if first is None else first.ts_us + (oldest > 0)
     return {
         "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
         "newest": {"bookmark": str(newest), "time": _time(now_us)},

@@ -1,8 +1,9 @@
 """The state of a topic at a past bookmark, computed from the log.
 
 A record that has not changed since is as it is now; one that has is what the log last had of it
-before. Where retention has already removed that, the answer would be a guess, and is refused. The
-log is read in steps, about a millisecond each.
+before, or what a checkpoint had that History keeps (`Base`). Where retention has already removed
+that, the answer would be a guess, and is refused. The log is read in steps, about a millisecond
+each.
 """
 
 from array import array
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
 from sow.core.keys import sow_key
-from sow.errors import ClientError, TooLarge
+from sow.errors import NotKept, TooLarge
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
 from sow.history.snapshot import PinnedColumn, Rows, Snapshot, held_identities
@@ -79,13 +80,28 @@ class Logged(NamedTuple):
     identities: list[str]
 
 
-def as_of(now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63) -> Task[Snapshot]:
+class Base(NamedTuple):
+    """A checkpoint that with the log behind record `seq` gives every state from a moment on, which
+    is no later than the one that is wanted; or nothing but the log behind a record."""
+
+    seq: int
+    slices: Iterator[Slice] = iter(())
+
+
+def as_of(
+    now: Present,
+    bookmark: int,
+    journal: Log,
+    bytes_max: int = 2**63,
+    base: Base | None = None,
+) -> Task[Snapshot]:
     """The state of a topic at `bookmark`, in the order of first publication.
 
-    `now` must be durable. Raises ClientError when the log does not reach back far enough, and
-    TooLarge when more than `bytes_max` bytes of bodies would have to be read from it.
+    `now` must be durable. Without a `base` the log is read from its beginning. Raises NotKept when
+    it does not reach back far enough, and TooLarge when more than `bytes_max` bytes of bodies would
+    have to be read.
     """
-    past = yield from _past(now, bookmark, journal, bytes_max)
+    past = yield from _past(now, bookmark, journal, bytes_max, base)
     then = yield from _with_states(now, bookmark, past.states, past.born)
     yield from then.settle()
     yield from past.emptying()
@@ -93,10 +109,14 @@ def as_of(now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63) -> 
 
 
 def bodies_as_of(
-    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63
+    now: Present,
+    bookmark: int,
+    journal: Log,
+    bytes_max: int = 2**63,
+    base: Base | None = None,
 ) -> Task[ShardedDict[str, bytes]]:
     """The same as bodies by identity, for a reader that goes on from there with the log."""
-    past = yield from _past(now, bookmark, journal, bytes_max, in_order=False)
+    past = yield from _past(now, bookmark, journal, bytes_max, base, in_order=False)
     assert now.rows.stamps is not None
     unchanged = np.flatnonzero(now.rows.stamps.seqs <= bookmark)
     names, bodies = now.identities.at(unchanged), now.rows.bodies.at(unchanged)
@@ -115,7 +135,7 @@ def bodies_as_of(
 
 
 def check_known(now: Present, bookmark: int, journal: Log) -> Task[None]:
-    """Raise ClientError when the log does not reach back to the state at a bookmark."""
+    """Raise NotKept when the log does not reach back to the state at a bookmark."""
     past = yield from _past(now, bookmark, journal, 2**63)
     yield from past.emptying()
 
@@ -146,10 +166,14 @@ def unchanged_since(now: Present, bookmark: int) -> Task[list[Slice]]:
 
 
 def slices_as_of(
-    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63
+    now: Present,
+    bookmark: int,
+    journal: Log,
+    bytes_max: int = 2**63,
+    base: Base | None = None,
 ) -> Task[list[Slice]]:
     """The state of a topic at a bookmark as a checkpoint has it; raises what `as_of` does."""
-    past = yield from _past(now, bookmark, journal, bytes_max)
+    past = yield from _past(now, bookmark, journal, bytes_max, base)
     found = yield from unchanged_since(now, bookmark)
     there = [(name, state) for name, state in past.states.items() if state is not None]
     for start in range(0, len(there), RECORDS_AT_ONCE):
@@ -185,7 +209,12 @@ class KnownPast(NamedTuple):
 
 
 def _past(
-    now: Present, bookmark: int, journal: Log, bytes_max: int, in_order: bool = True
+    now: Present,
+    bookmark: int,
+    journal: Log,
+    bytes_max: int,
+    base: Base | None = None,
+    in_order: bool = True,
 ) -> Task[KnownPast]:
     """`in_order`: their order is needed, and so when they were first published."""
     later = yield from _changed(now, bookmark, journal)
@@ -194,19 +223,24 @@ def _past(
         # A set of many takes long to make.
         is_short = not in_order and len(later) <= SOUGHT_MAX
         look = _looking_back if is_short else _looking_through
-        states = yield from look(now, oldest - 1, bookmark, journal, later, bytes_max)
+        begin = base or Base(oldest - 1)
+        states = yield from look(now, begin, bookmark, journal, later, bytes_max)
     born = yield from _born(now, bookmark)
-    if oldest > 1:
+    if base is None and oldest > 1:
         yield from _check_known(now, bookmark, later, states, born)
     return KnownPast(later, states, born)
 
 
 def _looking_through(
-    now: Present, after: int, until: int, journal: Log, later: Container[str], bytes_max: int
+    now: Present, base: Base, until: int, journal: Log, later: Container[str], bytes_max: int
 ) -> Task[States]:
-    """The states that a part of the log has of records that have changed later."""
+    """The states that a base, and the log behind it, have of records that have changed later."""
     states, size_bytes, topic = States(), 0, now.rows.topic
-    for piece in _pieces(topic, journal, after, until):
+    for part in base.slices:
+        size_bytes += _begin(states, later, part)
+        _check_size(size_bytes, bytes_max)
+        yield
+    for piece in _pieces(topic, journal, base.seq, until):
         if piece is not None:
             size_bytes += _follow(states, later, piece)
             _check_size(size_bytes, bytes_max)
@@ -215,18 +249,20 @@ def _looking_through(
 
 
 def _looking_back(
-    now: Present, after: int, until: int, journal: Log, later: Iterable[str], bytes_max: int
+    now: Present, base: Base, until: int, journal: Log, later: Iterable[str], bytes_max: int
 ) -> Task[States]:
-    """The same, the end of that part first, until all are found; not when they came into being."""
+    """The same, the end of the log first, until all are found; not when they came into being."""
     missing, states, count, size_bytes = set(later), States(), SOUGHT_AT_ONCE, 0
-    while missing and until > after:
-        begin = max(after, until - count)
+    is_last = False
+    while missing and not is_last:
+        is_last = until - count <= base.seq
+        begin = base if is_last else Base(until - count)
         found = yield from _looking_through(now, begin, until, journal, missing, bytes_max)
         states |= found
         missing -= found.keys()
         size_bytes += sum(len(state.body) for state in found.values() if state is not None)
         _check_size(size_bytes, bytes_max)
-        until, count = begin, 2 * count
+        until, count = begin.seq, 2 * count
     return states
 
 
@@ -328,6 +364,19 @@ def _changed(now: Present, bookmark: int, journal: Log) -> Task[ShardedDict[str,
     return changed
 
 
+def _begin(states: States, later: Container[str], part: Slice) -> int:
+    """Record the states that a base has of records that have changed later; returns how many bytes
+    these are."""
+    size_bytes = 0
+    for at, identity in enumerate(() if part.is_events else part.identities):
+        if identity in later:
+            states[identity] = LoggedState(
+                part.bodies[at], part.seqs[at], part.ts_us[at], part.born[at]
+            )
+            size_bytes += len(part.bodies[at])
+    return size_bytes
+
+
 def _follow(states: States, later: Container[str], piece: Logged) -> int:
     """Record the states that the log has of records that have changed later, ordered by their last
     one; returns how many bytes this adds."""
@@ -378,11 +427,10 @@ def _check_known(
     for at, (identity, only_published) in enumerate(later.items()):
         is_new = only_published and born.get(identity, 0) > bookmark
         if identity not in states and not is_new:
-            raise ClientError(
+            raise NotKept(
                 f"record {_key(now.rows.topic, identity)} has changed since bookmark {bookmark}, "
                 "and the log no longer has what it was; choose a later bookmark, or keep more of "
-                "the log (TransactionLog/RetentionSize)",
-                reason="invalid bookmark",
+                "the past (History of the topic, or TransactionLog/RetentionSize)"
             )
         if at % RECORDS_AT_ONCE == 0:
             yield

@@ -2,9 +2,10 @@
 
 A backup has blocks as they are stored (`sow.store.layout`), each verified by its checksum on the
 way: first those of every checkpoint, then the log up to the newest record of one moment, with the
-system topics as of it. So a backup is what a start would find if the process ended then.
-Checkpoints and log retain what is being copied, and no client waits: each piece is read in a
-transaction of its own.
+system topics as of it. Of a topic with a History the oldest checkpoint that is kept stands for the
+newest: with the log behind it, it gives every state since. So a backup is what a start would find
+if the process ended then, and answers for its past. Checkpoints and log retain what is being
+copied, and no client waits: each piece is read in a transaction of its own.
 
 A frame is its length, its kind and its content. The last one is the moment, with the number of
 frames before it: a copy without it, or with fewer, is invalid. Staged, archived and other files are
@@ -35,8 +36,9 @@ from sow.store.journal import LmdbJournal
 from sow.store.layout import BASE, HEADER_BYTES, read_header, seal, unseal
 from sow.store.manifest import Manifest, ManifestFile, checksum_of, manifest_text, parse_manifest
 
-BACKUP_FORMAT = 1
-"""The version of the format. A higher version is refused."""
+BACKUP_FORMAT = 2
+"""The version of the format, in which a checkpoint may be one that is kept; without such it is
+still 1. A higher version is refused."""
 MANIFEST_FRAME, CHECKPOINT_FRAME, LOG_FRAME, BLOCK_FRAME, END_FRAME, FAILED_FRAME = (
     b"m",
     b"c",
@@ -97,14 +99,17 @@ def frames(store: CopiedStore, time_us: int, version: str) -> Generator[bytes, N
 
 def _frames(store: CopiedStore, time_us: int, version: str) -> Iterator[bytes]:
     manifest = _manifest(store.path)
-    count = 0
+    count, version_of_format = 0, 1
     with store.journal.held() as base_seq:
         yield frame(MANIFEST_FRAME, manifest_text(manifest))
         for kept in manifest.kept:
             checkpoint = store.checkpoints.get(kept.name)
             if checkpoint is not None:
                 yield frame(CHECKPOINT_FRAME, kept.name.encode("utf-8", "surrogatepass"))
-                for block in checkpoint.blocks():
+                kept_ones = [one for one in checkpoint.kept if one.seq >= base_seq]
+                if kept_ones:
+                    version_of_format = BACKUP_FORMAT
+                for block in checkpoint.blocks(kept_ones[0] if kept_ones else None):
                     count += 1
                     yield frame(BLOCK_FRAME, block)
         moment = store.journal.moment()
@@ -122,7 +127,7 @@ def _frames(store: CopiedStore, time_us: int, version: str) -> Iterator[bytes]:
         END_FRAME,
         json.dumps(
             {
-                "format": BACKUP_FORMAT,
+                "format": version_of_format,
                 "version": version,
                 "bookmark": str(moment.seq),
                 "oldest": str(base_seq),
@@ -296,10 +301,10 @@ class BackupWriter:
         if fields.pop("blocks", None) != self._blocks:
             raise Damaged("some of the backup did not come")
         self._end_file()
-        if fields.get("format") != BACKUP_FORMAT:
+        if fields.get("format") not in range(1, BACKUP_FORMAT + 1):
             raise StoreError(
                 f"the server sends a backup of format {str(fields.get('format'))[:20]}, and this "
-                f"release writes {BACKUP_FORMAT}; make it with the release of the server"
+                f"release writes up to {BACKUP_FORMAT}; make it with the release of the server"
             )
         try:
             contents = BackupContents(**fields, files=self._files)

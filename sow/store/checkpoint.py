@@ -5,6 +5,10 @@ replaces the table of *contents*, and from then on the new generation counts. Bl
 generation, replaced or never finished, are removed in small transactions; one that is being copied
 stays until that is done.
 
+A generation may be *kept* when the next one replaces it, for the History of its topic: its contents
+stand under a key of their own, with the record from which on it is exact. Earlier releases remove
+the slices of such a generation, and then it is none.
+
 A slice may have *values*, the index contents of its records, chained to it by its checksum. They
 make a start faster, and are optional: if they are damaged, that is reported once, and none is used.
 
@@ -42,6 +46,7 @@ from sow.store.layout import (
     CONTENTS,
     HEADER_BYTES,
     INDEX_VALUES,
+    KEPT_CONTENTS,
     SLICE,
     BlockHeader,
     decode_slice,
@@ -51,7 +56,7 @@ from sow.store.layout import (
     slice_records,
     unseal,
 )
-from sow.store.protocols import Slice
+from sow.store.protocols import Exact, KeptCheckpoint, Slice
 
 log = logging.getLogger("sow")
 
@@ -60,10 +65,13 @@ SLICES_PER_COMMIT = 4
 SWEEP_SLICES = 64
 """Slices that one commit removes. Their pages go to a list that the commit writes."""
 CONTENTS_KEY = b"contents"
-_SLICES, _VALUES = b"s", b"i"
-"""First bytes of the keys of slices and of values. Earlier releases, which have no values, look for
-slices of other generations from the first key of one on: they skip what sorts before."""
+_SLICES, _VALUES, _KEPT = b"s", b"i", b"h"
+"""First bytes of the keys of slices, of values, and of contents that are kept. Earlier releases,
+which have no others, look for slices of other generations from the first key of one on: they skip
+what sorts before."""
 _SLICE_KEY = struct.Struct(">cQI")
+_KEPT_KEY = struct.Struct(">cQ")
+_EXACT = struct.Struct("=q")  # the record from which on it is exact; the contents follow
 _CONTENTS = struct.Struct("=IQ")  # slices, records; the fingerprint follows
 
 
@@ -75,6 +83,11 @@ def slice_key(generation: int, number: int) -> bytes:
 def values_key(generation: int, number: int) -> bytes:
     """The key of the values of a slice."""
     return _SLICE_KEY.pack(_VALUES, generation, number)
+
+
+def kept_key(generation: int) -> bytes:
+    """The key of the contents of a generation that is kept."""
+    return _KEPT_KEY.pack(_KEPT, generation)
 
 
 def generation_of(key: bytes) -> int:
@@ -110,6 +123,8 @@ class LmdbCheckpoint:
         self._copied: Counter[int] = Counter()
         """Generations that are being copied."""
         self._seq = self._generation = self._slices = self._records = self._mark = 0
+        self._kept: tuple[bytes, ...] = ()
+        """The blocks of generations that are kept, the oldest first."""
         # An empty one was just being made: there was no room for it, or no time.
         is_there = path.exists() and path.stat().st_size
         if is_there and (problem := structural_damage(path)):
@@ -129,6 +144,7 @@ class LmdbCheckpoint:
             empty = txn.stat()["entries"] == 0
         if block is not None:
             self._adopt(block)
+            self._find_kept()
             self._sweep()
         elif empty:
             contents = seal_contents(self._fingerprint, self._since_seq)
@@ -151,6 +167,41 @@ class LmdbCheckpoint:
                 "restore the old definition, give the topic another Name and FileName, or move "
                 "the file away to begin with an empty topic"
             )
+
+    def _find_kept(self) -> None:
+        """Find what is kept of earlier generations; what is not whole, since an earlier release has
+        removed some of it, or a disk, is none."""
+        with self._env.read() as txn:
+            cursor = txn.cursor()
+            is_there = cursor.set_range(kept_key(0))
+            keys = takewhile(partial(gt, _VALUES), cursor.iternext(values=False))
+            blocks = [txn.get(key) for key in list(keys)] if is_there else []
+        whole = [block for block in blocks if self._is_whole(block)]
+        if len(whole) < len(blocks):
+            lost = [kept_key(read_header(block).count) for block in blocks if block not in whole]
+            log.warning(
+                "topic %s: %d of %d checkpoints that History keeps are not whole, and left out",
+                clipped(self._topic),
+                len(lost),
+                len(blocks),
+            )
+            self._env.write(partial(_delete, keys=lost))
+        self._kept = tuple(whole)
+
+    def _is_whole(self, block: bytes) -> bool:
+        """Whether a generation that is kept has all its slices; their bytes are not looked at."""
+        try:
+            header = unseal(block, KEPT_CONTENTS)
+        except ValueError:
+            return False
+        slices, _ = contents_sizes(contents_kept(block))
+        with self._env.read() as txn:
+            cursor = txn.cursor()
+            if not slices or not cursor.set_range(slice_key(header.count, 0)):
+                return not slices
+            behind = slice_key(header.count + 1, 0)
+            keys = takewhile(partial(gt, behind), cursor.iternext(values=False))
+            return sum(1 for _ in keys) == slices
 
     @property
     def seq(self) -> int:
@@ -178,6 +229,26 @@ class LmdbCheckpoint:
             part.values = values
             yield part
 
+    @property
+    def kept(self) -> list[KeptCheckpoint]:
+        """Generations that are kept, the oldest first; the last may be the current one."""
+        return [_kept_in(block) for block in self._kept]
+
+    def load_kept(self, kept: KeptCheckpoint) -> Iterator[Slice]:
+        """The slices of one of them; raises Damaged, and StoreError if it is kept no more."""
+        blocks = self.blocks(kept)
+        next(blocks)
+        for block in blocks:
+            yield decode_slice(block)
+
+    def forget(self, count: int) -> None:
+        """Keep the oldest `count` of them no more."""
+        gone = [kept_key(read_header(block).count) for block in self._kept[:count]]
+        with self._lock:
+            self._kept = self._kept[count:]
+        self._env.write(partial(_delete, keys=gone))
+        self._sweep()
+
     def _with_values(self) -> Generator[tuple[bytes, bytes | None], None, None]:
         """The block of each slice, with its values until the first ones that are damaged."""
         blocks = self.blocks()
@@ -202,6 +273,8 @@ class LmdbCheckpoint:
     def all_blocks(self) -> Iterator[bytes]:
         """The same as `blocks`, with the values of each slice; where these are damaged it raises
         Damaged, too, after everything else was read."""
+        for kept in self.kept:
+            yield from self.blocks(kept)
         blocks, problem = self.blocks(), ""
         yield (contents := next(blocks))
         for number, block in enumerate(blocks):
@@ -232,20 +305,32 @@ class LmdbCheckpoint:
             raise ValueError("it belongs elsewhere")
         return values[HEADER_BYTES:]
 
-    def blocks(self) -> Iterator[bytes]:
-        """The stored blocks: the table of contents, then each slice; raises Damaged.
+    def blocks(self, kept: KeptCheckpoint | None = None) -> Iterator[bytes]:
+        """The stored blocks: the table of contents, then each slice, of one that is kept the block
+        that keeps it first; raises Damaged, and StoreError if that is kept no more.
 
         Meanwhile another checkpoint may be written: this generation stays until this is closed.
         """
         with self._lock:
-            contents, generation = self._contents, self._generation
+            first, generation = self._contents, self._generation
+            if kept is not None:
+                generation = kept.generation
+                first = self._block_of(kept)
             self._copied[generation] += 1
         try:
-            yield contents
-            yield from self._slices_of(contents)
+            yield first
+            yield from self._slices_of(first if kept is None else contents_kept(first))
         finally:
             with self._lock:
                 self._copied[generation] -= 1
+
+    def _block_of(self, kept: KeptCheckpoint) -> bytes:
+        for block in self._kept:
+            if _kept_in(block) == kept:
+                return block
+        raise StoreError(
+            f"topic {self._topic}: the checkpoint as of record {kept.seq} is no longer kept"
+        )
 
     def _slices_of(self, contents: bytes) -> Iterator[bytes]:
         table, (slices, promised) = read_header(contents), contents_sizes(contents)
@@ -263,8 +348,9 @@ class LmdbCheckpoint:
         if records != promised:
             raise self._damaged(f"{records} of {promised} records are there")
 
-    def write(self, seq: int, slices: Iterable[Slice]) -> None:
-        """Replace the checkpoint, atomically: until it is complete the old one counts.
+    def write(self, seq: int, slices: Iterable[Slice], exact: Exact | None = None) -> None:
+        """Replace the checkpoint, atomically: until it is complete the old one counts. It is kept
+        when the next one replaces it, if `exact` says from where on it is exact.
 
         Keep slices at about a MiB. Raises DiskFull, and then the old one stays.
         """
@@ -284,8 +370,14 @@ class LmdbCheckpoint:
             count += len(batch)
             records += sum(len(part.identities) for part in batch)
         contents = seal_contents(self._fingerprint, seq, generation, count, records, mark)
-        self._env.put([(CONTENTS_KEY, contents)])
+        moment = None if exact is None else exact()
+        kept = [] if moment is None else [seal_kept(contents, *moment)]
+        self._env.put(
+            [(CONTENTS_KEY, contents), *((kept_key(generation), block) for block in kept)]
+        )
         self._adopt(contents)
+        with self._lock:
+            self._kept += tuple(kept)
         self._sweep()
 
     def _sweep(self) -> None:
@@ -296,11 +388,12 @@ class LmdbCheckpoint:
     def _stale(self) -> list[bytes]:
         """The first few keys of slices of other generations, but for those that are copied."""
         with self._lock:
-            wanted = {self._generation, *(+self._copied)}
+            copied = {self._generation, *(+self._copied)}
+            kept = {read_header(block).count for block in self._kept}
         found: list[bytes] = []
         with self._env.read() as txn:
             cursor = txn.cursor()
-            for begins in (_VALUES, _SLICES):
+            for begins, wanted in ((_VALUES, copied), (_SLICES, copied | kept)):
                 generation = 0
                 while not found and cursor.set_range(_SLICE_KEY.pack(begins, generation, 0)):
                     if not cursor.key().startswith(begins):
@@ -369,6 +462,32 @@ def seal_contents(
     """The block that makes a generation the current one; by default, of an empty table."""
     payload = _CONTENTS.pack(slices, records) + fingerprint.encode("utf-8", "surrogatepass")
     return seal(CONTENTS, payload, seq=seq, count=generation, chain=mark)[0]
+
+
+def seal_kept(contents: bytes, exact_seq: int, exact_us: int) -> bytes:
+    """The block that keeps a generation: its contents, and from which record and time on it is
+    exact."""
+    table = read_header(contents)
+    payload = _EXACT.pack(exact_seq) + contents
+    return seal(KEPT_CONTENTS, payload, seq=table.seq, count=table.count, ts_us=exact_us)[0]
+
+
+def contents_kept(block: bytes) -> bytes:
+    """The contents in the block that keeps a generation."""
+    return block[HEADER_BYTES + _EXACT.size :]
+
+
+def exact_in(block: bytes) -> tuple[int, int] | None:
+    """From which record and time on a checkpoint is exact, by its first block, if it is kept."""
+    if read_header(block).kind != KEPT_CONTENTS:
+        return None
+    kept = _kept_in(block)
+    return kept.exact_seq, kept.exact_us
+
+
+def _kept_in(block: bytes) -> KeptCheckpoint:
+    header, (exact_seq,) = read_header(block), _EXACT.unpack_from(block, HEADER_BYTES)
+    return KeptCheckpoint(header.seq, exact_seq, header.ts_us, header.count)
 
 
 def contents_sizes(block: bytes) -> tuple[int, int]:

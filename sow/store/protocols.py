@@ -135,8 +135,11 @@ class LogStretch(NamedTuple):
 
 def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
     """An account entry split by record: an entry for each, or None if it is removed."""
-    for at, name in enumerate(entry.identities or ()):
-        gone = entry.op != "publish"
+    names, gone = entry.identities or (), entry.op != "publish"
+    if len(names) == 1:  # as a publisher has it, several hundred times a second
+        yield names[0], None if gone else entry
+        return
+    for at, name in enumerate(names):
         bodies = entry.bodies[at : at + 1]
         yield (
             name,
@@ -338,6 +341,24 @@ class Journal(Log, Protocol):
         ...
 
 
+class KeptCheckpoint(NamedTuple):
+    """An earlier checkpoint, kept for the History of its topic.
+
+    With the log behind record `seq` it gives every state from record `exact_seq` on: its records
+    were copied while others came, and that was the newest one at the end, at `exact_us`.
+    """
+
+    seq: int
+    exact_seq: int
+    exact_us: int
+    generation: int = 0
+
+
+Exact = Callable[[], tuple[int, int] | None]
+"""Says, once all slices of a checkpoint have been taken, from which record and time on it is exact,
+if it is to be kept."""
+
+
 class StoredRecords(Protocol):
     """Records of one definition, to begin with."""
 
@@ -360,16 +381,34 @@ class StoredRecords(Protocol):
 
 
 class Checkpoint(StoredRecords, Protocol):
-    """The stored copy of one topic's table. One thread writes; none reads meanwhile."""
+    """The stored copy of one topic's table, and earlier ones that are kept. One thread writes."""
 
-    def write(self, seq: int, slices: Iterable[Slice]) -> None:
+    def write(self, seq: int, slices: Iterable[Slice], exact: Exact | None = None) -> None:
         """Replace the checkpoint, atomically: until it is complete the old one counts.
 
-        `slices` contain every record of the log up to `seq`, and maybe newer states. Raises
-        DiskFull and StoreError; then the old one stays.
+        `slices` contain every record of the log up to `seq`, and maybe newer states. It is kept
+        when the next one replaces it, if `exact` says so. Raises DiskFull and StoreError; then the
+        old one stays.
         """
+        ...
+
+    @property
+    def kept(self) -> Sequence[KeptCheckpoint]:
+        """Those that are kept, the oldest first; the last may be the current one."""
+        ...
+
+    def load_kept(self, kept: KeptCheckpoint) -> Iterator[Slice]:
+        """The slices of one of them; raises Damaged, and StoreError if it is kept no more."""
+        ...
+
+    def forget(self, count: int) -> None:
+        """Keep the oldest `count` of them no more."""
         ...
 
     def close(self) -> None:
         """Release the file."""
         ...
+
+
+NOTHING_STORED: Mapping[str, Checkpoint] = {}
+"""The checkpoints where none are."""

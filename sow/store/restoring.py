@@ -28,7 +28,7 @@ from typing import NamedTuple
 from sow.core.definitions import CONSUMERS
 from sow.errors import SowError, StoreError
 from sow.store.backup import CopiedStore, StoredBackup
-from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.checkpoint import LmdbCheckpoint, exact_in
 from sow.store.directory import LOCK_FILE, DataDirectory, kept_from_servers
 from sow.store.environment import repair_command, sync_directory
 from sow.store.files import make_directory
@@ -180,7 +180,10 @@ def _restore_checkpoint(
         )
     ) as checkpoint:
         if contents is not None:
-            checkpoint.write(max(read_header(contents).seq + shift, kept.since_seq), slices())
+            seq = max(read_header(contents).seq + shift, kept.since_seq)
+            exact = exact_in(contents)
+            moment = None if exact is None else (exact[0] + shift, exact[1])
+            checkpoint.write(seq, slices(), lambda: moment)
 
 
 def _shifted_slice(part: Slice, shift: int) -> Slice:

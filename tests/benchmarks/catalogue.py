@@ -31,6 +31,7 @@ Benchmark = Callable[[Sizes], Iterator[Figure]]
 CATALOGUE: dict[str, Benchmark] = {
     "ingest": ingest.over_websocket,
     "ingest-engine": ingest.in_engine,
+    "ingest-numbered": ingest.numbered,
     "series": ingest.series,
     "ingest-client": client_publisher,
     "low-rates": low_rates,

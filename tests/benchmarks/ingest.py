@@ -86,6 +86,60 @@ def _published(
     )
 
 
+def numbered(sizes: Sizes) -> Iterator[Figure]:
+    """What numbers cost a publisher that uses them: with and without, in turn, on one connection;
+    by the processor's time of the server."""
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(configuration(False, False)))
+        client = Client(server.host, server.port)
+        stack.callback(client.close)
+        client.publish(publishes(every_order(sizes.keys), 1000), WINDOW_MESSAGES // 1000)
+        client.ask(c="logon", client="feed", sequence=True, cid="1")
+        turns = NumberedTurns(server, client)
+        for size in sizes.frame_sizes:
+            turns.begin(updates(sizes.singles if size == 1 else sizes.messages, sizes.keys), size)
+            ours, floor = in_turn(sizes.repetitions, turns.with_numbers, turns.without)
+            yield Figure(
+                "ingest with numbers",
+                f"frames of {size}",
+                "messages/s",
+                ours,
+                floor,
+                "without, both by the server's processor time",
+            )
+
+
+class NumberedTurns:
+    """Publishes the same bodies with and without numbers; returns messages for each second of the
+    server's processor time."""
+
+    def __init__(self, server: ServerProcess, client: Client) -> None:
+        self._server = server
+        self._client = client
+        self._seq = 1
+        self._size = 1
+        self._bodies: Sequence[bytes] = ()
+
+    def begin(self, bodies: Sequence[bytes], size: int) -> None:
+        """These bodies from now on, so many in a frame."""
+        self._bodies, self._size = bodies, size
+
+    def with_numbers(self) -> float:
+        """The next numbers of the name."""
+        seq, self._seq = self._seq, self._seq + len(self._bodies)
+        return self._rate(seq)
+
+    def without(self) -> float:
+        """As anybody publishes."""
+        return self._rate(None)
+
+    def _rate(self, seq: int | None) -> float:
+        frames = publishes(self._bodies, self._size, seq=seq)
+        before_s = self._server.cpu_s
+        self._client.publish(frames, max(2, min(1000, WINDOW_MESSAGES // self._size)))
+        return len(self._bodies) / max(self._server.cpu_s - before_s, 1e-9)
+
+
 def in_engine(sizes: Sizes) -> Iterator[Figure]:
     """The same without network and disk: `Engine.publish`, `flush`, `release`."""
     for variant, (index, conflated) in VARIANTS.items():

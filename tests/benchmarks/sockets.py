@@ -39,12 +39,18 @@ def command(**fields: object) -> bytes:
     return frame(orjson.dumps(fields))
 
 
-def publishes(bodies: Sequence[bytes], size: int, topic: str = "orders") -> list[bytes]:
-    """Frames that publish `size` bodies each, to be acknowledged once durable."""
+def publishes(
+    bodies: Sequence[bytes], size: int, topic: str = "orders", seq: int | None = None
+) -> list[bytes]:
+    """Frames that publish `size` bodies each, to be acknowledged once durable; with numbers from
+    `seq` on, if it is given."""
     frames = []
     for start in range(0, len(bodies), size):
         part = bodies[start : start + size]
-        fields = {"c": "publish", "t": topic, "n": len(part), "cid": "1", "a": "persisted"}
+        fields: dict[str, object] = {"c": "publish"}
+        if seq is not None:
+            fields["seq"] = seq + start
+        fields |= {"t": topic, "n": len(part), "cid": "1", "a": "persisted"}
         frames.append(frame(b"\n".join((orjson.dumps(fields), *part))))
     return frames
 

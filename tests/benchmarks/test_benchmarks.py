@@ -26,7 +26,7 @@ IN_PROCESS = (
 )  # fmt: skip
 WITH_SERVER = (
     "ingest-client", "low-rates", "large-messages", "restart-growth", "restart-view", "memory",
-    "patterns", "snapshot", "followers", "views-served", "rights", "ticks",
+    "patterns", "snapshot", "followers", "views-served", "rights", "ticks", "ingest-numbered",
 )  # fmt: skip
 
 

@@ -60,11 +60,6 @@ def test_what_is_not_built_yet_is_refused_by_name(instance, place, name, instead
     assert refusal in map(str, loaded.errors)
 
 
-def test_history_is_reported_to_be_in_the_log(orders, only):
-    text = only(orders("<History><Window>1d</Window><Granularity>1m</Granularity></History>"))
-    assert "in the log alone, as far back as TransactionLog/RetentionAge" in text
-
-
 def test_a_misspelt_include_is_answered_with_its_name(sow, only):
     assert only(sow("<Inclued>a.xml</Inclued>")).endswith("did you mean Include?")
 

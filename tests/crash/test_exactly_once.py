@@ -1,8 +1,11 @@
 """Kill the server and the publisher at random moments: each message is in the log once, in order.
 
 A publisher with a store in a file is a process of its own, and says what it has published. Each
-round kills it, or the server, or both, and starts them again. In the end the log has whatever was
-published, each message once, in order. SOW_KILLS sets the number of rounds.
+round kills it, or the server, or both, and starts them again. Before some of them another
+connection takes the name, sends again what the server has, and goes: the publisher loses the
+answers to what it has sent, and takes the name back. In the end the log has whatever was published,
+each message once, in order. SOW_KILLS sets the number of rounds. Clocks that are set and names that
+expire are in `tests/simulation/publishers.py`.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ import aiohttp
 import pytest
 
 from sow.client import Client, Retry
+from sow.errors import ClientError
 from tests.crash.test_crash import read_log
 from tests.crash.victim import FORKS, START_S_MAX, Victim
 
@@ -35,11 +39,17 @@ async def publish(url, store, first, say):
         publisher = client.idempotent_publisher("feed", store)
         while True:
             some = range(first, first + chance.choice((1, 1, 7, 300)))
-            await publisher.publish("orders", [{"id": n % KEYS, "batch": 1, "n": n} for n in some])
-            first = some.stop
-            say(first - 1)
-            if publisher.waiting > 5_000 or chance.random() < 0.05:
-                await publisher.drain()
+            bodies = [{"id": n % KEYS, "batch": 1, "n": n} for n in some]
+            try:
+                await publisher.publish("orders", bodies)
+                first = some.stop
+                say(first - 1)
+                if publisher.waiting > 5_000 or chance.random() < 0.05:
+                    await publisher.drain()
+            except ClientError as error:
+                if error.reason != "replaced":
+                    raise
+                publisher.restart()
             await asyncio.sleep(0)
 
 
@@ -80,6 +90,23 @@ class Publishing:
         return self._last
 
 
+async def double(url):
+    """Take the name for a moment, and send again what has its highest number."""
+    async with aiohttp.ClientSession() as http, http.ws_connect(f"{url}/v1/ws") as socket:
+        await socket.send_str('{"c":"logon","client":"feed","sequence":true,"cid":"1"}')
+        answer = (await socket.receive()).data
+        if b'"replaced"' in answer:
+            return  # the publisher has come back meanwhile
+        highest = json.loads(answer)["sequence"]
+        if highest:
+            again = {"c": "publish", "seq": highest, "t": "orders", "cid": "2", "d": {"n": -1}}
+            await socket.send_str(json.dumps(again))
+            answer = await socket.receive()
+            assert answer.type is not aiohttp.WSMsgType.BINARY or (
+                b'"duplicate":true' in answer.data or b'"replaced"' in answer.data
+            ), answer
+
+
 async def finish(url, store):
     async with (
         Client(url, retry=ENDLESS) as client,
@@ -100,6 +127,8 @@ def test_each_message_is_in_the_log_once_whoever_is_killed(tmp_path, capsys):
     for _ in range(KILLS):
         publishing.wait()
         asyncio.run(asyncio.sleep(rng.uniform(0.02, 0.3)))
+        if rng.random() < 0.3:
+            asyncio.run(double(victim.url))
         who = rng.choice(("server", "publisher", "both"))
         if who != "publisher":
             victim.kill()

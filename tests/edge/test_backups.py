@@ -263,8 +263,8 @@ def test_a_backup_of_a_later_release_is_refused_by_name(tmp_path):
         backed_up(life, tmp_path / "backup")
     file = tmp_path / "backup" / "backup.json"
     said = json.loads(file.read_bytes())
-    file.write_text(json.dumps({**said, "format": 2, "new": 1}))
-    with pytest.raises(StoreError, match=r"by a later release \(format 2, this one reads up"):
+    file.write_text(json.dumps({**said, "format": 3, "new": 1}))
+    with pytest.raises(StoreError, match=r"by a later release \(format 3, this one reads up"):
         StoredBackup(tmp_path / "backup")
     for text in ("{", "[]", "{}", json.dumps({**said, "bookmark": "1"})):
         file.write_text(text)

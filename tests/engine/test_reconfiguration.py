@@ -13,6 +13,7 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import (
     Configuration,
     ConflatedTopic,
+    History,
     Limits,
     Series,
     SessionSettings,
@@ -60,6 +61,16 @@ def reconfigure(world, *topics, **more):
 
 def test_nothing_changes_by_itself(world):
     assert reconfigure(world, ORDERS, SLOW, DESKS, COPIES) == []
+
+
+def test_another_history_of_a_topic_or_of_a_pattern(world):
+    history = History(60 * SECOND, SECOND)
+    changes = reconfigure(
+        world, replace(ORDERS, history=history), SLOW, replace(DESKS, history=history), COPIES
+    )
+    assert changes == ["History of orders changed", "History of desks changed"]
+    assert world.engine.topics["orders"].definition.history == history
+    assert reconfigure(world, ORDERS, SLOW, DESKS, COPIES)[0] == "History of orders changed"
 
 
 def test_a_line_that_moved_is_no_change(world):

@@ -1,6 +1,8 @@
 """The state at a bookmark that has passed: what the log says it was, or an honest refusal."""
 
 import json
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,8 @@ from sow.core.cooperative import run_to_completion
 from sow.errors import ClientError, TooLarge
 from sow.expressions import compile_filter
 from sow.history import snapshot_as_of as module
-from sow.history.snapshot_as_of import Present, as_of, narrowed
-from sow.store.protocols import LogEntry
+from sow.history.snapshot_as_of import Base, Present, as_of, bodies_as_of, narrowed
+from sow.store.protocols import EVENT_ROWS, LogEntry, Slice, numbers
 from tests.store.in_memory import MemoryJournal
 from tests.topic.making import body, held, put, records
 
@@ -60,6 +62,41 @@ def test_a_state_that_has_passed_is_what_it_was(log, data):
     names = history.topic.identities_of(rows.bodies)
     assert rows.sow_keys == [history.topic.sow_key_of(name) for name in names]
     assert all(seq <= bookmark for seq in rows.seqs)
+
+
+@given(steps, st.data())
+def test_a_checkpoint_before_it_is_as_good_as_the_whole_log(log, data):
+    """Whatever was copied while others came: each record as of some moment between two."""
+    history = History(log)
+    first = data.draw(st.integers(0, len(log)))
+    exact = data.draw(st.integers(first, len(log)))
+    bookmark = data.draw(st.integers(exact, len(log)))
+    parts = []
+    for id_ in (1, 2, 3):
+        seen = data.draw(st.integers(first, exact))
+        changes = [at for at in range(1, seen + 1) if log[at - 1][0] == id_]
+        if id_ in history.states[seen]:
+            alive = [at for at in changes if at >= 1]
+            born = alive[-1]
+            for at in reversed(alive):
+                if log[at - 1][1] is None:
+                    break
+                born = at
+            document = history.states[seen][id_]
+            (name,) = history.topic.identities_of([body(id=id_)])
+            numbers_of = [numbers([one]) for one in (changes[-1], 0, born, 0)]
+            parts.append(Slice([name], [body(**document)], *numbers_of))
+    history.journal.trim(0, first + 1, beyond=True)
+    events = replace(parts[0], bodies=[b"x"], expires_us=numbers([EVENT_ROWS])) if parts else None
+    parts += [] if events is None else [events]  # no state of a record
+    then = history.at(bookmark, base=Base(first, iter(parts)))
+    rows = then.part(0, len(then))
+    assert [*map(json.loads, rows.bodies)] == [*history.states[bookmark].values()]
+    now = Present.take(history.topic, history.journal.last_seq)
+    with patch.object(module, "SOUGHT_AT_ONCE", data.draw(st.integers(1, 3))):
+        steps = bodies_as_of(now, bookmark, history.journal, base=Base(first, iter(parts)))
+        found = map(json.loads, run_to_completion(steps).values())
+    assert {one["id"]: one for one in found} == history.states[bookmark]
 
 
 def test_now_is_what_there_is():

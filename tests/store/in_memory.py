@@ -12,6 +12,8 @@ from sow.errors import DiskFull, StoreError
 from sow.store.protocols import (
     TOPICS_LIFETIME,
     EntryHead,
+    Exact,
+    KeptCheckpoint,
     Load,
     LogEntry,
     LogPiece,
@@ -211,6 +213,7 @@ class MemoryCheckpoint:
     def __init__(self) -> None:
         self._seq = 0
         self._slices: list[Slice] = []
+        self._kept: list[tuple[KeptCheckpoint, list[Slice]]] = []
 
     @property
     def seq(self) -> int:
@@ -226,10 +229,28 @@ class MemoryCheckpoint:
         """The last complete checkpoint, in the slices it was written in."""
         return iter(self._slices)
 
-    def write(self, seq: int, slices: Iterable[Slice]) -> None:
+    def write(self, seq: int, slices: Iterable[Slice], exact: Exact | None = None) -> None:
         """Replace the checkpoint; if `slices` raises, the old one stays."""
         complete = [replace(part) for part in slices]
+        if exact is not None and (moment := exact()) is not None:
+            self._kept.append((KeptCheckpoint(seq, *moment), complete))
         self._seq, self._slices = seq, complete
+
+    @property
+    def kept(self) -> list[KeptCheckpoint]:
+        """Those that are kept, the oldest first."""
+        return [kept for kept, _ in self._kept]
+
+    def load_kept(self, kept: KeptCheckpoint) -> Iterator[Slice]:
+        """The slices of one of them."""
+        for one, slices in self._kept:
+            if one == kept:
+                return iter(slices)
+        raise StoreError(f"the checkpoint as of record {kept.seq} is no longer kept")
+
+    def forget(self, count: int) -> None:
+        """Keep the oldest `count` of them no more."""
+        del self._kept[:count]
 
     def close(self) -> None:
         """Nothing to release."""

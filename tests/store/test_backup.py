@@ -114,7 +114,7 @@ def test_what_comes_where_it_does_not_belong_is_refused(tmp_path, come):
 
 
 @pytest.mark.parametrize(
-    "contents", [{}, {**SENT, "format": 2}, {**SENT, "more": 1}, {"format": 1}]
+    "contents", [{}, {**SENT, "format": 3}, {**SENT, "more": 1}, {"format": 1}]
 )
 def test_an_end_with_other_contents_is_refused(tmp_path, contents):
     with BackupWriter(tmp_path / "b") as writer:

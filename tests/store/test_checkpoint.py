@@ -66,6 +66,49 @@ def test_a_write_after_an_interrupted_one_is_whole(checkpoint):
     assert (checkpoint.seq, list(checkpoint.load())) == (11, [part(50, 2)])
 
 
+def test_one_that_is_kept_outlives_those_that_replace_it_until_it_is_forgotten(checkpoint):
+    checkpoint.write(7, [part(0, 3), part(3, 2)], lambda: (8, 100))
+    checkpoint.write(9, [part(5, 1)], lambda: None)
+    checkpoint.write(11, [], lambda: (12, 200))
+    checkpoint.write(13, [part(6, 1)])
+    assert [one[:3] for one in checkpoint.kept] == [(7, 8, 100), (11, 12, 200)]
+    first, second = checkpoint.kept
+    assert list(checkpoint.load_kept(first)) == [part(0, 3), part(3, 2)]
+    assert list(checkpoint.load_kept(second)) == []
+    assert list(checkpoint.load()) == [part(6, 1)]
+    checkpoint.forget(1)
+    assert checkpoint.kept == [second]
+    with pytest.raises(StoreError, match="no longer kept"):
+        list(checkpoint.load_kept(first))
+
+
+def test_one_that_is_interrupted_is_not_kept(checkpoint):
+    checkpoint.write(7, [part(0, 3)], lambda: (8, 100))
+    with pytest.raises(InterruptedError):
+        checkpoint.write(9, interrupted(part(1, 1)), lambda: (9, 200))
+    assert [one.seq for one in checkpoint.kept] == [7]
+
+
+def test_what_is_kept_survives_a_start_and_its_slices_go_with_it(tmp_path):
+    first = on_disk(tmp_path)
+    first.write(7, [known(0, 3), part(3, 2)], lambda: (8, 100))
+    first.write(9, [part(5, 1)])
+    first.close()
+    again = on_disk(tmp_path)
+    (kept,) = again.kept
+    # What indexes knew of it is of no use any more.
+    assert list(again.load_kept(kept)) == [part(0, 3), part(3, 2)]
+    reading = again.load_kept(kept)
+    next(reading)
+    again.forget(1)
+    assert next(reading) == part(3, 2), "it is being read"
+    reading.close()
+    again.write(11, [])
+    with again._env.read() as txn:
+        assert txn.stat()["entries"] == 1
+    again.close()
+
+
 @given(st.lists(slices(), max_size=12))
 @examples(15)
 def test_any_slices_survive_reopening(tmp_path_factory, parts):

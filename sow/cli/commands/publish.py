@@ -5,8 +5,8 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypedDict
+from urllib.parse import quote
 
 import click
 
@@ -17,9 +17,9 @@ from sow.cli.reading import MessagePlaces, chunks, csv_tables, documents, lines,
 from sow.cli.tables import Advance, progress
 from sow.client import Client
 from sow.client.client import FRAME_MESSAGES
-from sow.client.http import records_of
+from sow.client.http import length_prefixed, records_of
 from sow.core.humanize import counted
-from sow.core.media_types import CSV
+from sow.core.media_types import CSV, FRAMES
 from sow.errors import BadMessage, SowError, UnknownRecord, UnknownTopic
 
 FRAME_BYTES = 1024**2
@@ -102,13 +102,11 @@ async def publish(
     """
     if from_start and name is None:
         raise click.UsageError("--from-start numbers the messages of a name; give --client")
-    if name is not None and form is not None:
-        raise click.UsageError("--client numbers messages, not rows; leave --format out")
     how: How = {"key": key, "expires_s": expiration, "delta": delta}
     size_bytes, numbering = file_size(file), Numbering(name, 1 if from_start else None)
     with progress("publishing", size_bytes, is_shown=size_bytes >= BIG_BYTES) as advance:
-        work = partial(_publish, numbering) if form is None else _publish_csv
-        done = await work(client, topic, file, how, advance)
+        work = _publish if form is None else _publish_csv
+        done = await work(numbering, client, topic, file, how, advance)
     at = f" (bookmark {done.bookmark})" if done.bookmark else ""
     before = f", {done.duplicates:,} of them before" if done.duplicates else ""
     report: dict[str, object] = {"published": done.published, "bookmark": done.bookmark}
@@ -142,11 +140,9 @@ async def _publish(
 ) -> Done:
     kind = await module_of(client, topic)
     if kind in BYTES_TYPES:
-        if numbering.client is not None:
-            raise click.UsageError(f"--client numbers lines, and messages of {topic} are bytes")
-        body = b"".join([piece async for piece in chunks(file)])
-        publish = client.delta_publish if how["delta"] else client.publish
-        return Done(1, await publish(topic, body, key=how["key"], expires_s=how["expires_s"]))
+        upload = await _upload(numbering, client, topic, file, how)
+        await upload.send(_whole(file), FRAMES, lambda _index: "the message", advance)
+        return upload.done
     places = MessagePlaces()
     cut = CUTS.get(kind, lines)
     publisher = await client.publisher(topic, **numbering._asdict())
@@ -168,17 +164,30 @@ async def _publish(
 
 
 async def _publish_csv(
-    client: Client, topic: str, file: BinaryIO, how: How, advance: Advance
+    numbering: Numbering, client: Client, topic: str, file: BinaryIO, how: How, advance: Advance
 ) -> Done:
-    tables = csv_tables(chunks(file))
+    upload = await _upload(numbering, client, topic, file, how)
+    await upload.send(csv_tables(chunks(file)), CSV, row, advance)
+    if not upload.published:
+        await _publish_nothing(client, topic)
+    return upload.done
+
+
+async def _whole(file: BinaryIO) -> AsyncIterator[tuple[bytes, int]]:
+    """The whole input as one message."""
+    body = b"".join([piece async for piece in chunks(file)])
+    yield length_prefixed([body]), len(body)
+
+
+async def _upload(
+    numbering: Numbering, client: Client, topic: str, file: BinaryIO, how: How
+) -> "Upload":
     upload = Upload(client, topic, _name(file), _others)
     if how["delta"]:
         upload.method = "PATCH"
     upload.parameters = {"k": how["key"], "expiration": how["expires_s"]}
-    await upload.send(tables, CSV, row, advance)
-    if not upload.published:
-        await _publish_nothing(client, topic)
-    return Done(upload.published, upload.bookmark)
+    await upload.number(topic, numbering)
+    return upload
 
 
 def _others(published: int) -> str:
@@ -187,11 +196,12 @@ def _others(published: int) -> str:
 
 class Upload:
     """Messages for `topic`, published by one request after another. Each is stored completely or
-    not at all. An error gets the place of its message in the source `name`, and what `others` says
-    of the messages before it."""
+    not at all, and once, if they have numbers. An error gets the place of its message in the source
+    `name`, and what `others` says of the messages before it."""
 
     def __init__(self, client: Client, topic: str, name: str, others: Callable[[int], str]) -> None:
         self.published = 0
+        self.duplicates = 0
         self.bookmark = ""
         self.method = "POST"
         self.parameters: dict[str, Any] = {}
@@ -199,6 +209,24 @@ class Upload:
         self._path = records_of(topic)
         self._name = name
         self._others = others
+        self._numbered: str | None = None
+        self._seq = self._expected = 1
+
+    async def number(self, topic: str, numbering: Numbering) -> None:
+        """Number the messages of a durable name, from `seq` on or behind what the server has."""
+        if numbering.client is not None:
+            self._numbered = quote(numbering.client, safe="")
+            async with await self._client.publisher(topic, client=numbering.client) as publisher:
+                self._expected = publisher.seq or 1
+            self._seq = numbering.seq or self._expected
+
+    @property
+    def done(self) -> Done:
+        """What was published."""
+        return Done(self.published, self.bookmark, self.duplicates)
+
+    def _key(self) -> str | None:
+        return None if self._numbered is None else f"{self._numbered}/{self._seq}"
 
     async def send(
         self,
@@ -211,9 +239,18 @@ class Upload:
         try:
             async for body, done in bodies:
                 answer = await self._client.http.json(
-                    self.method, self._path, self.parameters, body=body, content_type=content_type
+                    self.method,
+                    self._path,
+                    self.parameters,
+                    body=body,
+                    content_type=content_type,
+                    idempotency_key=self._key(),
                 )
-                self.published += answer["published"]
+                published = int(answer["published"])
+                if self._numbered is not None:
+                    self.duplicates += min(published, max(0, self._expected - self._seq))
+                self._seq += published
+                self.published += published
                 self.bookmark = str(answer["bookmark"])
                 advance(done)
         except SowError as error:

@@ -112,6 +112,11 @@ class Publisher(SyncContext[AsyncPublisher]):
         return self.awaited.bookmark
 
     @property
+    def seq(self) -> int | None:
+        """The number of the next message, if they are numbered."""
+        return self.awaited.seq
+
+    @property
     def is_open(self) -> bool:
         """Whether no frame has failed and the connection has not ended, as far as is known."""
         return self.awaited.is_open

@@ -45,13 +45,14 @@ class Http(SyncWrapper[AsyncHttp]):
         content_type: str | None = None,
         any_status: bool = False,
         prefer: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Iterator[Response]:
         """A response with its whole body (`with`); a status of 400 or more raises an error, unless
         `any_status` is set.
 
         `path` is percent-encoded; `params` are the parameters, without those that are None;
-        `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
-        of that name (RFC 7240).
+        `accept` and `content_type` are media types, `body` is sent as it is, `prefer` (RFC 7240)
+        and `idempotency_key` (docs/http.md, "Exactly once") are the headers of these names.
         """
         opening = self.awaited.request(
             method,
@@ -62,6 +63,7 @@ class Http(SyncWrapper[AsyncHttp]):
             content_type=content_type,
             any_status=any_status,
             prefer=prefer,
+            idempotency_key=idempotency_key,
         )
         with self._bridge.entered(opening) as response:
             read = self._bridge.wait(response.read())

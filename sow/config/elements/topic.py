@@ -10,6 +10,7 @@ from sow.core.definitions import (
     DeltaNull,
     Durability,
     Engine,
+    History,
     Merge,
     Operation,
     Placement,
@@ -141,6 +142,29 @@ SCHEMA = Element(
         ),
     ),
 )
+HISTORY = Element(
+    name="History",
+    make=History,
+    about="How far back every state of the topic can be computed (`as_of`), whatever RetentionSize "
+    "and RetentionAge keep.",
+    children=(
+        leaf(
+            "Window",
+            value_types.duration(minimum="1s"),
+            "How far back. The log is kept as long, and one Granularity longer.",
+            required=True,
+            fields=("window_us",),
+        ),
+        leaf(
+            "Granularity",
+            value_types.duration(minimum="1s"),
+            "How far the checkpoints are apart that are kept for it, each a copy of the records: a "
+            "state is computed from the one before it. At most 200 in a Window.",
+            default="1h",
+            fields=("granularity_us",),
+        ),
+    ),
+)
 SERIES = Element(
     name="Series",
     make=Series,
@@ -261,11 +285,7 @@ TOPIC = Element(
             "`COALESCE(/n OF PREVIOUS, 0) + 1 AS /n`, of what the record was before; `OF CURRENT`, "
             "like nothing, means the message",
         ),
-        *later(
-            History="remove it: a topic keeps what holds now, and what held before is in the log "
-            "alone, as far back as TransactionLog/RetentionAge keeps it (as_of of POST "
-            "/v1/snapshots)"
-        ),
+        HISTORY,
         *later(
             KeyGenerator="no foreign code makes keys: write a <Key> for each field that identifies "
             "a record, and let <Preprocessing> compute one that is in no field; with neither, "

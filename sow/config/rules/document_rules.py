@@ -50,6 +50,7 @@ def check(root: Section, findings: Diagnostics) -> None:
         if topic.element.name == "Topic":
             _key_domain(topic, findings)
             _transient(topic, findings)
+            _history(topic, findings)
             _schema(topic, findings)
     check_conflation(root, findings)
     check_copy_names(root, findings)
@@ -213,6 +214,13 @@ def _transient(topic: Section, findings: Diagnostics) -> None:
         if element in topic.lines:
             message = "has no effect on a transient topic, which is never written to disk"
             findings.warning(*topic.where(element), message, "it can be removed")
+
+
+def _history(topic: Section, findings: Diagnostics) -> None:
+    has_no_past = topic.text("durability") == "transient" or topic.values.get("retain") is False
+    if "History" in topic.lines and has_no_past:
+        message = "has no effect on a topic without a log or without records: it has no past states"
+        findings.error(*topic.where("History"), message, "remove it")
 
 
 def _limits(root: Section, findings: Diagnostics) -> None:

@@ -105,7 +105,9 @@ class EventsHandler(RecordHandler):
             raise ClientError(
                 "an event has no ETag, which If-Match and If-None-Match would name; leave them out"
             )
-        message = await self._message(request, topic)
+        sow_key, bodies = sow_key_of(request, topic.records), await self._bodies(request, topic)
+        author = permissions_of(request).author(None)
+        message = self._message(topic, sow_key, bodies, author)
         self._executor.rates.take(permissions_of(request), 1, self._runtime.now_us())
         editing = record_ops.edit(
             self._engine,

@@ -17,7 +17,7 @@ from sow.engine.running_topics import SourceTopic
 from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
 from sow.messages.base import MessageType
 from sow.security.row_level_security import DENY_ALL
-from sow.server.api.records import RECORDS_PATH
+from sow.server.api.records import RECORDS_PATH, NumberedChange
 from sow.server.api.response_schemas import Deleted, Published
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import answer_message
@@ -27,11 +27,10 @@ from sow.server.http.request_bodies import (
     MESSAGE_FORMATS,
     OWN_TYPES,
     Reading,
+    idempotency_key,
     read_messages,
-    refuse_idempotency_key,
     take_messages,
 )
-from sow.server.http.responses import json_response
 from sow.server.http.route import (
     no_such_record,
     operation,
@@ -43,6 +42,7 @@ from sow.server.http.route import (
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.publishers import NumberedAnswer, NumberedTurn
 from sow.sessions.queries.access_control import restrict_shape, row_policy_for, shows
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.rendering import WHOLE
@@ -86,72 +86,88 @@ class RecordHandler:
         return await answer_message(self._runtime.turns, READING, request, body, form, headers)
 
     @route("PUT", RECORD_PATH, "write", "Publish one record by SowKey", ("expiration",))
-    @operation("put_record", Published, takes=MESSAGE_FORMATS, also=(201,))
+    @operation("put_record", Published, takes=MESSAGE_FORMATS, also=(201,), numbered=True)
     @route("PATCH", RECORD_PATH, "write", "Merge a message into one record", ("expiration",))
-    @operation("merge_record", Published, takes=MESSAGE_FORMATS, also=(201,))
+    @operation("merge_record", Published, takes=MESSAGE_FORMATS, also=(201,), numbered=True)
     async def put(self, request: web.Request) -> web.Response:
         """`PUT …/{key}`: publish the one message of the body; `PATCH`: merge it into the record.
         201 if the record is new."""
-        refuse_idempotency_key(request)
         topic = self._engine.catalog.publishable(request.match_info["topic"])
-        looking = self._looking(request)
+        looking, key = self._looking(request), idempotency_key(request)
         expires_s = read_seconds(parameters_of(request), "expiration")
-        message = await self._message(request, topic)
-        self._executor.rates.take(permissions_of(request), 1, self._runtime.now_us())
+        sow_key, bodies = sow_key_of(request, topic.records), await self._bodies(request, topic)
 
-        def putting() -> Task[tuple[int, str | None]]:
+        messages: list[CheckedMessages] = []
+
+        def published(bookmark: int) -> NumberedAnswer:
+            # The new state: nothing has changed it since.
+            records = self._engine.topic(topic.name).records
+            slot = records.table.slots.get(messages[0].identities[0])
+            state = RecordState(request, records, slot)
+            return NumberedAnswer(
+                {"published": 1, "bookmark": str(bookmark)},
+                200 if looking.seen else 201,
+                {} if state.body is None else {"ETag": state.tag(state.media_types[0])},
+            )
+
+        def putting(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
+            author = permissions_of(request).author(None)
+            messages.append(self._message(topic, sow_key, bodies, author))
+            self._executor.rates.take(permissions_of(request), 1, self._runtime.now_us())
             bookmark = yield from record_ops.put(
                 self._engine,
                 topic,
-                message,
+                messages[0],
                 self._runtime.now_us(),
                 rights=permissions_of(request),
                 look=looking.look,
                 expires_s=expires_s,
                 delta=request.method == hdrs.METH_PATCH,
+                counted=None if turn is None else turn.stored,
             )
-            # The new state: nothing has changed it since.
-            records = self._engine.topic(topic.name).records
-            slot = records.table.slots.get(message.identities[0])
-            state = RecordState(request, records, slot)
-            return bookmark, None if state.body is None else state.tag(state.media_types[0])
+            return published(bookmark)
 
-        bookmark, tag = await self._runtime.turns.run("a publish", putting())
-        await self._runtime.durable()
-        return json_response(
-            {"published": 1, "bookmark": str(bookmark)},
-            status=200 if looking.seen else 201,
-            headers={} if tag is None else {"ETag": tag},
-        )
+        def older() -> NumberedAnswer:
+            return NumberedAnswer({"published": 1, "bookmark": str(self._engine.seq)})
+
+        work = NumberedChange("a publish", topic.name, 1, putting, published, older)
+        return await work.answered(self._runtime, self._executor, request, key)
 
     @route("DELETE", RECORD_PATH, "delete", "Delete one record by SowKey")
-    @operation("delete_record", Deleted, refusals=(507,))
+    @operation("delete_record", Deleted, refusals=(507,), numbered=True)
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/{key}`: delete the record."""
-        refuse_idempotency_key(request)
         topic = self._engine.catalog.deletable(request.match_info["topic"])
-        steps = record_ops.delete(
-            self._engine,
-            topic.name,
-            sow_key_of(request, topic.records),
-            self._runtime.now_us(),
-            rights=lambda: permissions_of(request),
-            look=self._looking(request).look,
-        )
-        try:
-            deleted = await self._runtime.turns.run("delete over HTTP", steps)
-        except UnknownRecord:
-            # By the name that the client knows.
-            raise no_such_record(topic.name, request.match_info["key"]) from None
-        await self._runtime.durable()
-        return json_response({"deleted": deleted})
+        sow_key, looking = sow_key_of(request, topic.records), self._looking(request)
 
-    async def _message(self, request: web.Request, topic: SourceTopic) -> CheckedMessages:
-        """The one message of a body, which must be of the record in the address; raises
-        ClientError."""
-        records = topic.records
-        sow_key = sow_key_of(request, records)
-        bodies: list[bytes] = []
+        def deleted(count: int) -> NumberedAnswer:
+            return NumberedAnswer({"deleted": count})
+
+        def deleting(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
+            try:
+                count = yield from record_ops.delete(
+                    self._engine,
+                    topic.name,
+                    sow_key,
+                    self._runtime.now_us(),
+                    rights=lambda: permissions_of(request),
+                    look=looking.look,
+                    counted=None if turn is None else turn.removed,
+                )
+            except UnknownRecord:
+                # By the name that the client knows.
+                raise no_such_record(topic.name, request.match_info["key"]) from None
+            return deleted(count)
+
+        work = NumberedChange(
+            "delete over HTTP", topic.name, 1, deleting, deleted, lambda: deleted(0)
+        )
+        key = idempotency_key(request)
+        return await work.answered(self._runtime, self._executor, request, key)
+
+    async def _bodies(self, request: web.Request, topic: SourceTopic) -> list[bytes]:
+        """The one message of a body, not read yet; raises ClientError for another number."""
+        records, bodies = topic.records, list[bytes]()
 
         def take(some: Sequence[bytes]) -> None:
             bodies.extend(some)
@@ -167,8 +183,14 @@ class RecordHandler:
             records, request, body, take, self._engine.configuration.limits.frame_bytes_max
         )
         await self._runtime.turns.run("reading messages", steps)
+        return bodies
+
+    def _message(
+        self, topic: SourceTopic, sow_key: str, bodies: Sequence[bytes], author: str
+    ) -> CheckedMessages:
+        """The message, which must be of the record in the address; raises ClientError."""
+        records = topic.records
         key = None if records.keys else sow_key
-        author = permissions_of(request).author(None)
         reading = Reading(self._engine, topic, key, self._runtime.now_us, author)
         reading.take(bodies)
         (message,) = reading.messages

@@ -61,7 +61,7 @@ from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
-from sow.sessions.commands.publishers import Answer, NumberedTurn
+from sow.sessions.commands.publishers import NumberedAnswer, NumberedTurn
 from sow.sessions.queries.access_control import (
     permit_for,
     restrict_query,
@@ -95,9 +95,44 @@ class NumberedChange(NamedTuple):
     name: str
     topic: str
     numbers: int
-    steps: Callable[[NumberedTurn | None], Task[Answer]]
-    answer: Callable[[int], Answer]
-    older: Callable[[], Answer]
+    steps: Callable[[NumberedTurn | None], Task[NumberedAnswer]]
+    answer: Callable[[int], NumberedAnswer]
+    older: Callable[[], NumberedAnswer]
+
+    async def answered(
+        self,
+        runtime: ServerRuntime,
+        executor: Executor,
+        request: web.Request,
+        key: IdempotencyKey | None,
+        is_durable: bool = True,
+    ) -> web.Response:
+        """The answer, once it is done and `is_durable`. With a key it is done once, and what was
+        done before is answered again."""
+
+        def steps() -> Task[NumberedAnswer]:
+            if key is None:
+                return (yield from self.steps(None))
+            executor.engine.sequencer.moment(runtime.now_us())
+            turn = yield from executor.publishers.turn(
+                lambda: executor.publishers.named(key.client, permissions_of(request)),
+                self.topic,
+                key.seq,
+                self.numbers,
+                answer=self.answer,
+            )
+            with turn:
+                if not turn.is_duplicate:
+                    return (yield from self.steps(turn)).saying(turn.fields())
+                found = executor.publishers.answered(turn) or self.older()
+                return found._replace(headers={**found.headers, DUPLICATE: "true"})
+
+        answer = await runtime.turns.run(self.name, steps())
+        if is_durable:
+            await runtime.durable()
+        else:
+            runtime.wake()
+        return json_response(answer.document, status=answer.status, headers=answer.headers)
 
 
 class RecordsHandler:
@@ -369,10 +404,10 @@ class RecordsHandler:
             ),
         )
 
-        def published(bookmark: int) -> Answer:
-            return {"published": count, "bookmark": str(bookmark)}
+        def published(bookmark: int) -> NumberedAnswer:
+            return NumberedAnswer({"published": count, "bookmark": str(bookmark)})
 
-        def publishing(turn: NumberedTurn | None) -> Task[Answer]:
+        def publishing(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
             if turn is not None:
                 yield from reading.take_from(bodies, turn.skipped)
             new = sum(len(messages.bodies) for messages in reading.messages)
@@ -389,41 +424,11 @@ class RecordsHandler:
             )
             return published(bookmark)
 
-        def older() -> Answer:
+        def older() -> NumberedAnswer:
             return published(self._engine.seq)
 
         work = NumberedChange("a publish", topic.name, count, publishing, published, older)
-        answer, headers = await self._once(request, key, work)
-        if ack == "persisted":
-            await self._runtime.durable()
-        else:
-            self._runtime.wake()
-        return json_response(answer, headers=headers)
-
-    async def _once(
-        self, request: web.Request, key: IdempotencyKey | None, work: NumberedChange
-    ) -> tuple[Answer, Mapping[str, str]]:
-        """The answer to a change, with its headers. With a key it is done once, and what was done
-        before is answered again."""
-        publishers = self._executor.publishers
-
-        def steps() -> Task[tuple[Answer, Mapping[str, str]]]:
-            if key is None:
-                return (yield from work.steps(None)), {}
-            self._engine.sequencer.moment(self._runtime.now_us())
-            turn = yield from publishers.turn(
-                lambda: publishers.named(key.client, permissions_of(request)),
-                work.topic,
-                key.seq,
-                work.numbers,
-                answer=work.answer,
-            )
-            with turn:
-                if turn.is_duplicate:
-                    return publishers.answered(turn) or work.older(), {DUPLICATE: "true"}
-                return {**(yield from work.steps(turn)), **turn.fields()}, {}
-
-        return await self._runtime.turns.run(work.name, steps())
+        return await work.answered(self._runtime, self._executor, request, key, ack == "persisted")
 
     @route("DELETE", RECORDS_PATH, "delete", "Delete records", DELETE_PARAMETERS)
     @operation("delete_records", Deleted, takes=MESSAGE_FORMATS, needs_body=False, numbered=True)
@@ -434,10 +439,10 @@ class RecordsHandler:
         body = await read_messages(topic.records, request)
         identities = await self._named(topic, request, body) if body else None
 
-        def deleted(count: int) -> Answer:
-            return {"deleted": count}
+        def deleted(count: int) -> NumberedAnswer:
+            return NumberedAnswer({"deleted": count})
 
-        def deleting(turn: NumberedTurn | None) -> Task[Answer]:
+        def deleting(turn: NumberedTurn | None) -> Task[NumberedAnswer]:
             def counted(count: int) -> None:
                 # Before its number is used: what is refused uses none.
                 check_named(topic.name, requested, count)
@@ -461,9 +466,8 @@ class RecordsHandler:
         work = NumberedChange(
             "delete over HTTP", topic.name, 1, deleting, deleted, lambda: deleted(0)
         )
-        answer, headers = await self._once(request, idempotency_key(request), work)
-        await self._runtime.durable()
-        return json_response(answer, headers=headers)
+        key = idempotency_key(request)
+        return await work.answered(self._runtime, self._executor, request, key)
 
     async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:
         """The identities of the records that bodies name by their key fields; raises BadMessage."""

@@ -254,6 +254,7 @@ class Server:
             new_session_name,
             boot=f"{secrets.token_hex(4)}-",
             refused=self._refused,
+            checkpoints=opening.checkpoints,
         )
         self.engine.queries.measure(self.runtime.loop.time)
         self.executor.sessions.on_slow_client(log.warning)

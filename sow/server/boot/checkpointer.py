@@ -6,6 +6,10 @@ proportional to what was published. The copy is made in slices between other wor
 thread; it is *fuzzy*, each record as of when its slice was cut, and replaying the log corrects that
 (`Engine.restore`). Then the journal drops what retention no longer keeps.
 
+For the History of a topic checkpoints are kept, at least its Granularity apart, and the log behind
+the newest one that is older than its Window: from these `sow.history.snapshot_as_of` computes every
+state since. All others are forgotten. Only on a full disk publishes go first.
+
 Without room for it a checkpoint is not started: it would use up what others need. The contents of
 indexes are left out unless there is ample room: they only save start time. On a full disk a topic
 is checkpointed as soon as its remaining records fit into the reserve, and then the log is trimmed
@@ -17,6 +21,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from sow.core.definitions import Configuration, History, Topic
 from sow.engine import stored_topics
 from sow.errors import SowError, clipped
 from sow.server.loop.runtime import ServerRuntime
@@ -32,6 +37,9 @@ GROWTH_BYTES_MIN = 64 * 1024**2
 """A shorter log is replayed in about a second, so it needs no checkpoint."""
 SLICE_SLOTS = 1000
 """Records that are copied at once: about a millisecond, then other work runs."""
+KEPT_MAX = 200
+"""Checkpoints that are kept in the Window of a History, whatever its Granularity: each is a copy of
+the topic, and only saves time."""
 PLENTY_FACTOR = 4
 """Index contents are written if this many times the bytes of the records are free: each index may
 contain every value once, and the records themselves take up to twice."""
@@ -67,6 +75,11 @@ class Checkpointer:
         self._failure: str | None = None
         self._without_room: set[str] = set()
         """Topics whose lack of room was logged."""
+        self._known: Configuration | None = None
+        """The configuration that the histories are of."""
+        self._histories: dict[str, History] = {}
+        self._is_cut = False
+        """The disk was full, and History has not again all that it wants."""
 
     def start(self) -> None:
         """Start watching the journal grow."""
@@ -94,6 +107,7 @@ class Checkpointer:
                 grown = await (self._smaller() if is_full else self._grown())
                 for name in grown:
                     await self.write(name)
+                await self._forget()
                 await self._drop_old(beyond=is_full and bool(grown))
                 self._failure = None
             except SowError as error:
@@ -105,9 +119,11 @@ class Checkpointer:
         runtime, found = self._runtime, []
         for name, at_bytes in self._written_at_bytes.items():
             grown_bytes = runtime.commit.bytes_logged - at_bytes
-            if grown_bytes > self._growth_bytes_min:
+            is_due = self._is_due(name)
+            if is_due or grown_bytes > self._growth_bytes_min:
                 stored_bytes = await self._stored_bytes(name, "looking what has grown")
-                if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
+                is_wanted = is_due or grown_bytes > stored_bytes
+                if is_wanted and self._has_room(name, stored_bytes):
                     found.append(name)
         return found
 
@@ -154,6 +170,7 @@ class Checkpointer:
         seq, at_bytes = engine.atomic.whole_seq, self._runtime.commit.bytes_logged
         await self._runtime.durable()
         abandoned = asyncio.Event()
+        moments: list[tuple[int, int]] = []
 
         records = stored_topics.stored_slices(engine.catalog, name, SLICE_SLOTS, known)
 
@@ -161,6 +178,7 @@ class Checkpointer:
             while not abandoned.is_set():
                 cut = asyncio.run_coroutine_threadsafe(self._next(records), loop).result()
                 if cut is None:
+                    moments.append((engine.seq, max(engine.now_us, self._runtime.now_us())))
                     # A slice may hold records newer than the journal has stored. Only when it has
                     # caught up may the checkpoint count, or a crash could leave it ahead.
                     asyncio.run_coroutine_threadsafe(self._runtime.durable(), loop).result()
@@ -168,7 +186,10 @@ class Checkpointer:
                 yield cut
             raise SowError("abandoned")
 
-        writing = loop.run_in_executor(self._thread, checkpoint.write, seq, slices())
+        def exact() -> tuple[int, int] | None:
+            return moments[0] if self._is_spaced(name, moments[0][1]) else None
+
+        writing = loop.run_in_executor(self._thread, checkpoint.write, seq, slices(), exact)
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -204,7 +225,73 @@ class Checkpointer:
             )
         self._is_strained = is_strained
         kept += () if is_strained else waited_for.values()
-        return min(kept, default=runtime.engine.seq) + 1
+        return min([*kept, *self._behind_histories()], default=runtime.engine.seq) + 1
+
+    # Histories.
+
+    def _history(self, name: str) -> History | None:
+        """The History of a definition, as of the configuration in force."""
+        configuration = self._runtime.engine.configuration
+        if configuration is not self._known:
+            topics = [one for one in configuration.topics if isinstance(one, Topic)]
+            self._histories = {one.name: one.history for one in topics if one.history is not None}
+            self._known = configuration
+        return self._histories.get(name)
+
+    def _is_spaced(self, name: str, now_us: int) -> bool:
+        """Whether a checkpoint as of now is to be kept."""
+        history, kept = self._history(name), self._checkpoints[name].kept
+        if history is None:
+            return False
+        apart_us = max(history.granularity_us, history.window_us // KEPT_MAX)
+        return not kept or now_us - kept[-1].exact_us >= apart_us
+
+    def _is_due(self, name: str) -> bool:
+        """Whether one is to be written for that, as something has come since the last."""
+        kept = self._checkpoints[name].kept
+        is_behind = not kept or kept[-1].seq < self._runtime.engine.atomic.whole_seq
+        return self._is_spaced(name, self._runtime.now_us()) and is_behind
+
+    def _needed(self, name: str) -> tuple[int, bool]:
+        """How many of the oldest that are kept no moment of the Window needs, and whether what is
+        left reaches back to its beginning."""
+        history, kept = self._history(name), self._checkpoints[name].kept
+        if history is None:
+            return len(kept), True
+        since_us = self._runtime.now_us() - history.window_us
+        base_seq = self._runtime.journal.first_seq - 1
+        old = sum(one.exact_us < since_us for one in kept)
+        cut = sum(one.seq < base_seq for one in kept)  # those have no log behind them
+        return max(old - 1, cut), old > cut
+
+    async def _forget(self) -> None:
+        """Forget the checkpoints that no History needs."""
+        loop = asyncio.get_running_loop()
+        for name, checkpoint in self._checkpoints.items():
+            if count := self._needed(name)[0]:
+                await loop.run_in_executor(self._thread, checkpoint.forget, count)
+
+    def _behind_histories(self) -> list[int]:
+        """The record behind which each History needs the log; on a full disk none does."""
+        runtime, are_whole = self._runtime, True
+        found: list[int] = []
+        for name, checkpoint in self._checkpoints.items():
+            if self._history(name) is not None:
+                count, reaches_back = self._needed(name)
+                # Until one is as old as the Window, all of the log that is there may be needed.
+                before = runtime.journal.first_seq - 1
+                found.append(checkpoint.kept[count].seq if reaches_back else before)
+                are_whole &= reaches_back
+        is_cut = bool(found) and runtime.engine.disk.is_full
+        if is_cut and not self._is_cut:
+            log.warning(
+                "the disk is full: the log that History keeps beyond RetentionSize goes for what "
+                "is published, and the past of its topics begins later (%s)",
+                clipped(", ".join(self._histories)),
+            )
+        if is_cut or are_whole:
+            self._is_cut = is_cut
+        return [] if is_cut else found
 
     async def _next(self, records: Iterator[Slice]) -> Slice | None:
         """The next slice, cut on the loop that changes the records; None after the last one."""

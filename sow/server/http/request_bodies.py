@@ -163,8 +163,8 @@ def refuse_idempotency_key(request: web.Request) -> None:
     """Raise ClientError for a key where it would have no effect."""
     if IDEMPOTENCY_KEY in request.headers:
         raise ClientError(
-            f"{IDEMPOTENCY_KEY} numbers the messages of a topic's records; send this to "
-            "/v1/topics/{topic}/records, or leave the header out"
+            f"{IDEMPOTENCY_KEY} numbers publishes and deletes of records, which this is not; leave "
+            "the header out: what is done twice here is the same"
         )
 
 

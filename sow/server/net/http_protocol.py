@@ -32,9 +32,8 @@ PIECE_BYTES = 8 * 1024
 """A piece is as long at least: a thousand of the shortest frames, in two milliseconds."""
 
 
-NO_FRAME = b"\xff" * 10
-"""Bytes that aiohttp's parser rejects, also after the first byte of a frame: reserved bits, or a
-length of 2**64 bytes. No frame has more bytes before its mask."""
+NO_FRAME = b"\xff" * 2
+"""Bytes that aiohttp's parser rejects where a frame begins: reserved bits."""
 
 
 class ClientFaults(logging.Filter):

@@ -87,7 +87,7 @@ class FrameScanner:
         self.closes = False
         """A close frame has come."""
         self._kept = b""
-        """The beginning of a short message, which was not fed."""
+        """The beginning of a short message, or the first byte of a frame, which was not fed."""
         self._begun = False
         self._in_frame = False
         self._first = 0
@@ -116,12 +116,15 @@ class FrameScanner:
         """Give back what was kept, to be fed before the next bytes."""
         kept = self._kept
         if kept:
-            self._kept, self.held = b"", 0
+            self._kept = b""
+            self.held -= len(kept)
         return kept
 
-    def feed(self, data: bytes) -> None:
-        """The next bytes of the connection; raises BadFrame, after which nothing may be fed."""
-        fed = data
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes of the connection; returns those that are to be parsed. The first byte of
+        a frame is kept until the next one shows whether it may come at all. Raises BadFrame, after
+        which nothing may be fed."""
+        fed = data = self.untaken() + data
         self.held += len(data)
         before = len(self._head)
         if before:
@@ -145,8 +148,12 @@ class FrameScanner:
             at = start + MASK_BYTES + length
         if self._in_frame:
             self._left = at - size
-        else:
-            self._left, self._head = 0, data[at:]
+            return fed
+        self._left, self._head = 0, data[at:]
+        if len(self._head) != 1:
+            return fed
+        self._kept, self._head = self._head, b""
+        return fed[:-1]
 
     def _end_frame(self, rest: int) -> None:
         """A frame is complete, followed by `rest` bytes."""
@@ -237,10 +244,10 @@ class MessageMemory:
         them. `is_clear`: no earlier ones wait to be parsed."""
         self.received += 1
         frames, came = self._frames, len(data)
-        data = self._take_short(data) if is_clear else frames.untaken() + data
+        data = self._take_short(data) if is_clear else data
         before = frames.complete + frames.controls
         if data:
-            frames.feed(data)
+            data = frames.feed(data)
         if frames.controls != self._controls:
             self._count_controls(frames.controls)
         if frames.complete == self._done:
@@ -262,7 +269,7 @@ class MessageMemory:
         frames = self._frames
         is_read = self._read == frames.complete and frames.is_between and not frames.closes
         if not (is_read and self._may_take()):
-            return frames.untaken() + data
+            return data
         taken, rest = frames.take(data, self._watches.frame_bytes_max)
         if taken:
             self._read += len(taken)

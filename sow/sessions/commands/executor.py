@@ -42,7 +42,7 @@ from sow.sessions.queries.access_control import permit_for, redact_error
 from sow.sessions.queries.query_planning import acknowledge, sow_keys
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions
 from sow.sessions.subscriptions.subscriptions import Subscriptions
-from sow.store.protocols import Journal
+from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.sessions import Session
 from sow.topic.records import CheckedMessages
 
@@ -52,8 +52,9 @@ FAILED_DETAIL = "the server failed on this command; its log says why"
 
 
 class Executor:
-    """Executes the commands of one engine's sessions; `new_name` and `boot` are for `sessions`, and
-    errors are counted in `refused`, with those of others."""
+    """Executes the commands of one engine's sessions; `new_name` and `boot` are for `sessions`,
+    errors are counted in `refused`, with those of others, and `checkpoints` are those of stored
+    topics, by the names of their definitions."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Executor:
         new_name: Callable[[], str],
         boot: str = "",
         refused: Counter[str] | None = None,
+        checkpoints: Mapping[str, Checkpoint] = NOTHING_STORED,
     ) -> None:
         self.engine = engine
         self._log_id = journal.log_id
@@ -73,7 +75,7 @@ class Executor:
         self.refused: Counter[str] = Counter() if refused is None else refused
         """Commands and requests that were refused, by the reason of each kind of error."""
         self._failures: list[Callable[[str], None]] = []
-        self.subscriptions = Subscriptions(engine, journal, self._fail)
+        self.subscriptions = Subscriptions(engine, journal, self._fail, checkpoints)
         self.sessions = SessionManager(engine, self.subscriptions, new_name, boot, self._fail)
         self.publishers = Publishers(engine, self.sessions.end)
         self.sessions.follow(self.publishers.disconnect, self.publishers.leave)

@@ -19,14 +19,15 @@ What is not here: how numbers arrive (`sow.protocol`), and how clients keep what
 (`sow.client`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from sow.core.cooperative import Task
 from sow.core.definitions import PUBLISHERS
+from sow.core.quota import SHARE
 from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
 from sow.engine.timers import Deadline
@@ -39,13 +40,34 @@ from sow.topic.records import CheckedMessages
 NAME_CHARS_MAX = 255
 """As many as a topic's name may have."""
 PUBLISHERS_MAX = 100_000
-"""Names that are kept: each takes about a kilobyte until it expires."""
+"""Names that are kept: each takes about a kilobyte until it expires. One user may have a share of
+them (`SHARE`), so that nobody's names keep those of others out."""
 RENEWED_PART = 8
 """A name with a live connection is written again after this part of its time, and lasts as much
 longer if the server dies meanwhile: too long is safe, too short is not."""
+OK = 200
+"""The status of an answer that says no more."""
 REPLACED = "replaced"
 """Why a connection is closed whose name has another one."""
-Answer = dict[str, Any]
+
+
+class NumberedAnswer(NamedTuple):
+    """What an HTTP request is answered, as far as it has to be the same when it is sent again."""
+
+    document: dict[str, Any]
+    status: int = OK
+    headers: Mapping[str, str] = {}
+
+    def saying(self, more: Mapping[str, Any]) -> "NumberedAnswer":
+        """The same with more fields."""
+        return self._replace(document={**self.document, **more})
+
+    def noted(self) -> dict[str, Any]:
+        """What is stored of it. Earlier releases know the first alone."""
+        noted: dict[str, Any] = {"answer": self.document}
+        if self.status != OK or self.headers:
+            noted |= {"status": self.status, "headers": dict(self.headers)}
+        return noted
 
 
 class SequenceGap(ClientError):
@@ -90,7 +112,7 @@ class NamedPublisher:
         self.identity = identity
         self.highest = 0
         self.owner = ""
-        self.last: Answer | None = None
+        self.last: dict[str, Any] | None = None
         self.session: Session | None = None
         """The session that has logged on with it last."""
         self.turn: NumberedTurn | None = None
@@ -108,7 +130,7 @@ class NamedPublisher:
 
     def body(self) -> bytes:
         """What is stored of it."""
-        noted: Answer = {"client": self.client, "seq": self.highest}
+        noted: dict[str, Any] = {"client": self.client, "seq": self.highest}
         noted |= {"user": self.owner} if self.owner else {}
         return orjson.dumps(noted | ({"last": self.last} if self.last else {}))
 
@@ -130,7 +152,7 @@ class NumberedTurn:
         topic: str,
         first: int,
         count: int,
-        answer: Callable[[int], Answer] | None,
+        answer: Callable[[int], NumberedAnswer] | None,
     ) -> None:
         self.publisher = publisher
         self.topic = topic
@@ -153,7 +175,7 @@ class NumberedTurn:
         """What is new of its messages."""
         return bodies[self.skipped :] if self.skipped else bodies
 
-    def fields(self) -> Answer:
+    def fields(self) -> dict[str, int]:
         """What an answer says of numbers: how many were applied, if not all."""
         return {"applied": self.count - self.skipped} if self.skipped else {}
 
@@ -197,28 +219,41 @@ class Publishers:
                 f"{shown(client or '')} cannot name a publisher: give client, 1 to "
                 f"{NAME_CHARS_MAX} printable characters, the same each time it starts"
             )
-        publisher = self._at_work.get(client) or self._stored(client)
+        publisher = self._at_work.get(client) or self._stored(client, rights.owner_text)
         if publisher.owner not in ("", rights.owner_text) and not rights.is_open:
             raise NameInUse(client)
         publisher.owner = publisher.owner or rights.owner_text
         return publisher
 
-    def _stored(self, client: str) -> NamedPublisher:
+    def _stored(self, client: str, owner: str) -> NamedPublisher:
         records = self._engine.catalog.account(PUBLISHERS).records
         (identity,) = records.identities_of([orjson.dumps({"client": client})])
         publisher, table = NamedPublisher(client, identity), records.table
         slot = table.slots.get(identity)
         if slot is None:
-            if len(table) + len(self._at_work) >= PUBLISHERS_MAX:
-                raise TooLarge(
-                    f"{PUBLISHERS_MAX} publishers have names, and no more are kept; take a name "
-                    "again, or wait until some expire (TransactionLog/SequenceExpiration)"
-                )
+            self._check_room(len(table) + len(self._at_work), owner)
             return publisher
         expires_us = 0 if table.expires_us is None else int(table.expires_us[slot])
         if not 0 < expires_us <= self._engine.now_us:
             publisher.restore(table.bodies[slot] or b"")
         return publisher
+
+    def _check_room(self, count: int, owner: str) -> None:
+        """Raise TooLarge if there are so many names that a user may have no more."""
+        whose, most = "publishers have", PUBLISHERS_MAX
+        if count < most and owner and count >= most // SHARE:
+            whose, most = "of your publishers have", most // SHARE
+            records = self._engine.catalog.account(PUBLISHERS).records
+            (index,), there = records.indexes.hashes, records.table.slots
+            index.refresh()
+            coming = [one for one in self._unwritten if one.identity not in there]
+            count = index.estimate(index.look_up([[owner]]) or ())
+            count += sum(one.owner == owner for one in coming)
+        if count >= most:
+            raise TooLarge(
+                f"{most:,} {whose} names, and no more are kept; take a name again, or wait until "
+                "some expire (TransactionLog/SequenceExpiration)"
+            )
 
     def make_way(self, session: Session, client: str | None, rights: Permissions) -> Task[None]:
         """Before `claim`: another connection of the name ends, and what it has begun is finished.
@@ -310,7 +345,7 @@ class Publishers:
         count: int,
         *,
         gaps: bool = False,
-        answer: Callable[[int], Answer] | None = None,
+        answer: Callable[[int], NumberedAnswer] | None = None,
     ) -> Task[NumberedTurn]:
         """A turn for so many numbers from `first` on, once the turns before it are over; a context
         manager. `find` returns the publisher, before and after each wait (`named`, `owned_by`).
@@ -344,17 +379,16 @@ class Publishers:
         self._mark(publisher)
         if not turn.left:
             if turn.answer is not None:
-                answer = turn.answer(value) | turn.fields()
-                publisher.last = {"first": turn.first, "count": turn.count, "answer": answer}
+                answer = turn.answer(value).saying(turn.fields())
+                publisher.last = {"first": turn.first, "count": turn.count, **answer.noted()}
             self._end_turn(turn)
 
-    def answered(self, turn: NumberedTurn) -> Answer | None:
+    def answered(self, turn: NumberedTurn) -> NumberedAnswer | None:
         """What the request was answered that was the last of its name, if it is this one."""
         last = turn.publisher.last
         if last is None or (last["first"], last["count"]) != (turn.first, turn.count):
             return None
-        answer: Answer = last["answer"]
-        return answer
+        return NumberedAnswer(last["answer"], last.get("status", OK), last.get("headers", {}))
 
     def leave_turn(self, turn: NumberedTurn) -> None:
         """Nobody waits for a turn any more; the engine finishes a publish that has begun."""

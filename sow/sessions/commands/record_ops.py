@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from sow.core.cooperative import Task, run_to_completion
-from sow.engine.bulk_publish import NotWritable, WritePolicy
+from sow.engine.bulk_publish import Counted, NotWritable, WritePolicy
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic, SourceTopic
@@ -87,9 +87,10 @@ def put(
     look: Look,
     expires_s: float | None = None,
     delta: bool = False,
+    counted: Counted | None = None,
 ) -> Task[int]:
     """Store one message that was read for a topic, or merge it into its record; returns its
-    bookmark. Raises what `Publications.carry_out` and `look` do."""
+    bookmark. Arguments are those of `Publications.carry_out`; raises what it and `look` do."""
     return engine.publications.carry_out(
         topic.name,
         [message],
@@ -97,6 +98,7 @@ def put(
         expires_s=expires_s,
         delta=delta,
         permit=LookingPermit(permit_for(rights, "write", topic.name), look),
+        counted=counted,
     )
 
 
@@ -108,8 +110,9 @@ def delete(
     *,
     rights: Callable[[], Permissions],
     look: Look,
+    counted: Callable[[int], object] | None = None,
 ) -> Task[int]:
-    """Remove the record of a SowKey; returns 1.
+    """Remove the record of a SowKey; returns 1, and calls `counted` with it in the same step.
 
     `rights` is called after everything that has to be waited for, since permissions may change
     meanwhile: a visible record that may not be deleted raises NotEntitled, an invisible one
@@ -130,7 +133,7 @@ def delete(
     look(records, slot)
     if slot is None:
         raise UnknownRecord(f"topic {name} has no such record: {shown(sow_key)}")
-    return (yield from engine.removal(name, np.array([slot], np.int64), now_us))
+    return (yield from engine.removal(name, np.array([slot], np.int64), now_us, counted))
 
 
 def _may_go(permit: WritePolicy, records: Records, slot: int) -> bool:

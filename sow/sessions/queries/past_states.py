@@ -3,12 +3,13 @@
 The past state of a topic is looked up in the log (`sow.history.snapshot_as_of`); conflated topics
 and views are computed from it again (`sow.engine.replay`). Then it is queried like the present one:
 filter, keys, order, page. Indexes cover only the present, so every record of the state is scanned.
-Computing a state may read the log from its beginning, so one is computed at a time, by all that
+Computing a state may read the log from its beginning, or for a topic with a History from the last
+checkpoint before the moment that it keeps. So one is computed at a time, by all that
 wait; the others wait in line, however they were requested.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol
 
@@ -19,12 +20,13 @@ from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
 from sow.engine.running_topics import LiveTopic, SourceTopic, place_of
-from sow.engine.stored_topics import named_in
+from sow.engine.stored_topics import named_in, topic_slices
 from sow.engine.wal import CurrentLog
-from sow.errors import Busy, ClientError, UnknownTopic
-from sow.history.bookmarks import Moment, last_before, parse_moment
+from sow.errors import Busy, ClientError, NotKept, UnknownTopic
+from sow.history.bookmarks import Moment, covered, last_before, parse_moment
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import (
+    Base,
     Present,
     as_of,
     bodies_as_of,
@@ -37,7 +39,7 @@ from sow.history.snapshot_as_of import (
 from sow.query import Query
 from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.sessions.queries.query_results import QueryResult
-from sow.store.protocols import Log, LogEntry, Slice
+from sow.store.protocols import Checkpoint, KeptCheckpoint, Log, LogEntry, Slice
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.batch import Batch
 
@@ -98,9 +100,11 @@ class ReplayListener(Protocol):
 
 
 class PastStates:
-    """The past of the topics of one engine, whose log is `journal`."""
+    """The past of the topics of one engine, whose log is `journal`. `checkpoints` has what is
+    stored of topics, by the names of their definitions."""
 
-    def __init__(self, engine: Engine, journal: Log) -> None:
+    def __init__(self, engine: Engine, journal: Log, checkpoints: Mapping[str, Checkpoint]) -> None:
+        self.checkpoints = checkpoints
         self._engine = engine
         self.log = CurrentLog(journal, engine.sequencer)
         """The log with what is on its way to the disk: an answer leaves when that is durable."""
@@ -172,24 +176,37 @@ class PastStates:
         is_filled = not is_stamped and not self._reach(topic).lag_us
         nows = yield from self._presents(topic, is_filled)
         newest = min([now.newest for now in nows.values()], default=self.log.last_seq)
-        moment = parse_moment("as_of", text, self.log, newest, self._engine.now_us)
+        moment = self.moment(topic, text, newest)
+        try:
+            then, place = yield from self._then(topic, moment, nows, is_filled, is_stamped)
+        except NotKept as error:
+            kept, now_us = self._kept(topic), self._engine.now_us
+            error.bounds = covered(self.log, newest, now_us, kept)
+            raise
+        found = yield from answered(then, query, moment.seq, admit)
+        return found._replace(place=place)
+
+    def _then(
+        self, topic: LiveTopic, moment: Moment, nows: Presents, is_filled: bool, is_stamped: bool
+    ) -> Task[tuple[Snapshot, int | None]]:
+        """The records of a topic as of a moment, and the place of that."""
         bytes_max = self._engine.configuration.limits.snapshot_bytes_max // BODIES_PART
         if topic in nows:
-            then = yield from as_of(nows[topic], moment.seq, self.log, bytes_max)
-            return (yield from answered(then, query, moment.seq, admit))
+            base = self._base(topic, moment.seq)
+            then = yield from as_of(nows[topic], moment.seq, self.log, bytes_max, base)
+            return then, None
         if is_filled:
             start = yield from self._states(moment, nows, bytes_max)
         else:
             start = yield from self.start(topic, moment, nows)
-        then, place = yield from self._replayed(topic, moment, start, is_stamped)
-        found = yield from answered(then, query, moment.seq, admit)
-        return found._replace(place=place)
+        return (yield from self._replayed(topic, moment, start, is_stamped))
 
     def _bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int
     ) -> Task[ShardedDict[str, bytes]]:
         now = yield from self._present(topic)
-        return (yield from bodies_as_of(now, bookmark, self.log, bytes_max))
+        base = self._base(topic, bookmark)
+        return (yield from bodies_as_of(now, bookmark, self.log, bytes_max, base))
 
     def _listen(self, topic: LiveTopic, text: str, listener: ReplayListener) -> Task[Moment]:
         nows = yield from self._presents(topic, is_filled=False)
@@ -214,6 +231,33 @@ class PastStates:
         yield
         yield from now.settle()
         return now
+
+    # What a History keeps.
+
+    def moment(self, topic: LiveTopic, text: str, newest: int) -> Moment:
+        """The moment of a topic that a text names, `newest` being that of its newest change; raises
+        ClientError, and NotKept with the range that is kept."""
+        kept = self._kept(topic)
+        return parse_moment("as_of", text, self.log, newest, self._engine.now_us, kept)
+
+    def _kept(self, topic: LiveTopic) -> list[KeptCheckpoint]:
+        """The checkpoints that are kept of a topic, with the log behind them, the oldest first."""
+        checkpoint, before = self.checkpoints.get(topic.stored_as), self.log.first_seq - 1
+        return [] if checkpoint is None else [one for one in checkpoint.kept if one.seq >= before]
+
+    def _base(self, topic: LiveTopic, bookmark: int) -> Base | None:
+        """The last checkpoint from which the state at a bookmark follows, if one is kept."""
+        fitting = [one for one in self._kept(topic) if one.exact_seq <= bookmark]
+        if not fitting:
+            return None
+
+        def slices() -> Iterator[Slice]:
+            for found in self.checkpoints[topic.stored_as].load_kept(fitting[-1]):
+                # Also where it has none: the topics of a pattern share a checkpoint.
+                parts = dict(topic_slices(topic.stored_as, topic.pattern, found))
+                yield parts.get(topic.name, found.at((), str))
+
+        return Base(fitting[-1].seq, slices())
 
     # Conflated topics and views.
 
@@ -250,7 +294,8 @@ class PastStates:
         not their bookmarks and times, and need not be computed from the beginning of the log."""
         stored = dict[str, list[Slice]]()
         for source, now in nows.items():
-            for part in (yield from slices_as_of(now, moment.seq, self.log, bytes_max)):
+            base = self._base(source, moment.seq)
+            for part in (yield from slices_as_of(now, moment.seq, self.log, bytes_max, base)):
                 stored.setdefault(source.stored_as, []).append(named_in(source, part))
         records = {name: HeldRecords(moment.seq, parts) for name, parts in stored.items()}
         return StartingState(moment.seq, moment.time_us, records)

@@ -14,7 +14,7 @@ from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic, SourceTopic, place_of
 from sow.errors import Busy, ClientError, SowError, TooLarge, shown
 from sow.expressions import check_fields_alone
-from sow.history.bookmarks import NOW, Moment, Span, parse_bookmark, parse_moment, parse_sent
+from sow.history.bookmarks import NOW, Moment, Span, parse_bookmark, parse_sent
 from sow.protocol.commands import ACKS, Command
 from sow.protocol.encodings import Encoding
 from sow.sessions.queries.access_control import key_of_feed, row_policy_of
@@ -233,7 +233,8 @@ class Subscriber:
     def check_start(self, command: Command, requested: TopicSelection) -> None:
         """Raise what speaks against where a subscription is to begin."""
         if command.options.as_of is not None:
-            self._moment(command.options.as_of)
+            for topic in requested.topics:
+                self._past.moment(topic, command.options.as_of, self._engine.seq)
         elif command.bookmark is not None and command.bookmark not in NOW:
             if _derived(requested) is None:
                 self._span(command, requested.topics)
@@ -259,10 +260,6 @@ class Subscriber:
         engine, log, not_found = self._engine, self._past.log, command.options.bookmark_not_found
         assert command.bookmark is not None
         return parse_sent(command.bookmark, log, engine.seq, engine.now_us, not_found)
-
-    def _moment(self, text: str) -> Moment:
-        engine = self._engine
-        return parse_moment("as_of", text, self._past.log, engine.seq, engine.now_us)
 
     def _check_from_past(self, command: Command) -> None:
         """Refuse a filter that a state of the past does not answer, where that matters."""
@@ -361,7 +358,7 @@ class Subscriber:
             span = Span(found.bookmark)
             self._replay(session, command, subscription, requested, span, known)
             return
-        moment = self._moment(text)
+        moment = self._past.moment(topic, text, self._engine.seq)
         replay = yield from self.sent(session, topic, moment)
         try:
             then = yield from replay.state()

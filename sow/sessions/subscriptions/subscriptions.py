@@ -46,7 +46,7 @@ from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
 from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
-from sow.store.protocols import Journal
+from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.sessions import Session
 
 
@@ -54,10 +54,16 @@ class Subscriptions:
     """All subscriptions of one engine's sessions. `report` is called with sentences for the
     operator's log."""
 
-    def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        report: Callable[[str], None],
+        checkpoints: Mapping[str, Checkpoint] = NOTHING_STORED,
+    ) -> None:
         self._engine = engine
         self._register = register = Register()
-        self.past = PastStates(engine, journal)
+        self.past = PastStates(engine, journal, checkpoints)
         self.planner = planner = QueryPlanner(engine, journal, register.pattern_paths)
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)

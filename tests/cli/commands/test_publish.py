@@ -46,11 +46,29 @@ def test_a_file_that_is_published_again_from_its_start_is_published_once(sow, se
     assert [record["id"] for record in server.records("orders")] == [1, 2, 3, 4]
 
 
+def test_rows_of_a_table_are_numbered_too(sow, server):
+    again = ("publish", "orders", "--format", "csv", "--client", "nightly/\u00fc", "--from-start")
+    assert sow.ok(*again, input="id,n\n1,a\n2,a").startswith("published 2 messages to orders (")
+    assert "3 messages to orders, 2 of them before (" in sow.ok(*again, input="id,n\n1,b\n2,b\n3,b")
+    more = json.loads(sow.ok(*again[:-1], "--json", input="id,n\n4,c"))
+    assert (more["published"], more["duplicates"]) == (1, 0)
+    assert [(one["id"], one["n"]) for one in server.records("orders")] == [
+        (1, "a"), (2, "a"), (3, "b"), (4, "c"),
+    ]  # fmt: skip
+
+
+def test_a_message_of_bytes_is_numbered_too(sow, server):
+    again = ("publish", "blobs", "--key", "k", "--client", "of bytes", "--from-start")
+    assert sow.ok(*again, input=b"a\nb").startswith("published 1 message to blobs (")
+    assert "1 message to blobs, 1 of them before (" in sow.ok(*again, input=b"other")
+    more = json.loads(sow.ok(*again[:-1], "--json", input=b"c"))
+    assert (more["published"], more["duplicates"]) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (("orders", "--from-start"), "give --client"),
-        (("orders", "--client", "n", "--format", "csv"), "leave --format out"),
     ],
 )
 def test_what_cannot_be_numbered_is_refused(sow, options, says):

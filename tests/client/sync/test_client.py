@@ -139,7 +139,7 @@ def publishing_exactly_once(way):
         numbered = way.wait(way.client.publisher("orders", client=name, seq=1))
         way.wait(numbered.send([{"id": 1}, {"id": 2}]))
         way.wait(numbered.drain())
-        counts.append((numbered.published, numbered.duplicates))
+        counts.append((numbered.published, numbered.duplicates, numbered.seq))
         way.wait(numbered.close())
     made = way.client.idempotent_publisher(name)
     way.enter(made)

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config.elements.topic import BACK_PRESSURE_ELEMENTS, CONFLATED_TOPIC, TOPIC
-from sow.core.definitions import Declared, Merge, Series
+from sow.core.definitions import Declared, History, Merge, Series
 
 KEYS = "<Key>/id</Key><Key>/side</Key>"
 
@@ -42,6 +42,11 @@ def test_topics_and_their_copies_say_alike_what_queues_and_indexes_do(
         ("<Duration><Mode>transient</Mode></Duration>", {"durability": "transient"}),
         ("<KeyDomain>d</KeyDomain>", {"key_domain": "d"}),
         ("<MaxRecords>5</MaxRecords>", {"records_max": 5}),
+        (
+            "<History><Window>7d</Window><Granularity>30m</Granularity></History>",
+            {"history": History(7 * 86_400_000_000, 1_800_000_000)},
+        ),
+        ("<History><Window>5s</Window></History>", {"history": History(5_000_000)}),
         ("<Pattern>^ord</Pattern>", {"pattern": "^ord"}),
         ("<DeltaNull>remove</DeltaNull>", {"delta_null": "remove"}),
         ("<Series/>", {"series": Series(10, None), "conflation_policy": "off"}),

@@ -178,6 +178,12 @@ def test_what_concerns_the_disk_is_a_warning_on_a_transient_topic(sow, only, mor
     assert "has no effect on a transient topic" in only(sow(topic("a", more=more)))
 
 
+@pytest.mark.parametrize("more", ["<Durability>transient</Durability>", "<Retain>false</Retain>"])
+def test_a_history_of_what_has_no_past_is_refused(sow, only, more):
+    xml = topic("a", more=more + "<History><Window>1d</Window></History>")
+    assert "History: has no effect on a topic without a log" in only(sow(xml))
+
+
 def test_a_variant_of_a_message_type_can_be_used_before_it_is_defined(instance):
     variants = variant("bar", "nvfix", "<FieldSeparator>124</FieldSeparator>")
     loaded = instance(f"<SOW>{topic('a', 'bar', '<Key>/k</Key>')}</SOW>{variants}")

@@ -6,7 +6,9 @@ from urllib.parse import quote
 import pytest
 
 from sow.core.definitions import Topic
+from sow.security.authorization import EVERYTHING
 from sow.server.api.record_resource import RecordHandler
+from sow.sessions.commands.publishers import NamedPublisher
 from tests.server.stand_ins import ORDERS, Served, World, routes_to, stepped
 
 NOTES = Topic("notes", "json")
@@ -161,3 +163,71 @@ async def test_without_key_fields_a_key_is_the_publishers():
         assert (await place.send("GET", "key=a,b", topic="notes")).json == {"is": "a,b"}
         assert (await place.send("GET", "key=a", topic="notes")).json == {"is": "key=key=a"}
         assert (await place.send("GET", "key=key=a", topic="notes")).json == {"is": "key=key=a"}
+
+
+@stepped
+async def test_a_numbered_request_is_done_once_and_answered_as_it_was():
+    async with Place() as place:
+        key = place.key(1)
+        first = await place.send("PUT", key, {"id": 1, "n": 1}, Idempotency_Key="feed/1")
+        assert (first.status, first.headers.get("SOW-Duplicate")) == (201, None)
+        # What has changed since, the condition and even the body do not matter.
+        await place.send("PUT", key, {"id": 1, "n": 9})
+        more = {"Idempotency_Key": "feed/1", "If_Match": '"other"'}
+        again = await place.send("PUT", key, {"id": 1, "n": 2}, **more)
+        assert (again.status, again.json) == (first.status, first.json)
+        assert again.headers["ETag"] == first.headers["ETag"]
+        assert again.headers["SOW-Duplicate"] == "true"
+        assert (await place.send("GET", key)).json == {"id": 1, "n": 9}
+        merged = await place.send("PATCH", key, {"id": 1, "b": 3}, Idempotency_Key="feed/2")
+        assert (merged.status, merged.json["bookmark"]) == (200, "3")
+        older = await place.send("PUT", key, {"id": 1}, Idempotency_Key="feed/1")
+        assert (older.status, older.json) == (200, {"published": 1, "bookmark": "3"})
+        assert older.headers["SOW-Duplicate"] == "true"
+        gone = await place.send("DELETE", key, Idempotency_Key="feed/3")
+        assert gone.json == {"deleted": 1}
+        await place.send("PUT", key, {"id": 1})
+        again = await place.send("DELETE", key, Idempotency_Key="feed/3")
+        assert (again.status, again.json) == (200, {"deleted": 1})
+        await place.send("PATCH", key, {"id": 1}, Idempotency_Key="feed/4")
+        older = await place.send("DELETE", key, Idempotency_Key="feed/3")
+        assert (older.status, older.json) == (200, {"deleted": 0})
+        assert (await place.send("GET", key)).status == 200
+        gap = await place.send("PUT", key, {"id": 1}, Idempotency_Key="feed/9")
+        assert (gap.status, gap.json["expected"]) == (409, 5)
+
+
+@stepped
+async def test_a_numbered_request_that_is_refused_uses_no_number():
+    async with Place() as place:
+        key = place.key(1)
+        for method, document, more in (
+            ("PUT", {"id": 2}, {}),
+            ("PUT", {"id": 1}, {"If_Match": "*"}),
+            ("DELETE", None, {}),
+        ):
+            answer = await place.send(method, key, document, Idempotency_Key="feed/1", **more)
+            assert answer.status in (400, 404, 412)
+        made = await place.send("PUT", key, {"id": 1}, Idempotency_Key="feed/1")
+        assert made.status == 201
+
+
+@stepped
+async def test_the_answer_to_a_numbered_request_survives_a_restart():
+    async with Place() as place:
+        key = place.key(1)
+        first = await place.send("PUT", key, {"id": 1}, Idempotency_Key="feed/1")
+        publishers = place.world.executor.publishers
+        again = NamedPublisher("feed", "feed")
+        again.restore(publishers.named("feed", EVERYTHING).body())
+        publishers._at_work["feed"] = again
+        found = await place.send("PUT", key, {"id": 1}, Idempotency_Key="feed/1")
+        assert (found.status, found.json) == (201, first.json)
+        assert found.headers["ETag"] == first.headers["ETag"]
+        # As an earlier release has noted it.
+        again.restore(
+            b'{"client":"feed","seq":1,"last":{"first":1,"count":1,"answer":{"published":1}}}'
+        )
+        publishers._at_work["feed"] = again
+        found = await place.send("PUT", key, {"id": 1}, Idempotency_Key="feed/1")
+        assert (found.status, found.json) == (200, {"published": 1})

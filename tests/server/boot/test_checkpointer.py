@@ -3,13 +3,16 @@
 import asyncio
 import logging
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from sow.core.cooperative import run_to_completion
+from sow.core.definitions import History
 from sow.errors import StoreError
+from sow.server.boot import checkpointer
 from sow.server.boot.checkpointer import CHECK_S, SLICE_SLOTS, Checkpointer
-from tests.server.stand_ins import ORDERS, World, stepped
+from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 
 GROWTH_BYTES_MIN = 2_000
@@ -23,19 +26,20 @@ class Slow(MemoryCheckpoint):
         super().__init__()
         self.slices, self.failures = [], []
 
-    def write(self, seq, slices):
+    def write(self, seq, slices, exact=None):
         if self.failures:
             raise self.failures.pop(0)
         found = list(slices)
         self.slices.append([len(part.identities) for part in found])
-        super().write(seq, iter(found))
+        super().write(seq, iter(found), exact)
 
 
 class Place:
     """A world with a checkpointer of its topic, and what the journal was asked to let go of."""
 
-    def __init__(self, **more):
-        self.world, self.checkpoint, self.trimmed = World(journal=MemoryJournal()), Slow(), []
+    def __init__(self, topic=ORDERS, **more):
+        self.world = World(topic, journal=MemoryJournal())
+        self.checkpoint, self.trimmed = Slow(), []
         self.checkpointer = Checkpointer(
             self.world.runtime,
             {"orders": self.checkpoint},
@@ -102,6 +106,41 @@ async def test_the_journal_lets_go_of_what_all_checkpoints_hold_until_it_has_no_
     place.checkpointer.start()
     await asyncio.sleep(1.5 * CHECK_S)
     assert place.trimmed == [201, 201], "asked again while it says that there is more"
+    await place.close()
+
+
+@stepped
+async def test_what_the_window_of_a_history_needs_is_kept_a_granularity_apart():
+    place = Place(replace(ORDERS, history=History(60 * SECOND, 10 * SECOND)))
+    place.checkpointer.start()
+    for number in range(30):
+        place.world.clock.advance(4 * SECOND)
+        await place.publish(number % 5, 1)
+        await asyncio.sleep(1.5 * CHECK_S)
+    kept, since_us = place.checkpoint.kept, place.world.clock.now_us() - 60 * SECOND
+    assert {b.exact_us - a.exact_us for a, b in pairwise(kept)} == {12 * SECOND}
+    assert kept[0].exact_us < since_us <= kept[1].exact_us
+    assert place.trimmed[-1] == kept[0].seq + 1
+    written = []
+    for _ in range(3):
+        place.world.clock.advance(60 * SECOND)
+        await asyncio.sleep(1.5 * CHECK_S)
+        written.append(len(place.checkpoint.slices))
+    assert written[0] == written[-1], "nothing has come since"
+    assert len(place.checkpoint.kept) == 1
+    await place.close()
+
+
+@stepped
+async def test_a_fine_granularity_has_no_more_checkpoints_than_a_bound(monkeypatch):
+    monkeypatch.setattr(checkpointer, "KEPT_MAX", 3)
+    place = Place(replace(ORDERS, history=History(60 * SECOND, SECOND)))
+    place.checkpointer.start()
+    for number in range(40):
+        place.world.clock.advance(4 * SECOND)
+        await place.publish(number % 5, 1)
+        await asyncio.sleep(1.5 * CHECK_S)
+    assert len(place.checkpoint.kept) == 4
     await place.close()
 
 

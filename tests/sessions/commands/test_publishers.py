@@ -13,7 +13,7 @@ from sow.errors import ClientError, TooLarge
 from sow.protocol.publish_batching import HIGHEST_SEQ, read_frames
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.sessions.commands import executor, publishers
-from sow.sessions.commands.publishers import NameInUse, SequenceGap
+from sow.sessions.commands.publishers import NameInUse, NumberedAnswer, SequenceGap
 from tests.laws.harness import ORDERS, SECOND, SlowDisk, World
 
 UNLOGGED = Topic("u", "json", keys=("/id",), durability="transient")
@@ -272,6 +272,37 @@ def test_names_are_bounded(monkeypatch):
         world.executor.publishers.named("c", EVERYTHING)
 
 
+def test_a_user_has_a_share_of_the_names(monkeypatch):
+    monkeypatch.setattr(publishers, "PUBLISHERS_MAX", 8)
+    world = world_of()
+    names, ann, bob = world.executor.publishers, Permissions(User("ann")), Permissions(User("bob"))
+
+    def take(client, rights):
+        steps = names.turn(lambda: names.named(client, rights), "orders", 1, 1)
+        with run_to_completion(steps) as turn:
+            turn.stored(1, 1)
+
+    take("a-0", ann)
+    take("a-1", ann)
+    for _ in range(2):  # before they are written, and after
+        with pytest.raises(TooLarge, match="of your publishers"):
+            names.named("a-2", ann)
+        world.settle()
+    names.named("a-1", ann)
+    take("b-0", bob)
+    take("b-1", bob)
+    with pytest.raises(TooLarge, match="of your publishers"):
+        names.named("b-2", bob)
+    world.settle()
+    again = world.restart().executor.publishers
+    with pytest.raises(TooLarge, match="of your publishers"):
+        again.named("a-2", ann)
+    again.named("c", EVERYTHING)
+    world.advance(2 * LASTS_US)
+    take("a-2", ann)
+    names.check()
+
+
 def turn(world, first, count, answer=None):
     names = world.executor.publishers
     steps = names.turn(
@@ -282,8 +313,11 @@ def turn(world, first, count, answer=None):
 
 def test_the_last_request_is_answered_again_also_after_a_restart():
     world = world_of()
-    told = {"published": 2}.__or__
-    with turn(world, 1, 2, lambda bookmark: told({"bookmark": str(bookmark)})) as first:
+
+    def told(bookmark):
+        return NumberedAnswer({"published": 2, "bookmark": str(bookmark)})
+
+    with turn(world, 1, 2, told) as first:
         first.stored(1, 10)
         assert world.executor.publishers.answered(first) is None
         first.stored(1, 11)
@@ -292,7 +326,7 @@ def test_the_last_request_is_answered_again_also_after_a_restart():
         with turn(again, 1, 2) as second:
             assert second.is_duplicate
             found = again.executor.publishers.answered(second)
-            assert found == {"published": 2, "bookmark": "11"}
+            assert found == told(11)
         with turn(again, 2, 1) as other:
             assert again.executor.publishers.answered(other) is None
         again.executor.publishers.check()

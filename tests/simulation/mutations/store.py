@@ -45,4 +45,28 @@ STORE = (
         "sum(map(len, bodies)) - sum(map(len, filter(None, olds)))",
         "sum(map(len, bodies))",
     ),
+    Mutation(
+        "History lets go of a checkpoint that its Window needs",
+        "sow/server/boot/checkpointer.py",
+        "return max(old - 1, cut), old > cut",
+        "return max(old, cut), old > cut",
+    ),
+    Mutation(
+        "the log behind a checkpoint that History keeps is passed over",
+        "sow/history/snapshot_as_of.py",
+        "begin = base or Base(oldest - 1)",
+        "begin = Base(bookmark, base.slices) if base else Base(oldest - 1)",
+    ),
+    Mutation(
+        "a checkpoint that History keeps goes with the next one",
+        "sow/store/checkpoint.py",
+        "(_SLICES, copied | kept)",
+        "(_SLICES, copied)",
+    ),
+    Mutation(
+        "a user has all names of publishers",
+        "sow/sessions/commands/publishers.py",
+        'whose, most = "of your publishers have", most // SHARE',
+        'whose, most = "of your publishers have", most',
+    ),
 )
