@@ -7,7 +7,7 @@ view is an ordinary topic.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from itertools import chain, compress, islice
+from itertools import compress, islice
 from math import isfinite
 from operator import ne, or_
 from typing import Any
@@ -71,7 +71,7 @@ class MaterializedView:
         """The change as of when the view was filled: no row is older."""
         self.rank = rank
         self.sources = sources
-        self._heard: int = 0
+        self._newest_mark: int = 0
         """The newest change, or turn of a conflated topic, that it has taken in."""
         self._sent: int = 0
         """The place in what it has sent that its rows show."""
@@ -83,7 +83,7 @@ class MaterializedView:
         self.looked_at = 0
         """Rows, its own or joined ones, that the last release was about, or work that took as
         long."""
-        self._inherited: Iterator[list[str]] | None = None
+        self._inherited: Iterator[tuple[Sequence[str], bool]] | None = None
         """Keys of rows that another view has made, possibly without a group here, some at a time;
         and the change that removes them, with its time."""
         self._inherited_stamp = (0, 0)
@@ -128,7 +128,7 @@ class MaterializedView:
         self.updates_in += len(batch)
         if self.stopped:
             return False
-        self._hear(batch.marks[-1])
+        self._note_mark(batch.marks[-1])
         was_dirty = self.is_dirty
         try:
             for changes in self.producer.on_batch(batch):
@@ -139,14 +139,16 @@ class MaterializedView:
             self._wake(self)
         return False
 
-    def _hear(self, mark: int) -> None:
-        newest = max(int(mark), int(self._heard))
-        self._heard = SentPlace(newest, mark.time_us) if isinstance(mark, SentPlace) else newest
+    def _note_mark(self, mark: int) -> None:
+        newest = max(int(mark), int(self._newest_mark))
+        self._newest_mark = (
+            SentPlace(newest, mark.time_us) if isinstance(mark, SentPlace) else newest
+        )
 
     @property
     def place(self) -> int:
         """The place in what it has sent that its rows show."""
-        return max(self._sent if self.is_dirty else self._heard, self.filled_seq)
+        return max(self._sent if self.is_dirty else self._newest_mark, self.filled_seq)
 
     @property
     def is_dirty(self) -> bool:
@@ -222,10 +224,10 @@ class MaterializedView:
         """Continue with the rows of the former view, as of the change `seq` and its time: the
         differences are released like any change."""
         if not self.stopped and len(self.rows.table):
-            self._inherited = self.rows.table.held_names(INHERITED_AT_ONCE)
+            self._inherited = _with_last(self.rows.table.held_names(INHERITED_AT_ONCE))
             self._inherited_stamp = seq, ts_us
         self.filled_seq = seq
-        self._heard = SentPlace(seq, ts_us)
+        self._newest_mark = SentPlace(seq, ts_us)
         self._is_filling = False
         if self.is_dirty or self.stopped:
             self._wake(self)
@@ -274,18 +276,15 @@ class MaterializedView:
                 batches += self._drop(gone[reason], reason)
         return batches
 
-    def _let_go_inherited(self, inherited: Iterator[list[str]]) -> int:
+    def _let_go_inherited(self, inherited: Iterator[tuple[Sequence[str], bool]]) -> int:
         """Remove rows of the former view that this one does not have: some, returns how many."""
-        table, some = self.rows.table, next(inherited, None)
-        if some is None:
-            self._inherited = None
-            return 0
+        table = self.rows.table
+        some, is_last = next(inherited, ((), True))
         for key in some:
             if key in table:
                 self.groups.let_go(key, *self._inherited_stamp)
-        # Known now, so that who reads its last rows knows that they are the last.
-        following = next(inherited, None)
-        self._inherited = None if following is None else chain((following,), inherited)
+        if is_last:  # so that a reader of its last rows knows it
+            self._inherited = None
         return len(some)
 
     def _is_worked_off(self) -> bool:
@@ -480,3 +479,14 @@ def _make_finite(document: dict[str, Any]) -> None:
             _make_finite(value)
         elif isinstance(value, float) and not isfinite(value):
             document[name] = None
+
+
+def _with_last(parts: Iterator[list[str]]) -> Iterator[tuple[Sequence[str], bool]]:
+    """Each part, and whether it is the last."""
+    before = next(parts, None)
+    for part in parts:
+        assert before is not None
+        yield before, False
+        before = part
+    if before is not None:
+        yield before, True
