@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Topic
 from sow.errors import ClientError, TooLarge
 from sow.expressions import compile_filter
 from sow.history import snapshot_as_of as module
@@ -23,8 +24,8 @@ steps = st.lists(
 class History:
     """A topic with its log, and its state at each bookmark."""
 
-    def __init__(self, log, retention_bytes=10**9):
-        self.topic = records()
+    def __init__(self, log, retention_bytes=10**9, topic=None):
+        self.topic = topic or records()
         self.journal = MemoryJournal(retention_bytes=retention_bytes)
         self.states = [{}]
         self.born = {}
@@ -60,6 +61,12 @@ def test_a_state_that_has_passed_is_what_it_was(log, data):
     names = history.topic.identities_of(rows.bodies)
     assert rows.sow_keys == [history.topic.sow_key_of(name) for name in names]
     assert all(seq <= bookmark for seq in rows.seqs)
+
+
+def test_a_topic_that_retains_nothing_held_nothing_then():
+    passing = Topic("orders", "json", keys=("/id",), retain=False)
+    history = History([(1, 1), (2, 1)], topic=records(passing))
+    assert [len(history.at(bookmark)) for bookmark in (0, 1, 2)] == [0, 0, 0]
 
 
 def test_now_is_what_there_is():
