@@ -360,6 +360,14 @@ def test_a_conflated_replay_cuts_its_windows_on_the_times_of_the_log(world, clie
     assert client.lines()[0]["d"]["px"] == 99
 
 
+def test_what_a_conflated_replay_has_sent_is_not_counted_as_waiting(world, client):
+    for number in range(3):
+        world.publish("orders", {"id": number})
+        world.advance(2 * SECOND)
+    client.say(c="subscribe", t="orders", bm="0", opts="conflation=1s")
+    world.check()
+
+
 def test_a_replay_at_the_clients_pace_hands_on_what_has_gathered(world, client):
     world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1}, {"id": 1, "px": 2})
     lines = client.say(c="subscribe", t="orders", bm="0", opts="conflation=auto")
