@@ -48,7 +48,8 @@ def test_windows_end_in_the_order_in_which_they_opened():
     windows.put(0, {"id": 2})
     windows.put(1, {"id": 1})
     windows.put(2, {"id": 2, "v": 1})
-    assert [document["id"] for _, document in windows.said(2 * SECOND)] == [2, 1]
+    said = [*windows.said(2 * SECOND), *windows.said(2 * SECOND)]
+    assert [document["id"] for _, document in said] == [2, 1]
 
 
 def test_a_line_bears_the_bookmark_of_the_first_change_that_it_stands_for():
@@ -66,7 +67,7 @@ def test_a_newcomer_is_sent_what_changed_since_its_snapshot_and_no_more():
     windows.put(0, {"id": 1, "v": 1}, {"id": 2, "v": 1})
     windows.channel.join_at(late, windows.seq)
     windows.put(SECOND // 2, {"id": 1, "v": 2}, {"id": 3, "v": 1})
-    assert len(windows.said(2 * SECOND)) == 3
+    assert len([*windows.said(2 * SECOND), *windows.said(2 * SECOND)]) == 3
     assert said(late) == [("p", {"id": 1, "v": 2}), ("p", {"id": 3, "v": 1})]
     windows.put(3 * SECOND, {"id": 2, "v": 5})
     windows.said(4 * SECOND)
