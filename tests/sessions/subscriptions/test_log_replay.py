@@ -133,10 +133,11 @@ def test_a_pattern_is_replayed_in_the_order_of_the_log(world, client):
     assert ids(lines + client.lines()) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("topic", ["^orders", "gone"])
-def test_only_what_is_logged_can_be_replayed(world, client, topic):
+@pytest.mark.parametrize(("topic", "ending"), [("^orders", "to this topic alone"), ("gone", "bm")])
+def test_only_what_is_logged_can_be_replayed(world, client, topic, ending):
     (ack,) = client.say(c="subscribe", t=topic, bm="0")
     assert ack["reason"] == "invalid topic"
+    assert ack["detail"].endswith(ending)
 
 
 def test_who_left_is_said_against_the_state_at_the_start(world, client):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Topic, View
+from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Series, Topic, View
 from sow.engine import replay
 from sow.protocol.wire import read_frame
 from sow.sessions.subscriptions import sent_replay
@@ -226,11 +226,14 @@ def test_a_past_state_is_that_of_its_filter_and_order(world, client):
         {"projection": "SUM(/px) AS /px,/id", "grouping": "/id"},
         {"t": "^ord"},
         {"opts": "oof", "top_n": 1},
+        {"opts": "last=2", "t": "prices"},
         {"as_of": "99"},
         {"bm": "0"},
     ],
 )
-def test_what_does_not_begin_in_the_past_is_refused(world, client, more):
+def test_what_does_not_begin_in_the_past_is_refused(more):
+    world = NotingWorld(ORDERS, SLOW, Topic("prices", "json", keys=("/id",), series=Series()))
+    client = world.client()
     world.publish("orders", {"id": 1, "px": 5})
     asked = {"c": "sow_and_subscribe", "t": "orders", "as_of": "1", **more}
     (ack,) = client.say(**asked)
