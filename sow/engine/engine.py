@@ -420,7 +420,11 @@ class Engine:
 
         Each topic and each subscription does a bounded part; the rest is due again.
         """
-        yield from self.timers.run(self.sequencer.moment(now_us))
+        now_us = self.sequencer.moment(now_us)
+        for _ in self.timers.run(now_us):
+            if self.views.is_dirty and self.timers.turn_us < (self.timers.due_us() or 0) <= now_us:
+                self.views.release()  # a late server ends each turn, too
+            yield
 
     def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
         """An atomic change is over: release its channels and timers."""

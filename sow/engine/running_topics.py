@@ -382,6 +382,8 @@ class SourceTopic(LiveTopicBase):
             self.records.events.clear_some()
             return []
         expired = [] if self.expirations is None else self.expirations.take(now_us)
+        # Others may have changed something since this was due.
+        now_us = self._sequencer.moment(now_us)
         batch = self.remove(expired, "expire", now_us) if expired else None
         return [] if batch is None else [batch]
 

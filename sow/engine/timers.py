@@ -76,6 +76,8 @@ class Timers:
         self._done: dict[Timed, None] = {}
         """Items that the current run has run: they are scheduled again when it is over."""
         self._numbers = itertools.count()
+        self.turn_us = 0
+        """When the item that was run last was due."""
 
     def add(self, item: Timed, hand_on: HandOn | None = None, beside: Timed | None = None) -> None:
         """Let `item` advance when it is due, and hand on what comes of it; in the order of adding,
@@ -140,8 +142,8 @@ class Timers:
         self._heap.check()
 
     def run(self, now_us: int) -> Task[None]:
-        """Run what is due by now, one item in each step and each item once: an item that is due
-        again at once waits until all others have run."""
+        """Run what is due by now, one item in each step, in the order in which it was due. An item
+        that is due again at once, and not for later, waits until all others have run."""
         try:
             while (due_us := self.due_us()) is not None and due_us <= now_us:
                 item = heappop(self._heap)[2]
@@ -149,7 +151,12 @@ class Timers:
                 self._done[item] = None
                 ready_us = item.due_us()
                 if ready_us is not None and ready_us <= now_us:
+                    self.turn_us = ready_us
                     self._act(item, now_us)
+                    next_us = item.due_us() if item in self._done else None
+                    if next_us is not None and ready_us < next_us <= now_us:
+                        del self._done[item]
+                        self.note(item)
                     yield
             while len(self._done) > NOTED_AT_ONCE:
                 for item in [*islice(self._done, NOTED_AT_ONCE)]:

@@ -217,7 +217,9 @@ def _past(
     in_order: bool = True,
 ) -> Task[KnownPast]:
     """`in_order`: their order is needed, and so when they were first published."""
-    later = yield from _changed(now, bookmark, journal)
+    later: ShardedDict[str, bool] = ShardedDict()
+    if now.rows.topic.retains:  # else it had no records then, either
+        later = yield from _changed(now, bookmark, journal)
     states, oldest = States(), journal.first_seq
     if later:
         # A set of many takes long to make.

@@ -157,6 +157,7 @@ class ConflatedChannel(ChangeChannel):
 
     def join(self, session: Session) -> None:
         """Add a member that knows everything; nothing is pending."""
+        self.count()  # a replay has taken some without members
         super().join(session)
         session.memory.wait_in(self)
 

@@ -189,7 +189,10 @@ class FilteredCopies:
 
     def on_batch(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
         """Route a batch to all copies it concerns; returns those that have something to release
-        now, and had nothing."""
+        now, and had nothing. What copies have released opens windows when it was due, however late
+        they are."""
+        if batch.turn_us is not None:
+            now_us = batch.turn_us
         woken: list[ConflatedCopy] = []
         for focus in self._requested:
             woken += focus.on_batch(batch, now_us)

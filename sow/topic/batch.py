@@ -99,6 +99,8 @@ class Batch:
         self.changes = changes
         self.marks = changes.seqs
         """The bookmarks that its lines carry."""
+        self.turn_us: int | None = None
+        """When what it is made of was due, of a copy or a view of copies: a server may be late."""
         self.edit: Edit | None = None
         """What it is in a series, if it is one change that replaces an event."""
         self._renderer = renderer
@@ -125,6 +127,10 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.changes.identities)
+
+    def be_due_at(self, turn_us: int | None) -> None:
+        """Set when what it is made of was due."""
+        self.turn_us = turn_us
 
     def be_sent_at(self, *places: int) -> None:
         """Its lines carry these bookmarks, or this one: places in what its topic has sent."""

@@ -49,6 +49,7 @@ class ConflatedCopy:
 
     __slots__ = (
         "_noted",
+        "_offered_us",
         "_sent_seq",
         "condition",
         "conflation",
@@ -81,6 +82,8 @@ class ConflatedCopy:
         """The change of the underlying topic as of when the copy was filled."""
         self._sent_seq = 0
         """The newest change that it has released."""
+        self._offered_us = 0
+        """The time of the newest change that it has taken in: its windows never go back."""
         self._noted: dict[str, None] | None = None
         """While it is filled: records that have changed, and are still to be copied."""
         self.stopped = ""
@@ -157,6 +160,7 @@ class ConflatedCopy:
         own = ConflatedCopy(copy, self.underlying, definition, self.condition)
         own.conflation = self.conflation.copied(copy.table.__contains__, own._merge_or_none())
         own.filled_seq, own._sent_seq = self.filled_seq, self._sent_seq
+        own._offered_us = self._offered_us
         return own
 
     def go_on_with(self, other: "ConflatedCopy", copy: Records) -> None:
@@ -165,7 +169,7 @@ class ConflatedCopy:
         self.conflation = other.conflation.copied(
             self.copy.table.__contains__, self._merge_or_none()
         )
-        self._sent_seq = other._sent_seq
+        self._sent_seq, self._offered_us = other._sent_seq, other._offered_us
         waiting, table = other.conflation.waiting(), other.copy.table
         copy.discard(name for name in waiting if name not in table)
         held = {name: slot for name in waiting if (slot := table.slots.get(name)) is not None}
@@ -212,6 +216,7 @@ class ConflatedCopy:
         if self.underlying.is_changing and self.underlying.changes_us is not None:
             # What changes in one moment opens windows of that moment, however long it is stored.
             now_us = self.underlying.changes_us
+        self._offered_us = now_us = max(now_us, self._offered_us)
         try:
             if are_messages and self.copies[0].folding.merger is not None:
                 offered = self._as_merged(offered)
@@ -343,16 +348,18 @@ class ConflatedCopy:
     def _released(self, now_us: int, count_max: int) -> list[Batch]:
         """The records of one turn, or some of them. Before the last of these the place is that
         before the turn, so that who leaves there is sent all of it again."""
-        time_us = self.conflation.turn_us(now_us)
+        time_us = self.conflation.due_us()
         if time_us is None or time_us > now_us:
             return []
         place = self._after(time_us - 1)
-        batches = self._apply(*self.conflation.take(now_us, count_max))
+        # Windows that end later stay open: something that was due before may come, late as well.
+        batches = self._apply(*self.conflation.take(time_us, count_max))
         self._sent_seq = max([self._sent_seq, *(max(one.changes.seqs) for one in batches)])
-        if self.conflation.turn_us(now_us) != time_us:
+        if self.conflation.turn_us(time_us) != time_us:
             place = self._after(time_us)
         for batch in batches:
             batch.be_sent_at(place)
+            batch.be_due_at(time_us)
         return batches
 
     def _clear(self, count_max: int) -> list[Batch]:
@@ -475,6 +482,7 @@ class ConflatedCopy:
         """Continue with another interval or schedule; what waits begins a window of the new
         kind."""
         self.conflation.reschedule(self._schedule(definition), now_us)
+        self._offered_us = now_us
 
     def remerge(self) -> None:
         """Continue with the merger that the copy's policy has now."""
@@ -509,6 +517,7 @@ class ConflatedCopy:
     def _judge(self, identities: Sequence[str], now_us: int) -> None:
         """Let records enter or leave by the filter though they have not changed."""
         wanted, table = self._wanted(identities), self.underlying.table
+        self._offered_us = now_us
         entering = [name for name in wanted if not self.conflation.will_hold(name)]
         self.conflation.offer(entering, [wanted[name] for name in entering], now_us, None)
         for name in identities:

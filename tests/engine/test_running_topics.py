@@ -238,3 +238,14 @@ def test_it_reads_as_the_text_and_is_found_by_itself_alone():
     assert (names[one], names[other], names["orders"]) == (1, 2, 3)
     assert is_hidden(one)
     assert not is_hidden("orders")
+
+
+def test_an_expiry_that_is_late_is_not_logged_before_what_came_meanwhile():
+    topic, sequencer = source(EXPIRING)
+    topic.put(topic.records.read([b'{"id": 1}']), 0, 50)
+    sequencer.moment(90)
+    topic.put(topic.records.read([b'{"id": 2}']), 90, 140)
+    (batch,) = topic.advance(60)
+    assert [entry.ts_us for entry in sequencer.open.entries] == [0, 90, 90]
+    assert list(batch.changes.ts_us) == [90]
+    sequencer.check()

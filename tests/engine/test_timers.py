@@ -52,6 +52,20 @@ def test_at_the_same_time_the_first_to_be_added_goes_first():
     assert [item for item, _ in done] == [0, 1, 2]
 
 
+def test_what_is_late_is_done_in_the_order_in_which_it_was_due():
+    timers, items, done = made(10, 15)
+
+    def act(item, now_us):
+        done.append((item.at_us, now_us))
+        item.at_us += 2 if item.at_us % 2 else 4  # the second one is due again at 17
+
+    for item in items:
+        item.act = act
+    run_to_completion(timers.run(17))
+    assert [due_us for due_us, _ in done] == [10, 14, 15, 17]
+    timers.check()
+
+
 def test_what_is_due_earlier_than_it_was_is_noted():
     timers, items, done = made(30, None)
     items[0].at_us, items[1].at_us = 20, 25

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Topic
 from sow.errors import ClientError, TooLarge
 from sow.expressions import compile_filter
 from sow.history import snapshot_as_of as module
@@ -25,8 +26,8 @@ steps = st.lists(
 class History:
     """A topic with its log, and its state at each bookmark."""
 
-    def __init__(self, log, retention_bytes=10**9):
-        self.topic = records()
+    def __init__(self, log, retention_bytes=10**9, topic=None):
+        self.topic = topic or records()
         self.journal = MemoryJournal(retention_bytes=retention_bytes)
         self.states = [{}]
         self.born = {}
@@ -97,6 +98,12 @@ def test_a_checkpoint_before_it_is_as_good_as_the_whole_log(log, data):
         steps = bodies_as_of(now, bookmark, history.journal, base=Base(first, iter(parts)))
         found = map(json.loads, run_to_completion(steps).values())
     assert {one["id"]: one for one in found} == history.states[bookmark]
+
+
+def test_a_topic_that_retains_nothing_held_nothing_then():
+    passing = Topic("orders", "json", keys=("/id",), retain=False)
+    history = History([(1, 1), (2, 1)], topic=records(passing))
+    assert [len(history.at(bookmark)) for bookmark in (0, 1, 2)] == [0, 0, 0]
 
 
 def test_now_is_what_there_is():

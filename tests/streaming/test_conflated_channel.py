@@ -48,8 +48,8 @@ def test_windows_end_in_the_order_in_which_they_opened():
     windows.put(0, {"id": 2})
     windows.put(1, {"id": 1})
     windows.put(2, {"id": 2, "v": 1})
-    released = [*windows.said(2 * SECOND), *windows.said(2 * SECOND)]
-    assert [document["id"] for _, document in released] == [2, 1]
+    said = [*windows.said(2 * SECOND), *windows.said(2 * SECOND)]
+    assert [document["id"] for _, document in said] == [2, 1]
 
 
 def test_a_line_bears_the_bookmark_of_the_first_change_that_it_stands_for():

@@ -246,8 +246,9 @@ class Subscriber:
         self._check_from_past(command)
         for topic in topics:
             if not topic.is_logged:
+                alone = "" if isinstance(topic, SourceTopic) else ", or with it to this topic alone"
                 raise ClientError(
-                    f"topic {topic.name} is not in the log; subscribe without bm",
+                    f"topic {topic.name} is not in the log; subscribe without bm{alone}",
                     reason="invalid topic",
                 )
         assert command.bookmark is not None

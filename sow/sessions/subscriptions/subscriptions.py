@@ -334,6 +334,7 @@ def _check_from_past(command: Command) -> None:
         "groups of records": is_aggregated(command),
         "a live window": window_of(command) is not None,
         "a replacement": options.replace,
+        "last, of more than one event,": (options.last or 1) > 1,
     }
     for what, is_so in wrong.items():
         if is_so:

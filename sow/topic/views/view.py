@@ -73,6 +73,8 @@ class MaterializedView:
         self.sources = sources
         self._newest_mark: int = 0
         """The newest change, or turn of a conflated topic, that it has taken in."""
+        self._turn_us: int | None = None
+        """When that was due, if it is a turn of a conflated topic."""
         self._sent: int = 0
         """The place in what it has sent that its rows show."""
         self.updates_in = self.updates_out = 0
@@ -129,6 +131,7 @@ class MaterializedView:
         if self.stopped:
             return False
         self._note_mark(batch.marks[-1])
+        self._turn_us = batch.turn_us
         was_dirty = self.is_dirty
         try:
             for changes in self.producer.on_batch(batch):
@@ -247,6 +250,7 @@ class MaterializedView:
                 self._sent = place = self.place
                 for batch in batches if self._check_groups is not None else ():
                     batch.be_sent_at(place)
+                    batch.be_due_at(self._turn_us)
                 return batches
         return self._clear()
 

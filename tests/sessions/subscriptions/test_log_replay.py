@@ -133,10 +133,11 @@ def test_a_pattern_is_replayed_in_the_order_of_the_log(world, client):
     assert ids(lines + client.lines()) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("topic", ["^orders", "gone"])
-def test_only_what_is_logged_can_be_replayed(world, client, topic):
+@pytest.mark.parametrize(("topic", "ending"), [("^orders", "to this topic alone"), ("gone", "bm")])
+def test_only_what_is_logged_can_be_replayed(world, client, topic, ending):
     (ack,) = client.say(c="subscribe", t=topic, bm="0")
     assert ack["reason"] == "invalid topic"
+    assert ack["detail"].endswith(ending)
 
 
 def test_who_left_is_said_against_the_state_at_the_start(world, client):
@@ -358,6 +359,14 @@ def test_a_conflated_replay_cuts_its_windows_on_the_times_of_the_log(world, clie
     assert client.lines() == []
     world.advance(2 * SECOND)
     assert client.lines()[0]["d"]["px"] == 99
+
+
+def test_what_a_conflated_replay_has_sent_is_not_counted_as_waiting(world, client):
+    for number in range(3):
+        world.publish("orders", {"id": number})
+        world.advance(2 * SECOND)
+    client.say(c="subscribe", t="orders", bm="0", opts="conflation=1s")
+    world.check()
 
 
 def test_a_replay_at_the_clients_pace_hands_on_what_has_gathered(world, client):

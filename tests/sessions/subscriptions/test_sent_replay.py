@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Topic, View
+from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Series, Topic, View
 from sow.engine import replay
 from sow.protocol.wire import read_frame
 from sow.sessions.subscriptions import sent_replay
@@ -133,6 +133,31 @@ def test_windows_of_a_record_are_not_joined_however_late_the_server_is(world, cl
     assert shown(again) == shown(lines)
 
 
+COPY = ConflatedTopic("orders-CC", "json", "orders-C", interval_us=SECOND)
+PLACED = View("placed", "json", ("orders-C",), ("SUM(/px) AS /px", "/id"), ("/id",))
+PLACED_C = ConflatedTopic("placed-C", "json", "placed", interval_us=SECOND)
+
+
+@pytest.mark.parametrize("name", ["orders-CC", "placed-C"])
+@pytest.mark.parametrize("late_us", [0, 1, 300, 999 * MS, 3500 * MS])
+def test_copies_of_copies_open_windows_when_their_originals_were_due(name, late_us):
+    world = NotingWorld(ORDERS, SLOW, COPY, PLACED, PLACED_C, CONFIGURATIONS)
+    client = world.client()
+    client.say(c="sow_and_subscribe", t=name)
+    for number in range(24):
+        world.publish("orders", {"id": number % 2, "px": number})
+        if number % 8 < 4 and late_us:
+            world.clock.advance(250 * MS)
+        elif number % 8 == 4 and late_us:
+            world.advance(late_us)
+        else:
+            world.advance(250 * MS)
+    world.advance(3 * SECOND)
+    lines = shown(client.lines())
+    assert len(lines) > 8
+    assert shown(world.client().say(c="subscribe", t=name, bm="0")) == lines
+
+
 def test_a_turn_of_very_many_is_sent_again_to_who_leaves_in_it(world, client):
     client.say(c="sow_and_subscribe", t="orders-C")
     world.publish("orders", *({"id": number} for number in range(1200)))
@@ -201,11 +226,14 @@ def test_a_past_state_is_that_of_its_filter_and_order(world, client):
         {"projection": "SUM(/px) AS /px,/id", "grouping": "/id"},
         {"t": "^ord"},
         {"opts": "oof", "top_n": 1},
+        {"opts": "last=2", "t": "prices"},
         {"as_of": "99"},
         {"bm": "0"},
     ],
 )
-def test_what_does_not_begin_in_the_past_is_refused(world, client, more):
+def test_what_does_not_begin_in_the_past_is_refused(more):
+    world = NotingWorld(ORDERS, SLOW, Topic("prices", "json", keys=("/id",), series=Series()))
+    client = world.client()
     world.publish("orders", {"id": 1, "px": 5})
     asked = {"c": "sow_and_subscribe", "t": "orders", "as_of": "1", **more}
     (ack,) = client.say(**asked)
