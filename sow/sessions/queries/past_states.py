@@ -8,7 +8,8 @@ wait; the others wait in line, however they were requested.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Generic, Protocol
 
@@ -196,13 +197,13 @@ class PastStates:
         moment = parse_moment("as_of", text, self.log, self.log.last_seq, self._engine.now_us)
         start = yield from self.start(topic, moment, nows)
         replay = self.replay(topic, start, listener.hear)
-        yield from replay.advance(Moment(start.seq, start.time_us))
-        listener.begin(replay)
-        for _ in replay.advance(moment):
-            listener.look()
-            yield
-        listener.end()
-        yield from replay.emptying()
+        with self._let_go(replay):
+            yield from replay.advance(Moment(start.seq, start.time_us))
+            listener.begin(replay)
+            for _ in replay.advance(moment):
+                listener.look()
+                yield
+            listener.end()
         return moment
 
     def _present(self, topic: LiveTopic) -> Task[Present]:
@@ -260,18 +261,27 @@ class PastStates:
     ) -> Task[tuple[Snapshot, int]]:
         """The records of a conflated topic or a view as of a moment, and the place of that."""
         replay = self.replay(topic, start, is_stamped=is_stamped)
-        yield from replay.advance(moment)
-        try:
-            then = yield from replay.state(topic.name)
-            there = replay.topic(topic.name)
-            place = place_of(there, replay.engine.topics, moment.seq, moment.time_us)
-        except UnknownTopic:
-            raise ClientError(
-                f"there was no topic {topic.name} at that moment; choose a later one",
-                reason="invalid bookmark",
-            ) from None
-        yield from replay.emptying()
+        with self._let_go(replay):
+            yield from replay.advance(moment)
+            try:
+                then = yield from replay.state(topic.name)
+                there = replay.topic(topic.name)
+                place = place_of(there, replay.engine.topics, moment.seq, moment.time_us)
+            except UnknownTopic:
+                raise ClientError(
+                    f"there was no topic {topic.name} at that moment; choose a later one",
+                    reason="invalid bookmark",
+                ) from None
         return replace(then, topic=topic.records), place
+
+    @contextmanager
+    def _let_go(self, replay: Replay) -> Iterator[None]:
+        """Free a replay in steps, also if it fails, or nobody waits for it any more."""
+        try:
+            yield
+        finally:
+            if self._engine.timers.go_on(replay.emptying()):
+                self._engine.notify_work()
 
     def beginning(self, topic: LiveTopic, moment: Moment) -> Task[StartingState]:
         """What a replay of a conflated topic or a view up to a moment begins with."""

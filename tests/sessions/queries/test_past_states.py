@@ -189,6 +189,28 @@ class TestTheLine:
         assert run_to_completion(second).bookmark == 2
         assert run_to_completion(past.query("sums", "4", Query())).bookmark == 4
 
+    @pytest.mark.parametrize("topic", ["orders-C", "sums"])
+    def test_who_leaves_half_way_leaves_nothing_to_be_freed_at_once(self, monkeypatch, topic):
+        world = lived()
+        past, replays = world.executor.subscriptions.past, []
+        made = past.replay
+
+        def noted(*named, **more):
+            replays.append(made(*named, **more))
+            return replays[-1]
+
+        monkeypatch.setattr(past, "replay", noted)
+        for at in range(9):
+            steps = past.query(topic, "4", Query())
+            for _ in range(at + 1):
+                next(steps, None)
+            steps.close()
+            world.advance(MS)
+        assert len(replays) > 3
+        for replay in replays:
+            tables = [one.records.table for one in replay.engine.topics.values()]
+            assert not any(body for table in tables for body in table.bodies)
+
     def test_few_may_wait(self, monkeypatch):
         monkeypatch.setattr(module, "AS_OF_WAITING_MAX", 0)
         past = lived().executor.subscriptions.past
