@@ -15,7 +15,7 @@ from typing import Generic, Protocol
 
 import numpy as np
 
-from sow.core.cooperative import Result, Task
+from sow.core.cooperative import RESTS, Result, Task
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
@@ -57,11 +57,14 @@ class _Computation(Generic[Result]):
     def __init__(self, steps: Task[Result]) -> None:
         self.is_over = False
         self.steps = steps
+        self.taken = 0
+        """How many steps were taken."""
         self._results: list[Result] = []
         self._error: Exception | None = None
 
     def step(self) -> None:
         """Take a step; an error is for its caller."""
+        self.taken += 1
         try:
             next(self.steps)
         except StopIteration as over:
@@ -142,20 +145,24 @@ class PastStates:
         return self.in_line(self._listen(self._engine.topic(name), text, listener))
 
     def in_line(self, steps: Task[Result], waits: bool = False) -> Task[Result]:
-        """Run the steps when all before are done, whose steps are taken first. Raises Busy if too
-        many wait, unless it `waits`: a session does nothing else meanwhile."""
+        """Run the steps when all before are done: where nobody else takes their steps, they are
+        taken here. So all who wait have the time of one. Raises Busy if too many wait, unless it
+        `waits`: a session does nothing else meanwhile."""
         line = self._line
         if len(line) > AS_OF_WAITING_MAX and not waits:
             raise Busy(f"{AS_OF_WAITING_MAX} past states are being computed; try later")
         one: _Computation[Result] = _Computation(steps)
         line.append(one)  # type: ignore[arg-type]
+        seen: tuple[object, int] | None = None
         try:
             while not one.is_over:
-                first = line[0]
-                first.step()
-                if first.is_over:
-                    line.popleft()
-                yield
+                first, is_own = line[0], line[0] is one
+                if is_own or seen is None or seen == (first, first.taken):
+                    first.step()
+                    if first.is_over:
+                        line.popleft()
+                seen = first, first.taken
+                yield None if is_own else RESTS
         finally:
             if not one.is_over:
                 line.remove(one)  # type: ignore[arg-type]

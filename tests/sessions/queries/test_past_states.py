@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.core.cooperative import run_to_completion
+from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Limits, Topic, View
 from sow.errors import Busy, TooLarge
 from sow.query import Query
@@ -178,6 +178,27 @@ class TestTheLine:
         found = run_to_completion(second)
         assert found.bookmark == 2
         assert run_to_completion(first).bookmark == 4
+
+    def test_all_who_wait_have_the_time_of_one(self):
+        past, taken = lived().executor.subscriptions.past, []
+
+        def work():
+            for _ in range(20):
+                taken.append(1)
+                yield
+            return 7
+
+        first, *others = [past.in_line(work()) for _ in range(9)]
+        next(first)
+        assert {next(other) for other in others} == {RESTS}
+        begun = len(taken)
+        for _ in range(3):
+            next(first)
+            assert {next(other) for other in others} == {RESTS}
+        assert len(taken) == begun + 3, "who waits takes no step beside the first"
+        assert {next(other) for other in others} == {RESTS}
+        assert len(taken) == begun + 4, "but one where the first does not go on"
+        assert [run_to_completion(other) for other in reversed(others)] == [7] * 8
 
     def test_who_leaves_takes_nothing_with_it(self):
         world = lived()
