@@ -80,7 +80,9 @@ async def test_many_events_are_read_in_steps(monkeypatch):
     [(3, 1, 9, [3, 4]), (3, 1, 1, [4]), (3, 9, 9, []), (3, 1, 0, []), (9, 1, 9, None)],
 )
 @stepped
-async def test_who_sees_some_events_is_told_of_an_empty_range(monkeypatch, least, start, limit, found):
+async def test_who_sees_some_events_is_told_of_an_empty_range(
+    monkeypatch, least, start, limit, found
+):
     monkeypatch.setattr(door, "EVENTS_AT_ONCE", 1)
     place = Place()
     place.publish(*range(5))
