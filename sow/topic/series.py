@@ -309,6 +309,11 @@ class TopicEvents:
 
     # Reading.
 
+    def count_of(self, identity: str) -> int:
+        """How many events a record has."""
+        events = self._by_record.get(identity)
+        return 0 if events is None else events.count
+
     def find(self, identity: str, seq: int) -> SeriesEvent | None:
         """The event of a number."""
         events = self._by_record.get(identity)

@@ -146,6 +146,7 @@ def test_lines_say_what_is_appended_and_edited(server):
         ("prices", "sow", "last=2", "use sow_and_subscribe"),
         ("prices", "sow_and_subscribe", "last=0", "write 1 or more"),
         ("prices", "sow_and_subscribe", "last=2,top_n=3", "leave out order_by"),
+        ("prices", "sow_and_subscribe", "last=10001", "over 10000, the most of one record"),
         ("orders", "sow_and_subscribe", "last=2", "no series"),
     ],
 )

@@ -150,7 +150,12 @@ def _readable(source: Path) -> Iterator[Path]:
                 restored_to(backup, target, now_us=None, advance=advance)
         else:
             copy_to_read(source, target)
-        yield target
+        try:
+            yield target
+        except SowError as error:
+            # The copy is gone by the time at which this is read.
+            error.detail = error.detail.replace(str(target), str(source))
+            raise
 
 
 MEANING = frozenset({"Key", "KeyDomain", "MessageType", "Pattern", "UnderlyingTopic"})

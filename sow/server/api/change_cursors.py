@@ -186,7 +186,7 @@ class ChangeCursors:
         return max(there, key=lambda one: one.bookmark, default=None)
 
     async def _made(self, request: web.Request, topic: LiveTopic, bookmark: int) -> ChangeCursor:
-        bodies = await self._past.bodies(topic, bookmark, self.room.bytes_max)
+        bodies = await self._past.bodies(request, topic, bookmark, self.room.bytes_max)
         name, now_us = secrets.token_urlsafe(12), self._runtime.now_us()
         made = ChangeCursor(
             name, client_address(request), topic, [], MOVING, now_us, NOBODY, bodies=bodies

@@ -80,12 +80,12 @@ class EventsHandler(RecordHandler):
         records = self._engine.topic(topic.name).records
         rights, slot = permissions_of(request), records.table.find(sow_key)
         guard, bookmark = row_policy_for(rights, records), self._engine.seq
-        found: list[SeriesEvent] = []
+        found: list[SeriesEvent] | None = None
         if slot is not None:
             identity = records.table.identities[slot] or ""
-            reading = _visible(records, identity, requested, guard)
+            reading = _seen(records, identity, requested, guard)
             found = await self._runtime.turns.run(READING, reading)
-        if slot is None or (guard is not None and guard.rows is not None and not found):
+        if found is None:
             raise no_such_record(topic.name, request.match_info["key"])
         await self._runtime.settled()
         rows = _documents(records, found, restrict_shape(WHOLE, guard))
@@ -154,6 +154,18 @@ def _number(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     raise UnknownRecord(f"{shown(text)} is not the number of an event")
+
+
+def _seen(
+    records: Records, identity: str, requested: Requested, guard: RowPolicy | None
+) -> Task[list[SeriesEvent] | None]:
+    """The same as `_visible`; None where the user may see no event of the record at all."""
+    found = yield from _visible(records, identity, requested, guard)
+    if not found and guard is not None and guard.rows is not None:
+        any_one = Requested(None, None, 1)
+        if not (yield from _visible(records, identity, any_one, guard)):
+            return None
+    return found
 
 
 def _visible(

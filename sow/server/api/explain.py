@@ -112,13 +112,14 @@ class ExplainHandler:
         topic = self._engine.topic(request.match_info["topic"])
         key, named = sow_key_of(request, topic.records), request.match_info["key"]
         if requested := parameters_of(request):
-            return json_response(await self._then(topic, key, rights, named, requested))
+            return json_response(await self._then(request, topic, key, rights, named, requested))
         await self._runtime.settled()
         explaining = self._explain(topic, key, rights, named)
         return json_response(await self._runtime.turns.run("the story of a record", explaining))
 
     async def _then(
         self,
+        request: web.Request,
         topic: LiveTopic,
         key: str,
         rights: Permissions,
@@ -140,7 +141,7 @@ class ExplainHandler:
 
         limit = rights if other is None else EVERYTHING
         past = PastSubscriber(topic.name, key, options_of(requested), rights_by, limit)
-        moment = await self._past.listen(topic.name, requested["as_of"], past)
+        moment = await self._past.listen(request, topic.name, requested["as_of"], past)
         is_known = past.last is not None or past.held is not None
         if not is_known and not self._is_there(topic, key, rights_by(self._engine.configuration)):
             raise no_such_record(topic.name, named)

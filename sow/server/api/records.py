@@ -187,7 +187,9 @@ class RecordsHandler:
                 steps = aggregations.computed(question, client, unread.admit)
             else:
                 query = Query(filter=question.condition).at(self._engine.now_us)
-                found = await self._past.query(question.topic.name, moment, query, unread.admit)
+                found = await self._past.query(
+                    request, question.topic.name, moment, query, unread.admit
+                )
                 steps = aggregations.computed_of(question, client, found.rows)
                 bookmark = found.bookmark
             made: list[Share] = []
@@ -245,7 +247,7 @@ class RecordsHandler:
                 await turns.run("an answer in columns", self._engine.columns.making(topic))
             if "as_of" in requested:
                 found = await self._past.query(
-                    topic.name, requested["as_of"], query, unread.admit, is_stamped=meta
+                    request, topic.name, requested["as_of"], query, unread.admit, is_stamped=meta
                 )
                 if in_columns or (is_sent and topic.records.types is not None):
                     # Some of these records were deleted before column types were first inferred.

@@ -294,7 +294,7 @@ class SnapshotHandler:
             raise ClientError(f"parts={parts} is over {PARTS_MAX}")
         topic = self._engine.topic(requested["topic"])
         guard = row_policy_for(permissions_of(request), topic.records)
-        snapshot, bookmark = await self._snapshot(requested, guard)
+        snapshot, bookmark = await self._snapshot(request, requested, guard)
         self._taken.make_room(client_address(request), len(snapshot), self._runtime.now_us())
         split = await self._in_turns(split_by_key(snapshot, parts))
         name = await self.keep(request, topic, split, bookmark, guard)
@@ -337,14 +337,14 @@ class SnapshotHandler:
         await self._bound()
 
     async def _snapshot(
-        self, requested: dict[str, str], guard: RowPolicy | None
+        self, request: web.Request, requested: dict[str, str], guard: RowPolicy | None
     ) -> tuple[Snapshot, int]:
         engine, text = self._engine, requested.get("filter")
         condition = self._runtime.filter(text) if text is not None else None
         keys = read_sow_keys(requested, engine.topic(requested["topic"]).records)
         query = restrict_query(Query(filter=condition, keys=keys), guard)
         if "as_of" in requested:
-            found = await self._past.query(requested["topic"], requested["as_of"], query)
+            found = await self._past.query(request, requested["topic"], requested["as_of"], query)
         else:
             found = await self._in_turns(execute_query(engine, requested["topic"], query))
             await self._runtime.settled()

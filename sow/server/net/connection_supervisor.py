@@ -193,12 +193,13 @@ class SupervisedProtocol(asyncio.Protocol):
     def end(self) -> None:
         """It has ended."""
         self._idle_timer.end(self._loop.time())
-        self._content = None
+        self._content, self._ends_with_client = None, False
         if self._is_half_closed:
             self._close_soon()
 
     def end_with_client(self) -> None:
-        """Its answer has no end: a client that sends no more is considered disconnected."""
+        """Its answer has no end, or takes long: a client that sends no more is considered
+        disconnected."""
         self._ends_with_client = True
 
     def follow_messages(
@@ -262,6 +263,13 @@ class SupervisedProtocol(asyncio.Protocol):
             self.transport.write(raw_answer(TooSlow(detail)))
         self.transport.close()
         return False
+
+
+def end_with_client(request: web.Request) -> None:
+    """Cancel a request that takes long when its client sends no more."""
+    protocol = request.transport and request.transport.get_protocol()
+    if isinstance(protocol, SupervisedProtocol):
+        protocol.end_with_client()
 
 
 def supervised(request: web.Request) -> SupervisedProtocol:

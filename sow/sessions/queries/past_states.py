@@ -10,12 +10,13 @@ wait; the others wait in line, however they were requested.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Generic, Protocol
 
 import numpy as np
 
-from sow.core.cooperative import Result, Task
+from sow.core.cooperative import RESTS, Result, Task
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
@@ -58,11 +59,14 @@ class _Computation(Generic[Result]):
     def __init__(self, steps: Task[Result]) -> None:
         self.is_over = False
         self.steps = steps
+        self.taken = 0
+        """How many steps were taken."""
         self._results: list[Result] = []
         self._error: Exception | None = None
 
     def step(self) -> None:
         """Take a step; an error is for its caller."""
+        self.taken += 1
         try:
             next(self.steps)
         except StopIteration as over:
@@ -145,20 +149,24 @@ class PastStates:
         return self.in_line(self._listen(self._engine.topic(name), text, listener))
 
     def in_line(self, steps: Task[Result], waits: bool = False) -> Task[Result]:
-        """Run the steps when all before are done, whose steps are taken first. Raises Busy if too
-        many wait, unless it `waits`: a session does nothing else meanwhile."""
+        """Run the steps when all before are done: where nobody else takes their steps, they are
+        taken here. So all who wait have the time of one. Raises Busy if too many wait, unless it
+        `waits`: a session does nothing else meanwhile."""
         line = self._line
         if len(line) > AS_OF_WAITING_MAX and not waits:
             raise Busy(f"{AS_OF_WAITING_MAX} past states are being computed; try later")
         one: _Computation[Result] = _Computation(steps)
         line.append(one)  # type: ignore[arg-type]
+        seen: tuple[object, int] | None = None
         try:
             while not one.is_over:
-                first = line[0]
-                first.step()
-                if first.is_over:
-                    line.popleft()
-                yield
+                first, is_own = line[0], line[0] is one
+                if is_own or seen is None or seen == (first, first.taken):
+                    first.step()
+                    if first.is_over:
+                        line.popleft()
+                seen = first, first.taken
+                yield None if is_own else RESTS
         finally:
             if not one.is_over:
                 line.remove(one)  # type: ignore[arg-type]
@@ -213,13 +221,13 @@ class PastStates:
         moment = parse_moment("as_of", text, self.log, self.log.last_seq, self._engine.now_us)
         start = yield from self.start(topic, moment, nows)
         replay = self.replay(topic, start, listener.hear)
-        yield from replay.advance(Moment(start.seq, start.time_us))
-        listener.begin(replay)
-        for _ in replay.advance(moment):
-            listener.look()
-            yield
-        listener.end()
-        yield from replay.emptying()
+        with self._let_go(replay):
+            yield from replay.advance(Moment(start.seq, start.time_us))
+            listener.begin(replay)
+            for _ in replay.advance(moment):
+                listener.look()
+                yield
+            listener.end()
         return moment
 
     def _present(self, topic: LiveTopic) -> Task[Present]:
@@ -305,18 +313,27 @@ class PastStates:
     ) -> Task[tuple[Snapshot, int]]:
         """The records of a conflated topic or a view as of a moment, and the place of that."""
         replay = self.replay(topic, start, is_stamped=is_stamped)
-        yield from replay.advance(moment)
-        try:
-            then = yield from replay.state(topic.name)
-            there = replay.topic(topic.name)
-            place = place_of(there, replay.engine.topics, moment.seq, moment.time_us)
-        except UnknownTopic:
-            raise ClientError(
-                f"there was no topic {topic.name} at that moment; choose a later one",
-                reason="invalid bookmark",
-            ) from None
-        yield from replay.emptying()
+        with self._let_go(replay):
+            yield from replay.advance(moment)
+            try:
+                then = yield from replay.state(topic.name)
+                there = replay.topic(topic.name)
+                place = place_of(there, replay.engine.topics, moment.seq, moment.time_us)
+            except UnknownTopic:
+                raise ClientError(
+                    f"there was no topic {topic.name} at that moment; choose a later one",
+                    reason="invalid bookmark",
+                ) from None
         return replace(then, topic=topic.records), place
+
+    @contextmanager
+    def _let_go(self, replay: Replay) -> Iterator[None]:
+        """Free a replay in steps, also if it fails, or nobody waits for it any more."""
+        try:
+            yield
+        finally:
+            if self._engine.timers.go_on(replay.emptying()):
+                self._engine.notify_work()
 
     def beginning(self, topic: LiveTopic, moment: Moment) -> Task[StartingState]:
         """What a replay of a conflated topic or a view up to a moment begins with."""

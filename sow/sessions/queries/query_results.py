@@ -7,14 +7,13 @@ A pattern may match a hundred thousand topics with a record each, so totals are 
 are added, and rows are encoded for many topics at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import CatchUpPacer, Task
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, TooLarge
@@ -76,8 +75,14 @@ def pinned(topic: LiveTopic, records: Records, slots: Slots, with_keys: bool = T
     return replace(Snapshot.take(records, slots, with_keys), topic=topic.records)
 
 
-EVENT_RECORDS_AT_ONCE = 200
-"""Records whose newest events are looked at in one step: a millisecond for some of each."""
+EVENTS_AT_ONCE = 1_000
+"""Events that are looked at in one step: a millisecond or two with a filter."""
+RECORD_EVENTS = 4
+"""To begin with a record takes as long as so many events."""
+NAMES_AT_ONCE = 1_000
+"""Identities that are fetched at once."""
+LAST_MAX = 10_000
+"""The newest events of one record: they are looked at in one step, of some 10 ms for so many."""
 EVENTS_MAX = 100_000
 """Events of one answer: they are put together in one step, of some 20 ms for so many."""
 
@@ -92,7 +97,13 @@ class _NewestEvents:
         self._found: dict[str, list[SeriesEvent]] = {}
         self._rows = 0
 
-    def take(self, identities: Iterable[str]) -> None:
+    def weight(self, identity: str) -> int:
+        """How many events it takes to look at a record."""
+        events = self._records.events
+        assert events is not None
+        return RECORD_EVENTS + min(self._last, events.count_of(identity))
+
+    def take(self, identities: Sequence[str]) -> None:
         """Look at some records, perhaps again; raises TooLarge."""
         events = self._records.events
         assert events is not None
@@ -156,6 +167,11 @@ def check_last(command: Command, topic: Records) -> None:
         instead = "leave out order_by, top_n, skip_n and replace"
     elif not options.last:
         wrong, instead = "there is no newest event to begin with", "write 1 or more"
+    elif options.last > LAST_MAX:
+        raise TooLarge(
+            f"last={options.last} is over {LAST_MAX}, the most of one record; read earlier events "
+            "over HTTP"
+        )
     else:
         return
     raise ClientError(f"last={options.last}: {wrong}; {instead}", reason="invalid options")
@@ -171,29 +187,61 @@ def newest_events(
 ) -> Task[Snapshot]:
     """The newest `last` events of the records in `slots`, those of them that pass a filter, as of
     the last step; records that come meanwhile are among them, unless it is about these `only`."""
-    names, changed = held_identities(records, slots), dict[str, None]()
+    names, changed = held_identities(records, slots), _Changed()
     found = _NewestEvents(records, last, condition)
     wanted = set(names.part(0, len(slots))) if only else None
 
     def note(other: Records, identities: Sequence[str]) -> None:
         if other is records:
-            some = identities if wanted is None else wanted.intersection(identities)
-            changed.update(dict.fromkeys(some))
+            for one in identities if wanted is None else wanted.intersection(identities):
+                changed.add(one, found.weight(one))
 
     with engine.on_changes(note):
-        for start in range(0, len(slots), EVENT_RECORDS_AT_ONCE):
-            found.take(names.part(start, start + EVENT_RECORDS_AT_ONCE))
+        some: list[str] = []
+        left = EVENTS_AT_ONCE
+        for start in range(0, len(slots), NAMES_AT_ONCE):
+            for identity in names.part(start, start + NAMES_AT_ONCE):
+                some.append(identity)
+                left -= found.weight(identity)
+                if left <= 0:
+                    found.take(some)
+                    yield
+                    some, left = [], EVENTS_AT_ONCE
+        found.take(some)
+        yield
+        pacer = CatchUpPacer(EVENTS_AT_ONCE)
+        while changed.weight > pacer.share:
+            pacer.begin(changed.weight)
+            found.take(changed.pop(pacer.share))
+            pacer.end(changed.weight)
             yield
-        for _ in range(0, len(slots), EVENT_RECORDS_AT_ONCE):
-            if len(changed) <= EVENT_RECORDS_AT_ONCE:
-                break
-            some = [*islice(changed, EVENT_RECORDS_AT_ONCE)]
-            found.take(some)
-            for identity in some:
-                changed.pop(identity)
-            yield
-        found.take([*changed])
+        found.take(changed.pop(changed.weight))
         return found.snapshot()
+
+
+class _Changed:
+    """Records that have changed, and how many events it takes to look at all of them again."""
+
+    def __init__(self) -> None:
+        self.weight = 0
+        self._weights: dict[str, int] = {}
+
+    def add(self, identity: str, weight: int) -> None:
+        """A record has changed."""
+        self.weight += weight - self._weights.get(identity, 0)
+        self._weights[identity] = weight
+
+    def pop(self, weight: int) -> list[str]:
+        """Take out some, of a weight or a little more."""
+        end, some = self.weight - weight, list[str]()
+        for identity, own in self._weights.items():
+            if self.weight <= end:
+                break
+            some.append(identity)
+            self.weight -= own
+        for identity in some:
+            del self._weights[identity]
+        return some
 
 
 TOPIC_ROWS = 20

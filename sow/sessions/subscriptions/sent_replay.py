@@ -36,8 +36,8 @@ from sow.topic.records import Records
 COMPARED_AT_ONCE = 1_000
 """Records that one step compares, some half a microsecond each."""
 FEW = 1_000
-"""So many records are left for the last step, of those that change while others are compared; where
-more have changed, it catches up once more."""
+"""So many records are left for the last step, of those that change while others are compared, and
+of the log: a client that reads slowly lets much come. Where more have, it catches up once more."""
 ROUNDS_MAX = 5
 """Where very many change all the time, the last step takes them all."""
 
@@ -161,8 +161,12 @@ class SentReplay:
         for _ in range(ROUNDS_MAX):
             changed: dict[str, None] = {}
             with self._engine.on_changes(partial(self._note, changed)):
-                yield from self._advancing(self._now())
+                until = self._now()
+                yield from self._advancing(until)
                 yield from self._comparing(changed)
+                while (now := self._now()).seq - until.seq > FEW:
+                    until = now
+                    yield from self._advancing(until)
                 if len(changed) <= FEW:
                     break
         for _ in self._advancing(self._now()):

@@ -210,6 +210,15 @@ def test_a_damaged_backup_is_a_sentence(rehearse, data, tmp_path):
     assert "take another backup" in result.stderr
 
 
+def test_a_damaged_directory_is_named_and_not_its_copy(rehearse, data):
+    log = data / "journal" / "data.mdb"
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    result = rehearse(data, SAME)
+    assert (result.exit_code, "not safe to read" in result.stderr) == (2, True)
+    assert f"sow.store.repair {data} {data / 'journal'}" in result.stderr
+    assert "sow-rehearse-" not in result.stderr
+
+
 def test_a_running_servers_directory_is_left_to_it(rehearse, data):
     with lives_on(data)(ORDERS, COPY, TOTALS, *SYSTEM_TOPICS):
         result = rehearse(data, SAME)

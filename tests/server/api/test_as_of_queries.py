@@ -10,6 +10,7 @@ import pytest
 from sow.core.definitions import ConflatedTopic
 from sow.history import snapshot_as_of
 from sow.query import Query
+from sow.server.api import as_of_queries
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.records import RecordsHandler
 from sow.server.api.snapshots import SnapshotHandler
@@ -184,6 +185,18 @@ async def test_few_states_are_worked_out_at_a_time(monkeypatch):
         next(first)
         answer = await place.requested("as_of=1")
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+@stepped
+async def test_a_past_state_is_for_a_client_that_is_there(monkeypatch):
+    ending = []
+    monkeypatch.setattr(as_of_queries, "end_with_client", ending.append)
+    async with Place() as place:
+        await place.publish({"id": 1})
+        await place.requested("top_n=1")
+        assert not ending
+        await place.requested("as_of=1")
+        assert len(ending) == 1
 
 
 @pytest.mark.parametrize("moment", ["2199-01-01T00:00:00Z", "21990101T000000Z", "7"])

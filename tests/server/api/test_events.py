@@ -9,6 +9,9 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Series, Topic
 from sow.server.api import events as door
 from sow.server.api.events import EventsHandler
+from sow.sessions.queries.access_control import row_policy_for
+from sow.topic.series import Bound
+from tests.laws.guarding import reading, rights
 from tests.server.stand_ins import ORDERS, Served, World, routes_to, stepped
 
 PRICES = Topic("prices", "json", keys=("/id",), series=Series(events_max=5000))
@@ -70,6 +73,24 @@ async def test_many_events_are_read_in_steps(monkeypatch):
         place.publish(*range(40))
         assert numbers(await place.events()) == list(range(40))
         assert numbers(await place.events(limit=20)) == list(range(20, 40))
+
+
+@pytest.mark.parametrize(
+    ("least", "start", "limit", "found"),
+    [(3, 1, 9, [3, 4]), (3, 1, 1, [4]), (3, 9, 9, []), (3, 1, 0, []), (9, 1, 9, None)],
+)
+@stepped
+async def test_who_sees_some_events_is_told_of_an_empty_range(
+    monkeypatch, least, start, limit, found
+):
+    monkeypatch.setattr(door, "EVENTS_AT_ONCE", 1)
+    place = Place()
+    place.publish(*range(5))
+    records = place.world.engine.topic("prices").records
+    guard = row_policy_for(rights(reading("prices", filter=f"/n >= {least}")), records)
+    requested = door.Requested(Bound(start), None, limit)
+    seen = run_to_completion(door._seen(records, "1", requested, guard))
+    assert (seen and [json.loads(event.body)["n"] for event in seen]) == found
 
 
 @pytest.mark.parametrize(

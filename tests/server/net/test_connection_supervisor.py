@@ -190,6 +190,21 @@ async def test_who_sends_no_more_and_has_requested_for_nothing_whole_is_gone():
 
 
 @stepped
+async def test_only_the_request_that_takes_long_ends_with_its_client():
+    side = Side()
+    side.watched.begin(Content(True))
+    side.watched.end_with_client()
+    side.watched.end()
+    side.watched.begin(Content(True))
+    side.inner.has_requests = True
+    assert side.watched.eof_received(), "the next one is answered"
+    side.watched.end()
+    side.inner.has_requests = False
+    await asyncio.sleep(1)
+    side.go()
+
+
+@stepped
 async def test_who_still_reads_the_last_answer_has_time_while_it_gets_on():
     side = Side()
     side.socket.waiting = 5_000

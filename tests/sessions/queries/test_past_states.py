@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.core.cooperative import run_to_completion
+from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Limits, Topic, View
 from sow.errors import Busy, TooLarge
 from sow.query import Query
@@ -178,6 +178,27 @@ class TestTheLine:
         assert found.bookmark == 2
         assert run_to_completion(first).bookmark == 4
 
+    def test_all_who_wait_have_the_time_of_one(self):
+        past, taken = lived().executor.subscriptions.past, []
+
+        def work():
+            for _ in range(20):
+                taken.append(1)
+                yield
+            return 7
+
+        first, *others = [past.in_line(work()) for _ in range(9)]
+        next(first)
+        assert {next(other) for other in others} == {RESTS}
+        begun = len(taken)
+        for _ in range(3):
+            next(first)
+            assert {next(other) for other in others} == {RESTS}
+        assert len(taken) == begun + 3, "who waits takes no step beside the first"
+        assert {next(other) for other in others} == {RESTS}
+        assert len(taken) == begun + 4, "but one where the first does not go on"
+        assert [run_to_completion(other) for other in reversed(others)] == [7] * 8
+
     def test_who_leaves_takes_nothing_with_it(self):
         world = lived()
         past = world.executor.subscriptions.past
@@ -187,6 +208,28 @@ class TestTheLine:
         first.close()
         assert run_to_completion(second).bookmark == 2
         assert run_to_completion(past.query("sums", "4", Query())).bookmark == 4
+
+    @pytest.mark.parametrize("topic", ["orders-C", "sums"])
+    def test_who_leaves_half_way_leaves_nothing_to_be_freed_at_once(self, monkeypatch, topic):
+        world = lived()
+        past, replays = world.executor.subscriptions.past, []
+        made = past.replay
+
+        def noted(*named, **more):
+            replays.append(made(*named, **more))
+            return replays[-1]
+
+        monkeypatch.setattr(past, "replay", noted)
+        for at in range(9):
+            steps = past.query(topic, "4", Query())
+            for _ in range(at + 1):
+                next(steps, None)
+            steps.close()
+            world.advance(MS)
+        assert len(replays) > 3
+        for replay in replays:
+            tables = [one.records.table for one in replay.engine.topics.values()]
+            assert not any(body for table in tables for body in table.bodies)
 
     def test_few_may_wait(self, monkeypatch):
         monkeypatch.setattr(module, "AS_OF_WAITING_MAX", 0)

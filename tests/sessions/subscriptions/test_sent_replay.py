@@ -316,6 +316,27 @@ def test_it_comes_in_slices_and_what_it_takes_is_counted_and_let_go(world, clien
     world.check()
 
 
+def test_what_came_while_a_client_did_not_read_is_not_left_for_the_last_step(
+    world, client, monkeypatch
+):
+    monkeypatch.setattr(sent_replay, "FEW", 20)
+    monkeypatch.setattr(replay, "RECORDS_AT_ONCE", 20)
+    for number in range(10):
+        world.publish("orders", {"id": 1, "px": number})
+        world.advance(1100 * MS)
+    client.execute(b'{"c":"subscribe","t":"orders-C","bm":"0"}')
+    session, found, pulls = client.session, [], 0
+    while (frame := session.pull(world.engine.sequencer.released, world.now)) is not None:
+        found.append((frame or b"").count(b'"c":"p"'))
+        pulls += 1
+        if pulls in (3, 8, 15):
+            for number in range(100):
+                world.publish("orders", {"id": 1, "px": number})
+                world.advance(1100 * MS)
+    assert sum(found) == 310
+    assert max(found) <= 21, "in the step that joins, too"
+
+
 def test_what_is_otherwise_than_it_should_be_is_sent_at_the_end(world, client, monkeypatch):
     monkeypatch.setattr(sent_replay, "COMPARED_AT_ONCE", 1)
     world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1})
