@@ -451,6 +451,8 @@ def open_windows(
     newest = next(log.read(log.last_seq - 1), None) if log.last_seq >= log.first_seq else None
     if newest is None or newest.ts_us + reach.lag_us <= now_us:
         return None
+    # The machine's clock may have been set back: behind the last start, too.
+    now_us = max(now_us, newest.ts_us, history[-1].time_us)
     if log.first_seq > 1 or log.last_seq > GONE_ON_MAX:
         return None
     replay = Replay(history, copies, log)

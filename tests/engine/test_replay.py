@@ -282,6 +282,13 @@ class TestStarts:
         monkeypatch.setattr(module, "GONE_ON_MAX", 2)
         assert self.values(self.lived(wait_us=0)) == [2, 3]
 
+    def test_a_start_that_has_ended_windows_counts_though_the_clock_was_set_back(self):
+        world = self.lived(wait_us=0, windows=False)
+        history, then_us = noted(world.journal.accounts()), world.now - 100 * MS
+        steps = open_windows(history, world.configuration, world.journal, then_us)
+        engine = run_to_completion(steps)
+        assert shown(engine, "orders-C") == shown(world.engine, "orders-C")
+
     @pytest.mark.parametrize("windows", [True, False])
     def test_the_past_of_a_start_is_what_it_was(self, windows):
         world, then = self.lived(100 * MS, windows), []
