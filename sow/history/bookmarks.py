@@ -143,7 +143,8 @@ def parse_moment(
     kept: Sequence[KeptCheckpoint] = (),
 ) -> Moment:
     """The moment that the parameter `name` names: a time, or a bookmark, which is the time of its
-    change; inside a change of several records it is the state before all of them.
+    change; inside a change of several records it is the state before all of them. A place in what a
+    conflated topic has sent is the moment behind that.
 
     `newest` is the sequence number of the newest change, `kept` what a History keeps. Raises
     ClientError, and NotKept, with the range that is kept, for a moment that the log does not cover.
@@ -170,6 +171,9 @@ def parse_moment(
         return Moment(min(seq, newest), time_us)
     if text in NOW:
         return Moment(newest, now_us)
+    found = POSITION.fullmatch(text)
+    if found is not None and found[3] is not None:
+        return _behind_turn(int(found[3]), journal, now_us)
     return _after_change(seq, journal) if seq > oldest else Moment(seq, 0)
 
 
@@ -200,18 +204,21 @@ def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> M
     found, oldest = POSITION.fullmatch(text), journal.first_seq - 1
     time_us = moment_us(text) if is_time(text) else None
     if found is not None and found[3] is not None:
-        time_us = int(found[3])
-    elif time_us is not None:
-        time_us -= 1  # what was due at that time is sent
+        return _behind_turn(int(found[3]), journal, now_us)
     if time_us is not None:
-        time_us = min(time_us, now_us)
-        return Moment(last_before(time_us, journal), time_us)
+        return _behind_turn(time_us - 1, journal, now_us)  # what was due at that time is sent
     seq = after if found is None else int(found[2])
     if not oldest <= seq <= newest:
         seq = after
     if seq <= oldest:
         return Moment(oldest, 0)
     return Moment(seq, next(journal.read(seq - 1)).ts_us)
+
+
+def _behind_turn(time_us: int, journal: Log, now_us: int) -> Moment:
+    """The moment behind what a conflated topic has sent at a time."""
+    time_us = min(time_us, now_us)
+    return Moment(last_before(time_us, journal), time_us)
 
 
 def _after_change(seq: int, journal: Log) -> Moment:

@@ -64,6 +64,17 @@ def test_windows_that_have_ended_by_a_time_are_released():
     assert asked(world, "orders-C", opts="as_of=1970-01-01T00:16:40.999999Z")[0] == []
 
 
+def test_a_place_in_what_a_conflated_topic_has_sent_is_the_moment_behind_that():
+    world = lived()
+    assert asked(world, "orders-C", as_of="1.1001000000")[0] == [{"id": 1, "symbol": "A", "n": 1}]
+    assert asked(world, "orders-C", as_of="1.1000999999")[0] == []
+    shown, bookmark = asked(world, "orders-C", opts="")
+    world.advance(2 * SECOND)
+    world.publish("orders", {"id": 1, "symbol": "A", "n": 9})
+    world.advance(2 * SECOND)
+    assert asked(world, "orders-C", as_of=bookmark)[0] == shown
+
+
 def test_inside_a_change_of_several_records_it_is_the_state_before_it():
     world = lived()
     for topic in ("orders", "orders-C", "sums"):
