@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Generic, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
 from sow.engine.running_topics import LiveTopic, SourceTopic, place_of
 from sow.engine.stored_topics import named_in, topic_slices
 from sow.engine.wal import CurrentLog
-from sow.errors import Busy, ClientError, NotKept, UnknownTopic
+from sow.errors import Busy, ClientError, NotKept, StoreError, UnknownTopic
 from sow.history.bookmarks import Moment, covered, last_before, parse_moment
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import (
@@ -134,7 +135,8 @@ class PastStates:
         topic = self._engine.topic(name)
         self._engine.queries.checked(name, query)
         stamped = is_stamped or _looks_at_stamps(query)
-        return self.in_line(self._query(topic, text, query, admit, stamped))
+        steps = partial(self._query, topic, text, query, admit, stamped)
+        return self.in_line(self._of_what_is_kept(steps))
 
     def bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int, waits: bool = False
@@ -172,6 +174,17 @@ class PastStates:
                 line.remove(one)  # type: ignore[arg-type]
                 steps.close()
         return one.result()
+
+    def _of_what_is_kept(self, make: Callable[[], Task[Result]]) -> Task[Result]:
+        """Take the steps; where retention removes meanwhile what they were to read first, once
+        more, with what is kept then."""
+        while True:
+            first_seq = self.log.first_seq
+            try:
+                return (yield from make())
+            except StoreError:
+                if self.log.first_seq == first_seq:
+                    raise
 
     def _query(
         self,

@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Limits, Topic, View
-from sow.errors import Busy, TooLarge
+from sow.errors import Busy, ClientError, TooLarge
 from sow.query import Query
 from sow.sessions.queries import past_states as module
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, SlowDisk, World
@@ -174,6 +174,20 @@ class TestRetention:
         refused = asked(world, "orders-C", as_of="4")
         assert "the log no longer has what it was" in refused["detail"]
         assert asked(world, "orders-C", as_of="1")["oldest"]["bookmark"] == "2"
+
+    def test_what_retention_removes_meanwhile_counts_as_removed_before(self, monkeypatch):
+        world = self.kept(oldest=3)
+        past = world.executor.subscriptions.past
+        start = past.start
+
+        def trimmed(*arguments):
+            found = yield from start(*arguments)
+            world.journal.trim(0, 5, beyond=True)
+            return found
+
+        monkeypatch.setattr(past, "start", trimmed)
+        with pytest.raises(ClientError, match="the log no longer has what it was"):
+            run_to_completion(past.query("orders-C", "6", Query()))
 
 
 class TestTheLine:
