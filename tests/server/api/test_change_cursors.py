@@ -247,7 +247,7 @@ async def test_a_reader_at_the_end_of_the_log_moves_one_cursor(monkeypatch):
         made = []
         past = AsOfQueries.bodies
         monkeypatch.setattr(
-            AsOfQueries, "bodies", lambda *args: made.append(args[2]) or past(*args)
+            AsOfQueries, "bodies", lambda *args: made.append(args[3]) or past(*args)
         )
         end = 0
         for value in range(5):
