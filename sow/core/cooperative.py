@@ -13,7 +13,7 @@ pauses short: the collector of cycles.
 
 import ctypes
 from collections.abc import Generator
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 Result = TypeVar("Result")
 
@@ -34,6 +34,33 @@ def run_to_completion(steps: Task[Result]) -> Result:
         except StopIteration as over:
             result: Result = over.value
             return result
+
+
+class SharedTask(Generic[Result]):
+    """A task whose steps several take; its caller gets what comes of it."""
+
+    def __init__(self, steps: Task[Result]) -> None:
+        self.is_over = False
+        self.steps = steps
+        self._results: list[Result] = []
+        self._error: Exception | None = None
+
+    def step(self) -> None:
+        """Take a step; an error is kept for the caller."""
+        try:
+            next(self.steps)
+        except StopIteration as over:
+            self._results.append(over.value)
+            self.is_over = True
+        except Exception as error:
+            self._error = error
+            self.is_over = True
+
+    def result(self) -> Result:
+        """The result; raises what the steps raised."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
 
 
 class CatchUpPacer:

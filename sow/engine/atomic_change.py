@@ -20,50 +20,29 @@ does not know what changes.
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Generic
 
-from sow.core.cooperative import Result, Step, Task
+from sow.core.cooperative import Result, SharedTask, Step, Task
 from sow.engine.running_topics import LiveTopic
 from sow.errors import SowError
 from sow.streaming.channel import ChangeChannel, Channel
 from sow.topic.records import Records
 
 
-class AtomicChange(Generic[Result]):
+class AtomicChange(SharedTask[Result]):
     """A change under way in `topic`, started after the change `seq`: the remaining steps."""
 
     def __init__(self, topic: LiveTopic, seq: int, steps: Task[Result]) -> None:
+        super().__init__(steps)
         self.topic = topic
         self.seq = seq
         self.channels: list[Channel] = []
         """Channels that carry nothing else until it is over."""
-        self.is_over = False
         self.keeps = False
         """Readers do not wait for it."""
         self.before: Records | None = None
         """The topic's records as they were; None: as they are."""
         self.is_planned = False
         """None of it is in the records yet, nor in the log."""
-        self._steps = steps
-        self._results: list[Result] = []
-        self._error: Exception | None = None
-
-    def step(self) -> None:
-        """Run a step; an error is kept for the caller that started it."""
-        try:
-            next(self._steps)
-        except StopIteration as over:
-            self._results.append(over.value)
-            self.is_over = True
-        except Exception as error:
-            self._error = error
-            self.is_over = True
-
-    def result(self) -> Result:
-        """The result; raises what the steps raised."""
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
 
 
 class AtomicBatch:

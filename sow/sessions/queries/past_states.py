@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Generic, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from sow.core.cooperative import RESTS, Result, Task
+from sow.core.cooperative import RESTS, Result, SharedTask, Task
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
@@ -54,34 +54,16 @@ FROM_LOG = "log"
 Presents = Mapping[LiveTopic, Present]
 
 
-class _Computation(Generic[Result]):
-    """One in line: its steps, and what came of them."""
+class _Computation(SharedTask[Result]):
+    """One in line."""
 
-    def __init__(self, steps: Task[Result]) -> None:
-        self.is_over = False
-        self.steps = steps
-        self.taken = 0
-        """How many steps were taken."""
-        self._results: list[Result] = []
-        self._error: Exception | None = None
+    taken = 0
+    """How many steps were taken."""
 
     def step(self) -> None:
-        """Take a step; an error is for its caller."""
+        """Take a step, and count it."""
         self.taken += 1
-        try:
-            next(self.steps)
-        except StopIteration as over:
-            self._results.append(over.value)
-            self.is_over = True
-        except Exception as error:
-            self._error = error
-            self.is_over = True
-
-    def result(self) -> Result:
-        """The result; raises what the steps raised."""
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
+        super().step()
 
 
 class ReplayListener(Protocol):
