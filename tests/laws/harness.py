@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.recorded import State, step
-from sow.core.cooperative import run_to_completion
+from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import (
     WRITES,
     WRITES_BEFORE,
@@ -313,6 +313,17 @@ class Run:
             return None
         first = pc.min(pending["window_start"]).cast(pa.int64()).as_py()
         return first + self.conflation.definition.interval_us
+
+
+def alone(steps):
+    """The steps of a task that waits for nobody: those that it would wait for do not go on."""
+    step = None
+    while True:
+        try:
+            step = steps.send(RESTS if step is RESTS else None)
+        except StopIteration:
+            return
+        yield
 
 
 class Client:

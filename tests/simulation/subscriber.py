@@ -9,7 +9,7 @@ import itertools
 import json
 
 from sow.protocol.wire import read_frame
-from tests.laws.harness import Client
+from tests.laws.harness import Client, alone
 
 
 class Subscriber:
@@ -89,7 +89,7 @@ class Subscriber:
         frame = read_frame(json.dumps({**command, "cid": number}).encode())
         session = self.client.session
         said = len(session.lines)
-        for _ in self.world.executor.carry_out(session, frame, lambda: self.world.now):
+        for _ in alone(self.world.executor.carry_out(session, frame, lambda: self.world.now)):
             if len(session.lines) == said:
                 self.between()  # until it is answered
         on_done()
