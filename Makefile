@@ -29,7 +29,7 @@ types: $(INSTALLED)  ## types, strictly
 	$(BIN)/mypy
 
 unit: $(INSTALLED)  ## all tests of the default run, on all cores
-	$(BIN)/python -m pytest $(ON_ALL_CORES) -o faulthandler_exit_on_timeout=true
+	SOW_TEST_S_MAX=600 $(BIN)/python -m pytest $(ON_ALL_CORES)
 
 laws: $(INSTALLED)  ## the same, with twenty times as many examples and seeds for every law
 	SOW_EFFORT=20 $(BIN)/python -m pytest $(ON_ALL_CORES)

@@ -28,6 +28,8 @@ TESTS = Path(__file__).parent
 
 ONE_PROCESS = ("spark", "browser", "cluster", "crash/spark")
 """Folders whose tests share one costly thing, such as Spark's JVM, of which one is enough."""
+ON_REQUEST = {"cluster"}
+"""Folders that only a run reads that names them."""
 SHARED = {"spark": re.compile(r"def \w+\([^)]*\bspark\b")}
 """How a file of such a folder names what they share; others of it go to any core."""
 
@@ -100,7 +102,8 @@ def begun_elsewhere(places, number, core):
     """
     if [Path(place).resolve() for place in places] != [TESTS]:
         return places
-    folders = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+    found = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+    folders = sorted(found - ON_REQUEST)
     first = len(folders) * number // core["workercount"]
     return [str(TESTS / name) for name in folders[first:] + folders[:first]]
 
@@ -123,6 +126,27 @@ def pytest_xdist_make_scheduler(config, log):
             return group_of(TESTS.parent / nodeid.partition("::")[0])
 
     return ByGroup(config, log)
+
+
+TEST_S_MAX = int(os.environ.get("SOW_TEST_S_MAX", "0"))
+"""After how many seconds a test fails that does not end, many times what the longest takes; 0:
+never. A test that does not end would take all the time of a run, and nothing would name it."""
+
+
+def on_alarm(_signal, _frame):
+    pytest.fail(f"does not end: still running after {TEST_S_MAX} s")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """End a test that does not end. Not the process: xdist waits forever for its other tests."""
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.alarm(TEST_S_MAX)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.hookimpl(wrapper=True)
