@@ -50,7 +50,8 @@ def test_a_connect_session_writes_streams_and_reads(server, python, tmp_path):
             text=True,
             timeout=CLIENT_S_MAX,
         )
-    assert done.returncode == 0 and done.stdout, f"{done.returncode}: {done.stderr}"
+    assert done.returncode == 0, done.stderr
+    assert done.stdout, done.stderr
     assert json.loads(done.stdout) == {
         "kind": "pyspark.sql.connect.session",
         "rows": ROWS,
