@@ -40,8 +40,8 @@ from sow.core.definitions import (
     View,
     is_persistent,
 )
-from sow.core.stored_configuration import text_of
 from sow.engine.configuration_history import InForceSince as InForceSince
+from sow.engine.configuration_history import text_of
 from sow.engine.engine import Engine
 from sow.engine.patterns import copied_from
 from sow.engine.reconfiguration import Reconfiguration

@@ -8,9 +8,8 @@ A frame may have 64 MiB and a line two bytes: all its lines at once would take f
 frame. So a frame is cut a piece at a time (`LineSplitter`), by one fast split a piece; one that is
 no longer than a piece, as nearly all are, is cut at once.
 
-`sow.protocol.commands` lists the commands and their fields; `sow.protocol.options` parses options.
-The execution of commands is not known here, nor is the encoding of answers
-(`sow.protocol.encodings`).
+`sow.protocol.commands` lists the commands and their fields, and parses options. The execution of
+commands is not known here, nor is the encoding of answers (`sow.protocol.encodings`).
 """
 
 import re
@@ -24,8 +23,16 @@ import msgspec
 from sow.core.comma_lists import comma_list
 from sow.core.humanize import did_you_mean
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
-from sow.protocol.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, Command, Options
-from sow.protocol.options import read_options, read_value
+from sow.protocol.commands import (
+    ACKS,
+    ACKS_LATER,
+    COMMANDS,
+    OPTIONS,
+    Command,
+    Options,
+    read_options,
+    read_value,
+)
 
 FRAME_PIECE_BYTES = 64 * 1024
 """What is cut of a large frame in one go. A frame of nothing but line breaks becomes no more lines

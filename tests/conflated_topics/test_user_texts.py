@@ -16,8 +16,7 @@ from conflated_topics.user_texts import (
 from sow.config.diagnostics import MistakeError
 from sow.config.value_types import duration_us
 from sow.errors import ClientError
-from sow.protocol.commands import OPTIONS
-from sow.protocol.options import read_value
+from sow.protocol.commands import OPTIONS, read_value
 from tests.cases import all_cases
 
 

@@ -18,7 +18,6 @@ from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, clipped
 from sow.expressions import Filter, parse_order_by
 from sow.history.snapshot import Snapshot
-from sow.history.unread_quota import UnreadQuota
 from sow.messages.answer_columns import sent_columns
 from sow.messages.arrow import ArrowColumns
 from sow.messages.column_types import ColumnTypes
@@ -69,7 +68,7 @@ from sow.sessions.queries.access_control import (
     row_policy_for,
 )
 from sow.sessions.queries.aggregations import Share
-from sow.sessions.queries.query_results import QueryResult, execute_query
+from sow.sessions.queries.query_results import QueryResult, UnreadQuota, execute_query
 from sow.topic.rendering import WHOLE, Shape
 
 RECORDS_PATH = TOPIC_PATH + "/records"

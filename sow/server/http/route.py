@@ -24,8 +24,15 @@ from sow.core.humanize import did_you_mean
 from sow.core.media_types import JSON
 from sow.core.security_definitions import OF_TOPICS
 from sow.errors import ClientError, SowError, UnknownRecord, clipped, shown
-from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
-from sow.protocol.options import read_value
+from sow.protocol.commands import (
+    OPTIONS,
+    OPTIONS_IGNORED,
+    Option,
+    Options,
+    Request,
+    options_of,
+    read_value,
+)
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
 from sow.server.http.compression import CODING, coding_of

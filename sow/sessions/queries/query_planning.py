@@ -25,7 +25,6 @@ from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, is_pattern, topic_search
 from sow.history.bookmarks import NOW
 from sow.history.snapshot import ANSWER_CHUNK_ROWS
-from sow.history.unread_quota import UnreadQuota
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.encodings import Encoding
@@ -39,6 +38,7 @@ from sow.sessions.queries.access_control import (
 from sow.sessions.queries.query_results import (
     QueryResult,
     ResultSnapshot,
+    UnreadQuota,
     check_last,
     newest_events,
     pinned,

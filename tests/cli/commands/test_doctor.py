@@ -13,8 +13,27 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
+from sow.cli.commands.doctor import (
+    DAY_S,
+    answers_check,
+    certificates_check,
+    clock_check,
+    connections_check,
+    disk_check,
+    files_check,
+    fsync_check,
+    groups_check,
+    inner_loops_check,
+    memory_check,
+    readiness_check,
+    retention_check,
+    sessions_check,
+    steps_check,
+    topics_check,
+)
 from sow.cli.measuring import Percentiles
 from sow.core.inner_loops import INNER_LOOPS
+from tests.cases import all_cases
 from tests.cli.terminal import Terminal
 from tests.edge.certificates import certificates
 
@@ -258,3 +277,82 @@ def test_what_is_wrong_with_a_server(monkeypatch, subject, told, figures, instea
     found = complaints("--server")
     assert found.keys() == {subject}
     assert found[subject].startswith(instead)
+
+
+GIB = 1024**3
+
+
+def flushes(median_s):
+    return Percentiles(20, median_s, median_s, 2 * median_s)
+
+
+def session(lag_ms):
+    return {"lag_ms": lag_ms, "client": "grid", "id": "7", "queue_messages": 9000}
+
+
+def certificate(days):
+    now_s = 1_800_000_000.0
+    (found,) = certificates_check({"c.pem": now_s + days * DAY_S}, now_s)
+    return found
+
+
+@all_cases(
+    ("found", "level", "said"),
+    [
+        (
+            disk_check(50 * GIB, 100 * GIB, GIB, "data"),
+            "ok",
+            "50 GiB of 100 GiB free for data",
+        ),
+        (disk_check(5 * GIB, 100 * GIB, GIB, "data"), "warning", "free some space"),
+        (disk_check(GIB, 100 * GIB, GIB, "data"), "error", "publishes are refused"),
+        (
+            retention_check(4 * GIB, GIB, 9 * GIB),
+            "ok",
+            "keeps up to 4.0 GiB, and takes 1.0 GiB",
+        ),
+        (retention_check(4 * GIB, GIB, GIB), "warning", "set a smaller RetentionSize"),
+        (fsync_check(flushes(0.002)), "ok", "median 2 ms"),
+        (fsync_check(flushes(0.03)), "warning", "a faster disk"),
+        (fsync_check(flushes(0.000001)), "warning", "this one is in memory"),
+        (files_check(None, 20_000), "ok", "unlimited files"),
+        (files_check(65536, 20_000), "ok", "65,536 files for 20,000 connections"),
+        (files_check(1024, 20_000), "warning", "raise ulimit -Hn to 20,512"),
+        (inner_loops_check("C"), "ok", "inner loops in C"),
+        (inner_loops_check("Python"), "ok", "with a C compiler, install SOW again"),
+        (clock_check(0.5), "ok", "not behind"),
+        (clock_check(7200), "warning", "2 h behind earlier writes"),
+        (memory_check(GIB, None), "ok", "set Limits/Memory"),
+        (memory_check(GIB, float("inf")), "ok", "without a limit"),
+        (memory_check(GIB, 4 * GIB), "ok", "1.0 GiB of 4.0 GiB"),
+        (memory_check(3.9 * GIB, 4 * GIB), "warning", "raise Limits/Memory"),
+        (memory_check(4 * GIB, 4 * GIB), "error", "raise Limits/Memory"),
+        (groups_check(0, GIB), "ok", "take 0 B of 1.0 GiB"),
+        (groups_check(0.95 * GIB, GIB), "warning", "raise Limits/GroupMemory"),
+        (connections_check(10, 100), "ok", "10 of 100"),
+        (connections_check(95, 100), "warning", "raise Limits/Connections"),
+        (sessions_check([]), "ok", "0, and all keep up"),
+        (sessions_check([session(5), session(2500)]), "warning", "grid is 2.5 s behind"),
+        (steps_check({}), "ok", "no long step"),
+        (steps_check({"a query": 0.2}), "ok", "took 200 ms: a query"),
+        (steps_check({"a query": 0.2, "a stream": 0.9}), "warning", "900 ms: a stream"),
+        (certificate(31), "ok", "c.pem ends in 31 days"),
+        (certificate(29.5), "warning", "c.pem ends in 29 days; renew it, then: sow reload"),
+        (certificate(-2), "error", "c.pem has ended 2 d ago"),
+        (topics_check([{"name": "a", "stopped": None}]), "ok", "none has stopped"),
+        (topics_check([{"name": "a", "stopped": "it failed"}]), "error", "a: it failed"),
+        (readiness_check(200, "ok")[0], "ok", "ok"),
+        (readiness_check(200, "ok; 1 views")[1], "ok", "no error since the start"),
+        (readiness_check(503, "replaying: 3 of 9")[0], "error", "replaying: 3 of 9"),
+        (readiness_check(200, "ok; so; last error T: a; b")[0], "ok", "ok; so"),
+        (
+            readiness_check(503, "full; last error T: a; b")[1],
+            "warning",
+            "last error T: a; b",
+        ),
+        (answers_check(flushes(0.001)), "ok", "median 1 ms"),
+    ],
+)
+def test_what_is_found_is_said_with_what_to_do(found, level, said):
+    assert (found.level, said in f"{found.found}; {found.instead}") == (level, True), found
+    assert bool(found.instead) or level == "ok", "what is not as it should be can be mended"

@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.definitions import SessionSettings, Topic
 from sow.expressions import compile_filter
-from sow.history.unread_quota import UnreadQuota
+from sow.sessions.queries.query_results import UnreadQuota
 from sow.sessions.subscriptions.subscribe import SEARCH_COST_MAX
 from tests.laws.harness import MS, ORDERS, SECOND, World, short
 
