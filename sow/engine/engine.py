@@ -395,7 +395,7 @@ class Engine:
             notify(topic.records, batch.changes.identities)
         if not topic.records.is_changing:
             if request is None:
-                topic.pass_up_to(self.sequencer.seq)
+                topic.passed_seq = self.sequencer.seq
             else:
                 request.topics[topic.name] = topic
         feeds, woken = topic.route(batch, self.sequencer.now_us, self.output.late)

@@ -22,10 +22,11 @@ from sow.core.definitions import Limits
 from sow.core.histograms import Histogram
 from sow.core.paths import Scalar
 from sow.engine.atomic_change import AtomicBatch
-from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import NO_TRAITS, Filter, Trait, compile_filter
+from sow.protocol.replies import SentPlace
 from sow.query import Query, QueryAnswer, answering
 from sow.topic.records import Records
 
@@ -231,3 +232,18 @@ def matching(records: Records, condition: Filter) -> Task[NDArray[np.int64]]:
                 answer: QueryAnswer = over.value
                 return np.sort(answer.slots)
             yield
+
+
+def place_of(topic: LiveTopic, topics: Mapping[str, LiveTopic], seq: int, now_us: int) -> int:
+    """The place in what a conflated topic or a view has sent that its records show at a time, when
+    `seq` is the newest change, which it is for any other topic."""
+    if isinstance(topic, CopyTopic):
+        return topic.copy.place(now_us)
+    if isinstance(topic, SourceTopic):
+        return seq
+    if topic.view.is_dirty:
+        return topic.view.place
+    for source in map(topics.get, topic.view.sources):
+        if isinstance(source, CopyTopic):  # it may be late
+            now_us = min(now_us, source.copy.place(now_us).time_us)
+    return SentPlace(seq, now_us)

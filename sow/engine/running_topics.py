@@ -19,7 +19,6 @@ from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_per
 from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
-from sow.protocol.replies import SentPlace
 from sow.store.protocols import EventOrigin, Load, LogEntry, Op
 from sow.streaming.channel import Latecomer
 from sow.streaming.router import PatternSubscriptions, Routed, Router
@@ -94,10 +93,6 @@ class LiveTopicBase:
         and listeners that have work because of it."""
         self.updates += len(batch.changes.identities)
         return self.router.route(batch, now_us, late)
-
-    def pass_up_to(self, seq: int) -> None:
-        """Its changes up to `seq` may be acknowledged."""
-        self.passed_seq = seq
 
     def redefine(self, definition: Definition) -> None:
         """Continue with a definition that differs only in what is looked up when needed."""
@@ -545,21 +540,6 @@ class HiddenTopic(str):
         return self is not other
 
     __hash__ = object.__hash__
-
-
-def place_of(topic: LiveTopic, topics: Mapping[str, LiveTopic], seq: int, now_us: int) -> int:
-    """The place in what a conflated topic or a view has sent that its records show at a time, when
-    `seq` is the newest change, which it is for any other topic."""
-    if isinstance(topic, CopyTopic):
-        return topic.copy.place(now_us)
-    if isinstance(topic, SourceTopic):
-        return seq
-    if topic.view.is_dirty:
-        return topic.view.place
-    for source in map(topics.get, topic.view.sources):
-        if isinstance(source, CopyTopic):  # it may be late
-            now_us = min(now_us, source.copy.place(now_us).time_us)
-    return SentPlace(seq, now_us)
 
 
 def is_hidden(name: str) -> bool:

@@ -18,11 +18,13 @@ from sow.core.humanize import no_topic
 from sow.core.security_definitions import Verb
 from sow.engine.bulk_publish import WritePolicy
 from sow.engine.running_topics import is_hidden
-from sow.errors import InvalidTopic, SowError, UnknownTopic
+from sow.errors import Busy, InvalidTopic, SowError, UnknownTopic
+from sow.expressions.patterns import is_pattern
 from sow.protocol.commands import Command
 from sow.query import Query
 from sow.security.authorization import Permissions
 from sow.security.row_level_security import DENY_ALL, RowPolicy
+from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
@@ -88,6 +90,20 @@ def shows(guard: RowPolicy | None, topic: Records, body: bytes) -> bool:
         return True
     columns = topic.decoder(guard.rows.paths).columns([body])
     return guard.rows.matches(columns, 1)[0]
+
+
+def check_still_permitted(session: Session, command: Command) -> None:
+    """Raise what speaks against a command that took a while, if its session may not see the same
+    any more as when it began."""
+    before, now = command.rights, session.rights
+    if before is now or before.text == now.text:
+        return
+    name = str(command.topic)
+    if not is_pattern(command.topic) or command.options.non_regex_topic:
+        now.check("read", name)
+        if before.guard(name) == now.guard(name):
+            return
+    raise Busy("what this session may see has changed meanwhile; send this again")
 
 
 def permit_for(rights: Permissions, verb: Verb, topic: str) -> WritePolicy | None:

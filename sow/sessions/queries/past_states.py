@@ -20,8 +20,9 @@ import numpy as np
 from sow.core.cooperative import RESTS, Result, SharedTask, Task
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
+from sow.engine.queries import place_of
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
-from sow.engine.running_topics import LiveTopic, SourceTopic, place_of
+from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.engine.stored_topics import named_in, topic_slices
 from sow.engine.wal import CurrentLog
 from sow.errors import Busy, ClientError, NotKept, StoreError, UnknownTopic

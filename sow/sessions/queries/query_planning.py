@@ -19,10 +19,11 @@ from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.paths import Path, parse_member
 from sow.engine.engine import Engine
-from sow.engine.running_topics import LiveTopic, is_hidden, place_of
-from sow.errors import Busy, ClientError, Stopped, TooLarge, UnknownTopic, shown
+from sow.engine.queries import place_of
+from sow.engine.running_topics import LiveTopic, is_hidden
+from sow.errors import ClientError, Stopped, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
-from sow.expressions.patterns import Search, is_pattern, topic_search
+from sow.expressions.patterns import Search, topic_search
 from sow.history.bookmarks import NOW
 from sow.history.snapshot import ANSWER_CHUNK_ROWS
 from sow.protocol import replies
@@ -30,6 +31,7 @@ from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.encodings import Encoding
 from sow.query import Query, QueryAnswer
 from sow.sessions.queries.access_control import (
+    check_still_permitted,
     is_visible,
     restrict_query,
     restrict_shape,
@@ -43,7 +45,6 @@ from sow.sessions.queries.query_results import (
     newest_events,
     pinned,
 )
-from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
 from sow.topic.fields import check_watched
@@ -70,10 +71,9 @@ class QueryPlanner:
     """Plans the queries of commands, and executes one-time queries. Rows handed out count as
     `unread`."""
 
-    def __init__(self, engine: Engine, journal: Journal, pattern_paths: Collection[Path]) -> None:
+    def __init__(self, engine: Engine, pattern_paths: Collection[Path]) -> None:
         self._engine = engine
         self._pattern_paths = pattern_paths
-        self._journal = journal
         self.unread = UnreadQuota()
 
     def answer(
@@ -87,7 +87,7 @@ class QueryPlanner:
             _, shown_seq = self._engine.queries.shown(command.topic)
             bookmark = None if shown_seq == self._engine.seq else shown_seq
         self.say_answer(session, taken, name, command, bookmark)
-        acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
+        acknowledge(session, command, *ACKS[1:], s=name, **taken.counts)
         yield from taken.settle()
 
     def question(self, command: Command) -> tuple[LiveTopic, Query]:
@@ -124,7 +124,7 @@ class QueryPlanner:
         acknowledge(session, command, "processed", s=name)
         seq = found.bookmark if found.place is None else found.place
         self.say_answer(session, taken, name, command, seq)
-        acknowledge(session, command, *then, s=name, **counts_of(taken))
+        acknowledge(session, command, *then, s=name, **taken.counts)
         return taken
 
     def admit(self, session: Session, rows: int) -> None:
@@ -347,8 +347,7 @@ class QueryPlanner:
         if (command.options.last or 1) > 1:
             run_to_completion(self._take_events(session, command, seen, taken, topic))
             return True
-        answer = self._engine.queries.at_once(topic.name, seen)
-        self._take(session, taken, topic, answer)
+        self._take(session, taken, topic, self._engine.queries.at_once(topic.name, seen))
         return True
 
     def _take_events(
@@ -366,14 +365,8 @@ class QueryPlanner:
         rows = yield from newest_events(
             self._engine, topic.records, answer.slots, last, query.filter, only
         )
-        self._admit(session, taken, len(rows))
+        self.admit(session, taken.weight + len(rows))
         taken.take(topic, rows, len(rows))
-
-    def _admit(self, session: Session, taken: ResultSnapshot, count: int) -> None:
-        """Raise Busy where so many rows more are too many that the session has not read."""
-        weight = taken.weight + count
-        if weight > ANSWER_CHUNK_ROWS:
-            self.unread.check(session.id, weight)
 
     def _take(
         self,
@@ -383,7 +376,7 @@ class QueryPlanner:
         answer: QueryAnswer,
         reads_before: bool = False,
     ) -> None:
-        self._admit(session, taken, len(answer.slots))
+        self.admit(session, taken.weight + len(answer.slots))
         records = self._engine.queries.shown(topic.name)[0] if reads_before else topic.records
         taken.take(topic, pinned(topic, records, answer.slots), answer.matches)
 
@@ -426,20 +419,6 @@ class QueryPlanner:
         if topic is None or is_hidden(topic.name):
             return engine.seq
         return place_of(topic, engine.topics, engine.seq, engine.now_us)
-
-
-def check_still_permitted(session: Session, command: Command) -> None:
-    """Raise what speaks against a command that took a while, if its session may not see the same
-    any more as when it began."""
-    before, now = command.rights, session.rights
-    if before is now or before.text == now.text:
-        return
-    name = str(command.topic)
-    if not is_pattern(command.topic) or command.options.non_regex_topic:
-        now.check("read", name)
-        if before.guard(name) == now.guard(name):
-            return
-    raise Busy("what this session may see has changed meanwhile; send this again")
 
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:
@@ -505,11 +484,6 @@ def shape_of(command: Command) -> Shape:
 def shape_for(command: Command, topic: Records) -> Shape:
     """The same of each record of one topic, as far as it may be seen."""
     return restrict_shape(shape_of(command), row_policy_of(command, topic))
-
-
-def counts_of(taken: ResultSnapshot) -> dict[str, int]:
-    """The counts in the last ack of an answer."""
-    return {"matches": taken.matches, "returned": taken.returned}
 
 
 WINDOW_END_MAX = 2_000

@@ -290,6 +290,11 @@ class ResultSnapshot:
         """Everything that matches is in it."""
         return self.returned == self.matches
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts in the last ack of the answer."""
+        return {"matches": self.matches, "returned": self.returned}
+
     def take(self, topic: LiveTopic, snapshot: Snapshot, matches: int) -> None:
         """What a topic holds, in the place of what it held before."""
         held = self._snapshots.get(topic)

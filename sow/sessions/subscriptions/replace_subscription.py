@@ -29,7 +29,6 @@ from sow.sessions.queries.query_planning import (
     QueryPlanner,
     TopicSelection,
     acknowledge,
-    counts_of,
     shape_for,
     sow_keys,
 )
@@ -314,7 +313,7 @@ class SubscriptionReplacer:
             session.stream(frames, self._engine.output.group, self._engine.now_us)
         if replacement.with_snapshot:
             self._planner.say_answer(session, taken, new.name, command)
-        acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
+        acknowledge(session, command, *ACKS[1:], s=new.name, **taken.counts)
 
     def _say_all(self, replacement: Replacement) -> None:
         """Send the session the collected difference."""

@@ -19,8 +19,9 @@ from functools import partial
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
+from sow.engine.queries import place_of
 from sow.engine.replay import Replay as SecondEngine
-from sow.engine.running_topics import CopyTopic, LiveTopic, place_of
+from sow.engine.running_topics import CopyTopic, LiveTopic
 from sow.history.bookmarks import Moment, last_before
 from sow.history.snapshot import Snapshot
 from sow.protocol.encodings import Frames

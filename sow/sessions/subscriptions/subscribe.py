@@ -11,19 +11,23 @@ from functools import partial
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.engine.running_topics import LiveTopic, SourceTopic, place_of
+from sow.engine.queries import place_of
+from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.errors import Busy, ClientError, SowError, TooLarge, shown
 from sow.expressions import check_fields_alone
 from sow.history.bookmarks import NOW, Moment, Span, parse_bookmark, parse_sent
 from sow.protocol.commands import ACKS, Command
 from sow.protocol.encodings import Encoding
-from sow.sessions.queries.access_control import key_of_feed, row_policy_of
+from sow.sessions.queries.access_control import (
+    check_still_permitted,
+    key_of_feed,
+    row_policy_of,
+)
 from sow.sessions.queries.past_states import PastStates, answered
 from sow.sessions.queries.query_planning import (
     QueryPlanner,
     TopicSelection,
     acknowledge,
-    check_still_permitted,
     feed_key,
 )
 from sow.sessions.subscriptions.log_replay import Known, KnownStates, LogReplay, forget

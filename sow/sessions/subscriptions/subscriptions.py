@@ -35,7 +35,6 @@ from sow.sessions.queries.query_planning import (
     QueryPlanner,
     acknowledge,
     check_window,
-    counts_of,
     feed_key,
     sow_keys,
     window_of,
@@ -64,7 +63,7 @@ class Subscriptions:
         self._engine = engine
         self._register = register = Register()
         self.past = PastStates(engine, journal, checkpoints)
-        self.planner = planner = QueryPlanner(engine, journal, register.pattern_paths)
+        self.planner = planner = QueryPlanner(engine, register.pattern_paths)
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
         self._following = following = Subscriber(
@@ -260,7 +259,7 @@ class Subscriptions:
         self._following.join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
         self.planner.say_answer(session, taken, subscription.name, command)
-        acknowledge(session, command, *ACKS[1:], s=subscription.name, **counts_of(taken))
+        acknowledge(session, command, *ACKS[1:], s=subscription.name, **taken.counts)
         yield from taken.settle()
 
     def _replace(self, session: Session, command: Command, with_snapshot: bool) -> Task[None]:

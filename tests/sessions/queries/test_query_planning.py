@@ -32,7 +32,7 @@ def world():
 
 @pytest.fixture
 def planner(world):
-    return QueryPlanner(world.engine, world.journal, ())
+    return QueryPlanner(world.engine, ())
 
 
 def names(found):
