@@ -1,0 +1,237 @@
+"""Queries beside an atomic change read what there was, and views what has been published."""
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import WRITES, WRITES_BEFORE, Join, View
+from sow.query import Query, answering
+from sow.sessions.commands.record_ops import at_hand
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
+from sow.sessions.queries.query_results import execute_query
+from tests.engine.test_atomic_change import COPY, OTHER, begin, held, made
+from tests.laws.harness import ORDERS, World
+
+
+@pytest.fixture(autouse=True)
+def _one_at_once(monkeypatch):
+    monkeypatch.setattr("sow.sessions.commands.staged_rows.STORED_AT_ONCE", 1)
+
+
+@pytest.fixture
+def _read_on(monkeypatch):
+    """Queries do not wait for any change."""
+    monkeypatch.setattr("sow.sessions.commands.staged_writes.WAITED_ROWS_MAX", 0)
+    monkeypatch.setattr("sow.sessions.commands.staged_writes.ROWS_OF_A_COPY", 10**6)
+
+
+QUERIES = [
+    {},
+    {"filter": "/v = 1"},
+    {"filter": "/v > 0", "order_by": "/v DESC,/id"},
+    {"filter": "/id = 2"},
+    {"filter": "/id = '05' OR /name LIKE 'a'"},
+    {"order_by": "/name", "opts": "top_n=3"},
+    {"keys": True},
+]
+
+
+def chosen(chance):
+    return {
+        "id": chance.randrange(12),
+        "v": chance.choice([0, 1, 2, "1", "05", None]),
+        "name": chance.choice(["ab", "cd", "a", ""]),
+    }
+
+
+def answers(world, keys):
+    """What queries say of a topic: records, and the bookmark that they are as of."""
+    found = []
+    for one in QUERIES:
+        client = world.client()
+        given = {**one, "keys": keys} if "keys" in one else one
+        lines = client.say(c="sow", t="orders", **given)
+        ends = [line.get("bm") for line in lines if line["c"] == "group_end"]
+        found.append(([line["d"] for line in lines if line["c"] == "sow"], ends))
+    over_http = run_to_completion(execute_query(world.engine, "orders", Query()))
+    found.append(
+        ([body for some in over_http.rows.messages() for body in some], over_http.bookmark)
+    )
+    run_to_completion(at_hand(world.engine, "orders", reads_before=True))
+    table = world.engine.queries.shown("orders")[0].table
+    slots = [table.find(key) for key in keys.split(",")]
+    return [*found, [slot is not None and table.bodies[slot] for slot in slots]]
+
+
+def without_bookmarks(found):
+    return [rows for rows, _ in found[:-1]], found[-1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.usefixtures("_read_on")
+def test_queries_read_what_there_was_until_all_is_there(seed):
+    chance = Random(seed)
+    orders = replace(ORDERS, hash_indexes=(("/v",),), indexes=("/name",))
+    world = World(orders, COPY, OTHER, WRITES, WRITES_BEFORE)
+    for _ in range(3):
+        world.publish("orders", *[chosen(chance) for _ in range(6)])
+        world.delete("orders", f"/id = {chance.randrange(12)}")
+    records = world.engine.topics["orders"].records
+    keys = ",".join(records.table.sow_keys([0, 1, 2], records.table.identities[:3]))
+    if chance.random() < 0.7:
+        answers(world, keys)  # columns are there, and keys
+    before, seq = answers(world, keys), world.engine.seq
+    operations, replaces = ["publish", "delta", "delete"], chance.random() < 0.3
+    given = [
+        ("publish" if replaces else chance.choice(operations), chosen(chance)) for _ in range(9)
+    ]
+    rows = StagedRows(
+        [operation for operation, _ in given],
+        [None] * len(given),
+        [json.dumps(document).encode() for _, document in given],
+    )
+    writes = StagedWrites(world.engine)
+    steps, _ = writes.read(writes.topic("orders"), rows)
+    applying = writes.applying("w", 1, "orders", steps, world.now, replaces)
+    follower = world.client()
+    follower.say(c="subscribe", t="orders")
+    seen, late = 0, []
+    for _ in applying:
+        world.settle()
+        if world.engine.atomic.topic is not None and chance.random() < 0.3:
+            now = answers(world, keys)
+            assert now == before or len(late) or records.table._gone is None
+            late += [] if now == before else [now]
+        if world.engine.seq > seq and chance.random() < 0.5:
+            world.publish("other", {"id": seen})
+        seen += 1
+        if chance.random() < 0.1:
+            world.check()
+    world.settle()
+    assert seen > 3
+    after = answers(world, keys)
+    assert all(without_bookmarks(now) == without_bookmarks(after) for now in late)
+    assert after == answers(world.restart(), keys)
+    assert records.table._gone is None
+    world.check()
+
+
+@pytest.mark.usefixtures("_read_on")
+def test_a_query_that_has_begun_is_answered_by_one_state():
+    world = World(ORDERS, WRITES, WRITES_BEFORE)
+    world.publish("orders", {"id": 1}, {"id": 2})
+    writes, queries = StagedWrites(world.engine), world.engine.queries
+    bodies = [json.dumps({"id": number, "v": 1}).encode() for number in range(6)]
+    rows = StagedRows(["publish"] * 6, [None] * 6, bodies)
+    filtered = Query(filter=world.engine.filter("/v = 1"))
+    for end in range(12):
+        steps, _ = writes.read(writes.topic("orders"), rows)
+        applying = writes.applying("w", end, "orders", steps, world.now)
+        answering = queries.answering("orders", filtered, reads_before=True)
+        over = None
+        for _ in range(end):
+            next(applying, None)
+            try:
+                next(answering)
+            except StopIteration as ended:
+                over = ended.value
+                break
+        if over is None:
+            over = run_to_completion(answering)
+        shown, seq = queries.shown("orders")
+        assert over.matches in (0, 6)
+        assert len(shown.table) in (2, 6)
+        assert seq <= world.engine.seq
+        run_to_completion(applying)
+        world.settle()
+
+
+def test_few_rows_are_waited_for_and_the_records_not_copied():
+    world = made()
+    applying = begin(world)
+    assert world.engine.atomic.readable(world.engine.topics["orders"]) is None
+    assert run_to_completion(applying) == 4
+
+
+@pytest.mark.usefixtures("_read_on")
+def test_a_query_does_not_wait_where_many_other_topics_change(monkeypatch):
+    monkeypatch.setattr("sow.sessions.queries.query_planning.TAKEN_AT_ONCE", 1)
+
+    def slowly(indexes, query):
+        yield
+        return (yield from answering(indexes, query))
+
+    monkeypatch.setattr("sow.engine.queries.answering", slowly)
+    world = made()
+    world.publish("orders", {"id": 9})
+    applying = begin(world, *range(10, 30))
+
+    def others():
+        world.publish("other", {"id": 1})
+        world.publish("lives", {"id": 1})
+        next(applying)
+
+    lines = world.client().say_in_steps(others, c="sow", t="orders")
+    assert held(lines) == [9]
+    assert lines[-1]["bm"] == "1"
+    assert world.engine.atomic.topic is not None, "it is under way"
+    run_to_completion(applying)
+
+
+@pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
+def test_a_view_shows_meanwhile_what_was_published_before(upto, monkeypatch):
+    monkeypatch.setattr("sow.engine.views.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("sow.topic.views.view.RELEASED_AT_ONCE", 1)
+    each = View("each", "json", ("orders",), ("/id", "MAX(/v) AS /v"), ("/id",))
+    above = View("above", "json", ("each",), ("COUNT(/id) AS /n", "/v"), ("/v",))
+    world = made(each, above)
+    bodies = [b'{"id":%d,"v":0}' % number for number in range(9)]
+    world.engine.publish("orders", bodies, world.now)
+    applying = begin(world, upto=upto)
+    for name, shown in (("each", 9), ("above", 1)):
+        asked = execute_query(world.engine, name, Query())
+        assert len(run_to_completion(asked).rows) == shown
+    assert world.records("above") == [{"n": 9, "v": 0}]
+    run_to_completion(applying)
+    world.settle()
+    world.check()
+
+
+def test_a_query_of_a_view_has_what_was_acknowledged_beside_a_change_of_another_topic():
+    joins = (Join("orders", "/id", "other", "/id"),)
+    fields = ("[other]./v AS /v", "COUNT([orders]./id) AS /n")
+    joined = View("joined", "json", ("orders", "other"), fields, ("[other]./v",), joins=joins)
+    world = made(joined)
+    world.publish("orders", {"id": 1})
+    applying = begin(world, 1, 2, 3, 4)
+    world.publish("other", {"id": 1, "v": 1})
+    asked = execute_query(world.engine, "joined", Query())
+    assert len(run_to_completion(asked).rows) == 2
+    assert [row for row in world.records("joined") if row.get("v") == 1] == [{"v": 1, "n": 1}]
+    run_to_completion(applying)
+    world.settle()
+    world.check()
+
+
+@pytest.mark.usefixtures("_read_on")
+def test_a_view_that_waits_for_a_publish_shows_it_before_a_long_change_of_the_topic(monkeypatch):
+    monkeypatch.setattr("sow.engine.bulk_publish.SLICE_ROWS", 1)
+    each = View("each", "json", ("orders",), ("/id", "MAX(/v) AS /v"), ("/id",))
+    world = made(each)
+    topic, bodies = world.engine.topics["orders"], [b'{"id":%d}' % number for number in (7, 8)]
+    read = [world.engine.read(topic, [body], now_us=world.now) for body in bodies]
+    publishing = world.engine.publications.carry_out("orders", read, world.now)
+    next(publishing)
+    world.publish("orders", {"id": 9})
+    applying = begin(world, upto="numbered")
+    asked = execute_query(world.engine, "each", Query())
+    assert len(run_to_completion(asked).rows) == 2, "half of a publish, which has to wait"
+    run_to_completion(applying)
+    run_to_completion(publishing)
+    world.settle()
+    assert len(world.records("each")) == 7
+    world.check()
