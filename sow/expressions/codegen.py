@@ -73,6 +73,9 @@ _LEVELS_PER_FUNCTION = 40
 # Answering in place makes a test five times as quick, and its source five times as long to compile:
 # in a filter of thousands of tests that would take Python half a second.
 TESTS_IN_PLACE_MAX = 100
+TOGETHER_MAX = 64
+"""Operands of AND or OR that stand in one function, where there are very many: Python compiles one
+function at a time, a millisecond for so many, and no other thread runs meanwhile."""
 SLOW_MAX = 8
 """Calls of REGEXP_REPLACE, STRPTIME, STRFTIME and CRC64 in a filter: at worst each costs some 15
 milliseconds a record, hundreds of times as much as all other functions."""
@@ -141,7 +144,18 @@ class SourceText:
         for operand in node.operands:
             parts.append(self._condition(operand, wanted, level + 1))
         word = " and " if isinstance(node, And) is wanted else " or "
+        if len(parts) > TESTS_IN_PLACE_MAX:
+            parts = self._in_groups(node.operands, parts, word)
         return f"({word.join(parts)})"
+
+    def _in_groups(self, operands: Sequence[Node], parts: Sequence[str], word: str) -> list[str]:
+        """Very many conditions, as calls of functions that have some of them each."""
+        groups = []
+        for start in range(0, len(parts), TOGETHER_MAX):
+            some = slice(start, start + TOGETHER_MAX)
+            read = {one: None for node in operands[some] for one in self._reads[id(node)]}
+            groups.append(self._function(read, [f"return {word.join(parts[some])}"]))
+        return groups
 
     def _test(self, node: Node, wanted: bool) -> str:
         match node:
@@ -379,8 +393,11 @@ class SourceText:
 
     def _define(self, node: Node, lines: Iterable[str]) -> str:
         """The call of a function that consists of `lines`, which compute something of `node`."""
+        return self._function(self._reads[id(node)], lines)
+
+    def _function(self, read: Iterable[str], lines: Iterable[str]) -> str:
         # Only what it reads is handed on: all variables to all functions would be a square of both.
-        variables = ", ".join(self._reads[id(node)])
+        variables = ", ".join(read)
         name = f"part{len(self._functions)}"
         body = "".join([f"    {line}\n" for line in lines])
         self._functions.append(f"def {name}({variables}):\n{body}")

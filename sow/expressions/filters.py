@@ -40,9 +40,10 @@ LiteralValue = str | int | float
 Made = TypeVar("Made")
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
-SHARED_CHARS_MAX = 4096
-"""Generated texts of up to so many characters have their code kept for the next filter of their
-form: a usual one has some hundred, and the longest would take megabytes."""
+SHARED_CHARS_MAX, SHARED_PARTS_MAX = 4096, 32
+"""Generated functions of up to so many characters have their code kept for the next filter of their
+form, of filters with up to so many: a usual one has some hundred, and the longest would take
+megabytes, and the place of all others."""
 PLAIN_PARTS_MAX = 100
 """Nodes of a plain filter that is compiled at its first use: at most some milliseconds."""
 MOMENT_CHARS_MAX = 4096
@@ -377,9 +378,11 @@ def run_source(source: SourceText, function: str) -> Any:
     """
     names = dict(source.names)
     parts = (*source.functions, function)
-    is_short = sum(map(len, parts)) <= SHARED_CHARS_MAX
+    are_few = len(parts) <= SHARED_PARTS_MAX
     # One by one: while Python compiles a text, no other thread runs.
-    for name, code, read in _codes(parts) if is_short else map(_compiled, parts):
+    for part in parts:
+        is_shared = are_few and len(part) <= SHARED_CHARS_MAX
+        name, code, read = _shared(part) if is_shared else _compiled(part)
         known = {one: names[one] for one in read if one in names}
         exec(code, known)
         names[name] = known.pop(name)
@@ -404,6 +407,7 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 @kept(256)
-def _codes(parts: tuple[str, ...]) -> list[Compiled]:
-    """The code of a text. Filters that differ in their literals only have the same text."""
-    return list(map(_compiled, parts))
+def _shared(text: str) -> Compiled:
+    """The code of a text. Filters that differ in their literals only have the same text, and those
+    with the conditions of one role begin with the same functions."""
+    return _compiled(text)

@@ -50,6 +50,12 @@ from sow.query.index_build import IndexBuild, Ranked, Ranking, Ranks, Unready
 from sow.query.query import SCAN, PlanStep, Query, QueryAnswer, name_of
 from sow.store.columns import Mask, Slots
 
+SAMPLE_EVERY = 64
+"""One rank in so many is sampled to bound the first few: finding the bound costs little then, and
+leaves little more than the page."""
+
+RANKS_AT_ONCE = 100_000
+"""Ranks that are sorted in the answering step: up to 20 ms. More are arranged in steps before."""
 TERMS_BY_COLUMNS_MAX = 32
 """Terms of an AND that columns answer: whenever an index has to be built first, all of them are
 evaluated again."""
@@ -245,14 +251,6 @@ class Search:
             self._doubtful, self.read = NOTHING, undecided
         if self._terms:
             self._served(list(self._terms), SCAN)
-
-
-SAMPLE_EVERY = 64
-"""One rank in so many is sampled to bound the first few: finding the bound costs little then, and
-leaves little more than the page."""
-
-RANKS_AT_ONCE = 100_000
-"""Ranks that are sorted in the answering step: up to 20 ms. More are arranged in steps before."""
 
 
 def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:

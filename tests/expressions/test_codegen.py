@@ -5,10 +5,12 @@ import pytest
 
 from sow.core.paths import Path
 from sow.expressions import (
+    And,
     Between,
     Compare,
     Identifier,
     Literal,
+    Or,
     compile_filter,
     compile_term,
     parse,
@@ -132,6 +134,35 @@ def source_length(text):
 )
 def test_the_source_is_as_long_as_the_filter_and_no_longer(text):
     assert source_length(text(8)) < 4.6 * source_length(text(2))
+
+
+@pytest.mark.parametrize("word", [" OR ", " AND "])
+def test_no_function_is_longer_however_many_conditions_there_are(word):
+    """While Python compiles one, no other thread runs."""
+    longest = []
+    for count in (200, 2_000):
+        one, other = ("AND", "OR") if word == " OR " else ("OR", "AND")
+        text = word.join(
+            f"(/a = {at} {one} NOT (/b > {at} {other} /c = 'x'))" for at in range(count)
+        )
+        node = parse(text, bytes_max=10**6, terms_max=100_000)
+        source = SourceText(paths_in(node), tests=node.contents.tests)
+        whole = source.condition(node, True)
+        longest.append(max(map(len, (whole, *source.functions))))
+    assert longest[1] < 1.3 * longest[0]
+
+
+@pytest.mark.parametrize(
+    ("joined", "form", "decided"),
+    [(Or, "/a = %d AND /b > %d", any), (And, "/a != %d OR /b > %d", all)],
+)
+def test_very_many_conditions_mean_what_few_do(joined, form, decided):
+    some = [compile_term(parse(form % (at, at))) for at in range(300)]
+    whole = compile_term(joined(tuple(one.expression for one in some)))
+    rows = [(a, b) for a in (-1, 0, 63, 64, 299, None, "x") for b in (0, 64, 65, 300, None)]
+    expected = [decided(one.truth(row) is True for one in some) for row in rows]
+    assert whole.matches([*zip(*rows, strict=True)], len(rows)) == expected
+    assert len({*expected}) == 2
 
 
 def compared(groups):
