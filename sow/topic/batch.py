@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sow.core.delta import Document, difference, suspects_of
+from sow.core.delta import Document, difference, differing
 from sow.core.paths import Path, Value
 from sow.expressions import UNSTEADY, Filter, MessageColumns, OrderTerm, Trait
 from sow.messages.base import Column, Decoder
@@ -278,9 +278,7 @@ class Batch:
             yield
         place = (shape.select, at)
         if place not in self._deltas and (shown := self._shown(shape, at)) is not None:
-            suspects = suspects_of(*shown)
-            yield
-            self._deltas[place] = difference(*shown, suspects)
+            self._deltas[place] = yield from differing(*shown)
         yield
 
     def _shown(self, shape: Shape, at: int) -> tuple[Document, Document] | None:
