@@ -291,6 +291,22 @@ class PendingOutput:
         if was_late:
             self.expect(channel)  # its windows have opened just now
 
+    def catching_up(self, channel: Channel) -> Task[None]:
+        """The steps after which a channel is late no more, and `flush_channel` is short."""
+        while channel.late:
+            left_us = float(CAUGHT_UP_US)
+            while channel.late and left_us > 0:
+                left_us -= self._catch_up_once(channel)
+            self.expect(channel)
+            if channel.late:
+                yield
+
+    def let_go(self, channel: Channel) -> None:
+        """A channel is over, and nobody gets what it is late with."""
+        while channel.late:
+            self._catch_up_once(channel)
+        self.late.pop(channel, None)
+
     def _hand_out(self, channel: Channel) -> None:
         if channel.waiting:
             group = self._sequencer.open

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sow.protocol.encodings import Encoding
 from sow.streaming.outbox.deliveries import Delivery, Part, updates_of
@@ -51,9 +51,26 @@ class Late(NamedTuple):
     step_us: float
     steps: Iterator[object]
 
+    def of(self, _latecomer: "Latecomer") -> "Late":
+        """What it is to the one that is late with it."""
+        return self
 
-NONE_LATE: deque[Late] = deque()
-"""Shared by all channels that are not late, and never added to: an empty deque takes 760 bytes."""
+
+class LateTogether(Protocol):
+    """What very many have still to do because of one change: postponing it costs each of them
+    nothing but a reference."""
+
+    topic: Records
+    alone: "tuple[LateTogether]"
+    """It, as all that one is late with."""
+
+    def of(self, latecomer: "Latecomer") -> Late:
+        """What it is to one of them."""
+        ...
+
+
+NONE_LATE: tuple[LateTogether, ...] = ()
+"""An empty deque takes 760 bytes, and most channels are never late."""
 
 
 class Latecomer:
@@ -62,20 +79,25 @@ class Latecomer:
     def __init__(self) -> None:
         self.is_over = False
         """Nothing is emitted any more."""
-        self.late = NONE_LATE
+        self.late: deque[Late | LateTogether] | tuple[LateTogether, ...] = NONE_LATE
         self.is_amid = False
         """A part of a batch has been processed: nothing of it leaves before the rest."""
 
-    def postpone(self, late: Late) -> None:
+    def postpone(self, late: Late | LateTogether) -> None:
         """Do this after all that is late."""
-        if not self.late:
-            self.late = deque()
-        self.late.append(late)
         late.topic.late += 1
+        if not self.late and not isinstance(late, Late):
+            self.late = late.alone
+            return
+        if not isinstance(self.late, deque):
+            self.late = deque(self.late)
+        self.late.append(late)
 
     def catch_up(self) -> Late:
         """Do a step of what is late; returns of what. Where it is over, no more is to be done."""
-        first = self.late[0]
+        if not isinstance(self.late, deque):
+            self.late = deque(self.late)
+        first = self.late[0] = self.late[0].of(self)
         self.is_amid = False
         try:
             for _ in () if self.is_over else first.steps:
@@ -86,6 +108,8 @@ class Latecomer:
         if not self.is_amid:
             self.late.popleft()
             first.topic.late -= 1
+            if not self.late:
+                self.late = NONE_LATE
         return first
 
     def fail(self, error: Exception) -> None:

@@ -21,6 +21,7 @@ share a channel and its feeds. A feed whose channel has a conflator
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 from sow.expressions import Filter
 from sow.streaming.channel import Channel, DirectChannel
@@ -104,7 +105,7 @@ class Feed:
 class ChangeFeed(Feed):
     """A feed that processes every change that concerns it."""
 
-    @property
+    @cached_property
     def cost_us(self) -> float:
         """Microseconds that it takes for a record, about."""
         cost_us = RECORD_US if self.condition is None else FOCUS_US + self.tests_us

@@ -177,6 +177,33 @@ def _weight(batch: Batch) -> float:
     return len(batch) if news is None else len(news) + sum(map(len, news)) / AS_LONG_AS_ONE_BYTES
 
 
+class LateFeeds:
+    """What feeds of a topic have still to do because of a batch: each finds its part when it is its
+    turn."""
+
+    def __init__(self, topic: Records, batch: Batch, now_us: int, record_weight: float) -> None:
+        self.topic = topic
+        self.alone = (self,)
+        self._batch = batch
+        self._now_us = now_us
+        self._weight = record_weight
+        self._parts: dict[Latecomer, tuple[ChangeFeed, Sequence[int]]] = {}
+        # Slots may be those of other records by then.
+        batch.keys()
+
+    def take(self, feed: ChangeFeed, at: Sequence[int]) -> None:
+        """A feed is late with the records at these places."""
+        self._parts[feed.channel] = feed, at
+        feed.channel.postpone(self)
+
+    def of(self, latecomer: Latecomer) -> Late:
+        """What it is to the channel of one of them."""
+        feed, at = self._parts.pop(latecomer)
+        record_us = feed.cost_us * self._weight
+        steps = feed.in_steps(self._batch, at, self._now_us, max(1, int(AT_ONCE_US / record_us)))
+        return Late(self.topic, min(record_us * len(at), AT_ONCE_US), steps)
+
+
 Routed: TypeAlias = tuple[list[Feed], list[BatchListener]]
 """Feeds whose channels have work, and listeners that now fall due at some time, and did not."""
 
@@ -307,14 +334,13 @@ class Router:
         if self._attributes is not None and self._filed:
             concerned.update(self._candidates(batch))
         left_us, weight = float(AT_ONCE_US), _weight(batch) / max(1, len(batch))
+        behind: LateFeeds | None = None
         for feed, at in concerned.items():
-            channel, record_us = feed.channel, feed.cost_us * weight
-            cost_us = record_us * len(at)
+            channel, cost_us = feed.channel, feed.cost_us * weight * len(at)
             if channel.late or cost_us > left_us:
-                # Slots may be those of other records by then.
-                batch.keys()
-                steps = feed.in_steps(batch, at, now_us, max(1, int(AT_ONCE_US / record_us)))
-                channel.postpone(Late(self.topic, min(cost_us, AT_ONCE_US), steps))
+                if behind is None:
+                    behind = LateFeeds(self.topic, batch, now_us, weight)
+                behind.take(feed, at)
                 late[channel] = None
                 continue
             left_us -= cost_us

@@ -1,6 +1,7 @@
 """Followers and views that are late: no step is longer whoever follows, and none sees a half."""
 
 import itertools
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from sow.core.definitions import View
 from sow.engine import output
 from sow.engine.views import ROWS_AT_ONCE
 from sow.expressions import Filter
+from sow.protocol.commands import Command
 from sow.protocol.publish_batching import read_frames
 from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
@@ -252,6 +254,56 @@ def test_a_window_that_opens_late_ends_also_when_another_member_leaves(late, lea
     late.check()
     late.advance(5 * SECOND)
     assert len(stays.data()) == 20
+
+
+@pytest.mark.parametrize("leaves", ["goes", "unsubscribes"])
+def test_no_step_is_longer_when_one_that_is_late_leaves(processed, monkeypatch, leaves):
+    """What it alone was to get is not made any more where it is gone."""
+    monkeypatch.setattr(router, "AT_ONCE_US", 200)
+    monkeypatch.setattr(output, "CAUGHT_UP_US", 200)
+    world = World()
+    (client,) = listeners(world, 1)
+    for at in range(4):
+        client.say(c="delta_subscribe", t="orders", opts=f"select=[/id,/g{at}]")
+    world.engine.publish("orders", prices(1), world.now)
+    assert len(world.engine.output.late) == 5
+    steps = [processed()]
+    if leaves == "goes":
+        world.executor.sessions.close(client.session)
+    else:
+        command = Command("unsubscribe", subscription="all")
+        for _ in world.executor.subscriptions.unsubscribe(client.session, command):
+            steps.append(processed())
+    steps.append(processed())
+    assert max(steps) <= RECORDS // 5
+    world.settle()
+    world.advance(0)
+    assert (sum(steps) + processed() < RECORDS) == (leaves == "goes")
+    world.check()
+    assert (world.engine.topics["orders"].records.late, world.engine.output.late) == (0, {})
+
+
+def test_it_costs_next_to_nothing_that_one_more_is_late():
+    """In the step that stores a batch: there may be ten thousand."""
+    counts = []
+    for count in (50, 250):
+        world = World()
+        client = world.client()
+        for at in range(count):
+            client.execute(b'{"c":"subscribe","t":"orders","filter":"/px + %d < 0"}' % at)
+        bodies, calls = prices(1), [0]
+
+        def counted(_frame, event, _argument, calls=calls):
+            calls[0] += event == "call" or event == "c_call"
+
+        sys.setprofile(counted)
+        try:
+            world.engine.publish("orders", bodies, world.now)
+        finally:
+            sys.setprofile(None)
+        assert len(world.engine.output.late) >= count // 2
+        counts.append(calls[0])
+    assert (counts[1] - counts[0]) / 200 < 6
 
 
 def test_a_topic_is_empty_when_it_ends_whatever_its_windows_give_back_meanwhile(late):

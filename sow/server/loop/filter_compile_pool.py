@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from sow.core.security_definitions import OF_TOPICS
 from sow.engine.queries import FilterCache
 from sow.errors import ClientError
-from sow.expressions import Filter
+from sow.expressions import Filter, access_of
 from sow.security.authorization import Demand, Permissions
 from sow.security.row_level_security import RowPolicy
 
@@ -70,4 +70,12 @@ async def compile_beside(
     for text in texts:
         filters.keep(text, await asyncio.to_thread(filters.compiled, text))
     for guard, own in guarded:
-        await asyncio.to_thread(guard.condition, _filter(filters, own))
+        await asyncio.to_thread(_make_ready, guard, _filter(filters, own))
+
+
+def _make_ready(guard: RowPolicy, own: Filter | None) -> None:
+    """Combine a row policy with a filter, and find what it is looked up by: of a thousand
+    conditions that takes long, too."""
+    condition = guard.condition(own)
+    if condition is not None:
+        access_of(condition)

@@ -52,6 +52,7 @@ class Unsubscriber:
         channel.leave(subscription.session)
         if not channel.members:
             channel.end()
+            self._engine.output.let_go(channel)
             self._engine.timers.remove(channel)
             self._go_on(self._part(subscription.feeds))
         self._engine.catalog.followers.remove(subscription)
@@ -74,18 +75,25 @@ class Unsubscriber:
             if feeds:
                 yield
 
-    def end_many(self, subscriptions: Sequence[Subscription]) -> Task[None]:
+    def end_many(self, subscriptions: Sequence[Subscription], is_gone: bool = False) -> Task[None]:
         """End subscriptions of one session, some in each step; those that have ended meanwhile are
-        passed over."""
+        passed over. What a session that `is_gone` alone is to get of one is not made."""
         for at, subscription in enumerate(subscriptions):
-            if at and (at % ENDED_AT_ONCE == 0 or subscription.channel.late):
+            channel = subscription.channel
+            if at and at % ENDED_AT_ONCE == 0:
                 yield
+            is_unread = is_gone and len(channel.members) == 1
+            if channel.late and not is_unread:
+                yield from self._engine.output.catching_up(channel)
             if subscription.name in self._register.of(subscription.session):
-                self.end(subscription)
+                if channel.late:
+                    self.leave(subscription)
+                else:
+                    self.end(subscription)
 
     def end_all(self, session: Session) -> None:
         """A session is gone, and so is all that it followed: of much the rest falls due."""
-        self._go_on(self.end_many([*self._register.of(session).values()]))
+        self._go_on(self.end_many([*self._register.of(session).values()], is_gone=True))
 
     def give_up(self, session: Session, name: str) -> str:
         """The session does not keep up with a topic that is not worth more: end it. Returns what it

@@ -42,8 +42,26 @@ DELIVERY = (
     Mutation(
         "members change before what is late is handed out",
         "sow/engine/output.py",
-        "while channel.late:",
-        "while False:",
+        "was_late = bool(channel.late)\n        while channel.late:",
+        "was_late = bool(channel.late)\n        while False:",
+    ),
+    Mutation(
+        "what an unsubscribed one is late with is made in one step",
+        "sow/sessions/subscriptions/unsubscribe.py",
+        "if channel.late and not is_unread:",
+        "if False:",
+    ),
+    Mutation(
+        "what nobody gets any more is made",
+        "sow/sessions/subscriptions/unsubscribe.py",
+        "is_unread = is_gone and len(channel.members) == 1",
+        "is_unread = False",
+    ),
+    Mutation(
+        "each that is late has steps of its own from the beginning",
+        "sow/streaming/router.py",
+        "        feed.channel.postpone(self)\n",
+        "        feed.channel.postpone(self.of(feed.channel))\n",
     ),
     Mutation(
         "a publisher does not wait for its followers",
