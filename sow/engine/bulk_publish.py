@@ -111,6 +111,10 @@ MEASURED_AT_ONCE = 100
 """Slices that one step measures: a millisecond."""
 SLICE_BYTES = 256 * 1024
 """Bytes of one step, where messages are long; a longer message is a step of its own."""
+MERGED_BYTES = 1024 * 1024
+"""Bytes that one step parses of deltas and of the records that they change: ten milliseconds."""
+LONG_BYTES = 128 * 1024
+"""A longer one is parsed in a step of its own."""
 Counted = Callable[[int, int], object]
 """Called with the number of messages that were stored, and the bookmark of the last."""
 
@@ -150,6 +154,37 @@ def reading(
             raise error.moved(count) from None
         count += len(part)
     return found
+
+
+def merged_at_once(records: Records, read: CheckedMessages) -> Iterator[CheckedMessages]:
+    """Deltas, as many at a time as a step merges: what they change may be long."""
+    pairs = zip(read.bodies, read.identities, strict=True)
+    sizes = [len(body) + len(records.body(identity) or b"") for body, identity in pairs]
+    start = size = 0
+    for at, one in enumerate(sizes if sum(sizes) > MERGED_BYTES else ()):
+        size += one
+        if at > start and size > MERGED_BYTES:
+            yield _part(read, start, at)
+            start, size = at, one
+    yield _part(read, start, len(sizes)) if start else read
+
+
+def _part(read: CheckedMessages, start: int, stop: int) -> CheckedMessages:
+    columns = {path: column[start:stop] for path, column in read.columns.items()}
+    return CheckedMessages(
+        read.bodies[start:stop], read.identities[start:stop], columns, read.author
+    )
+
+
+def parsing(records: Records, read: CheckedMessages) -> Task[None]:
+    """Parse long deltas, and the long records that they change, one in each step."""
+    if not records.message_type.partial:
+        return
+    for body, identity in zip(read.bodies, read.identities, strict=True):
+        for one in (body, records.body(identity) or b""):
+            if len(one) > LONG_BYTES:
+                records.fields.parse(one)
+                yield
 
 
 class Publication:
@@ -251,6 +286,31 @@ class BulkPublish:
         emptied, so that stored messages are not kept in memory. `permit` decides which records may
         be written, as of the start; None: all. Raises NotEntitled.
         """
+        steps = self._publish(name, read, now_us, expires_s, delta, permit, counted)
+        return self._prepared(name, read, steps) if delta else steps
+
+    def _prepared(self, name: str, read: list[CheckedMessages], steps: Task[int]) -> Task[int]:
+        """The steps of a publish of deltas, of which none merges too much."""
+        records = self._publishable(name).records
+        read[:] = [part for some in read for part in merged_at_once(records, some)]
+        fields = records.fields
+        try:
+            if len(read) == 1:
+                yield from parsing(records, read[0])
+            return (yield from steps)
+        finally:
+            fields.ahead.clear()
+
+    def _publish(
+        self,
+        name: str,
+        read: list[CheckedMessages],
+        now_us: int,
+        expires_s: float | None,
+        delta: bool,
+        permit: WritePolicy | None,
+        counted: Counted | None,
+    ) -> Task[int]:
         yield from self._make_ready(name, len(read) > 1)
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)

@@ -110,6 +110,8 @@ class ComputedFields:
         self._type = message_type
         self._fields = fields
         self._of_previous = fields.of_previous
+        self.ahead: dict[bytes, Document] = {}
+        """Long messages that `parse` has parsed in steps of their own, until they are merged."""
 
     @property
     def traits(self) -> tuple[Trait, ...]:
@@ -158,7 +160,13 @@ class ComputedFields:
             return body
         return self._type.encode(result)
 
+    def parse(self, body: bytes) -> None:
+        """Parse a message now, for later."""
+        self.ahead[body] = self._document(body)
+
     def _document(self, body: bytes) -> Document:
+        if self.ahead and body in self.ahead:
+            return self.ahead[body]
         document = self._type.parse(body)
         assert isinstance(document, dict)
         return document

@@ -367,7 +367,7 @@ class Records:
         kind = self.message_type
         if not kind.partial:
             return list(bodies)
-        fields = self._enrichment or computed_fields(kind, ())
+        fields = self.fields
         held = held if self.retains else None
         found: list[bytes] = []
         newest: dict[str, bytes] = {}
@@ -375,7 +375,7 @@ class Records:
             if identity in newest:
                 before: bytes | None = newest[identity]
             else:
-                before = held[identity] if held and identity in held else self._body(identity)
+                before = held[identity] if held and identity in held else self.body(identity)
             known: Known = NO_TRAITS
             if traits := fields.traits:
                 known = self.messages((identity,), (body,), (), (now_us,)).first(traits)
@@ -388,7 +388,13 @@ class Records:
                 newest[identity] = record
         return found
 
-    def _body(self, identity: str) -> bytes | None:
+    @property
+    def fields(self) -> ComputedFields:
+        """What `finished` computes and merges with."""
+        return self._enrichment or computed_fields(self.message_type, ())
+
+    def body(self, identity: str) -> bytes | None:
+        """A record as it is; None if it does not exist."""
         slot = self.table.slots.get(identity)
         if slot is None:
             return None

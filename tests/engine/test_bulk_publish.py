@@ -14,6 +14,7 @@ from sow.engine import bulk_publish
 from sow.engine.bulk_publish import slices
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import BadMessage, DiskFull, Full, NotEntitled, StoreFailing, TooLarge, UnknownTopic
+from sow.messages.json import Json
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.store.memory import RECORD_BYTES
@@ -221,6 +222,33 @@ def test_deltas_are_merged_into_what_stands_there_when_they_are_put():
     world.publish("orders", {"id": 1, "c": 1})
     end(steps)
     assert world.records("orders") == [{"id": 1, "c": 1, "b": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_no_step_merges_much_however_long_the_records_are(monkeypatch, count):
+    """Short deltas of long records, too."""
+    monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 250)
+    monkeypatch.setattr(bulk_publish, "MERGED_BYTES", 5_000)
+    monkeypatch.setattr(bulk_publish, "LONG_BYTES", 1_000)
+    world, parsed, real = World(ORDERS), [0], Json.parse
+
+    def parse(kind, body):
+        parsed.append(parsed.pop() + len(body))
+        return real(kind, body)
+
+    pads = {f"f{at}": at for at in range(200)}
+    world.publish("orders", *({"id": at, **pads} for at in range(count)))
+    topic = world.engine.publishable("orders")
+    deltas = [b'{"id":%d,"f7":-1}' % at for at in range(count)]
+    read = [world.engine.read(topic, deltas, now_us=world.now)]
+    monkeypatch.setattr(Json, "parse", parse)
+    for _ in world.engine.publications.carry_out("orders", read, world.now, delta=True):
+        parsed.append(0)
+    monkeypatch.setattr(Json, "parse", real)
+    assert max(parsed) <= 5_000
+    assert parsed[-1] < 1_000 or count > 1, "a long one has a step of its own"
+    assert world.records("orders") == [{"id": at, **pads, "f7": -1} for at in range(count)]
+    assert not topic.records.fields.ahead
 
 
 def test_deltas_that_come_to_too_much_are_found_before_the_first_is_put():

@@ -4,7 +4,7 @@ A subscription ends by the client, by the server for a session that does not kee
 topic, or when its channel fails to encode a change. What was emitted before is still sent.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from itertools import islice
 
 from sow.core.cooperative import Task
@@ -75,13 +75,16 @@ class Unsubscriber:
             if feeds:
                 yield
 
-    def end_many(self, subscriptions: Sequence[Subscription], is_gone: bool = False) -> Task[None]:
+    def end_many(self, subscriptions: list[Subscription], is_gone: bool = False) -> Task[None]:
         """End subscriptions of one session, some in each step; those that have ended meanwhile are
-        passed over. What a session that `is_gone` alone is to get of one is not made."""
-        for at, subscription in enumerate(subscriptions):
-            channel = subscription.channel
+        passed over. What a session that `is_gone` alone is to get of one is not made. The list is
+        emptied: ten thousand of them are not freed in one step either."""
+        subscriptions.reverse()
+        for at in range(len(subscriptions)):
             if at and at % ENDED_AT_ONCE == 0:
                 yield
+            subscription = subscriptions.pop()
+            channel = subscription.channel
             is_unread = is_gone and len(channel.members) == 1
             if channel.late and not is_unread:
                 yield from self._engine.output.catching_up(channel)

@@ -1,5 +1,7 @@
 """Ending: the last one out ends the feeds, and what was said before still leaves."""
 
+from weakref import WeakSet
+
 import pytest
 
 from sow.core.cooperative import run_to_completion
@@ -112,3 +114,18 @@ def test_what_many_topics_of_a_pattern_have_made_falls_due(monkeypatch):
     assert not any([*topic.router.feeds()] for topic in world.engine.topics.values())
     assert world.due_us() is None
     world.check()
+
+
+def test_what_has_ended_is_freed_in_the_step_that_ends_it(world, monkeypatch):
+    """Not all of it with the last: ten thousand take a tenth of a second."""
+    monkeypatch.setattr(unsubscribe, "ENDED_AT_ONCE", 2)
+    client = world.client()
+    for number in range(6):
+        client.say(c="subscribe", t="news", filter=f"/v = {number}")
+    followed = world.executor.subscriptions.of(client.session)
+    left = WeakSet(one.channel for one in followed.values())
+    steps = world.executor.carry_out(
+        client.session, read_frame(b'{"c":"unsubscribe","s":"all"}'), lambda: world.now
+    )
+    counts = [len(left) for _ in steps]
+    assert counts == [5, 3], "and the last of each step"

@@ -4,6 +4,24 @@ from tests.simulation.mutation import Mutation
 
 REQUESTS = (
     Mutation(
+        "deltas are merged in one step, however long their records are",
+        "sow/engine/bulk_publish.py",
+        "        read[:] = [part for some in read for part in merged_at_once(records, some)]\n",
+        "",
+    ),
+    Mutation(
+        "a long record is parsed in the step that merges it",
+        "sow/engine/bulk_publish.py",
+        "                yield from parsing(records, read[0])\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "what has ended is freed with the last of it",
+        "sow/sessions/subscriptions/unsubscribe.py",
+        "subscription = subscriptions.pop()",
+        "subscription = subscriptions[-1 - at]",
+    ),
+    Mutation(
         "a view of groups stays when nobody follows them any more",
         "sow/sessions/queries/aggregations.py",
         "        if one.topic is not None:\n            self._changes.remove",
