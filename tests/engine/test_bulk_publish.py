@@ -224,12 +224,12 @@ def test_deltas_are_merged_into_what_stands_there_when_they_are_put():
     assert world.records("orders") == [{"id": 1, "c": 1, "b": 1}, {"id": 2}]
 
 
-@pytest.mark.parametrize("count", [1, 6])
-def test_no_step_merges_much_however_long_the_records_are(monkeypatch, count):
+@pytest.mark.parametrize(("count", "long_bytes"), [(1, 1_000), (6, 3_000)])
+def test_no_step_merges_much_however_long_the_records_are(monkeypatch, count, long_bytes):
     """Short deltas of long records, too."""
     monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 250)
     monkeypatch.setattr(bulk_publish, "MERGED_BYTES", 5_000)
-    monkeypatch.setattr(bulk_publish, "LONG_BYTES", 1_000)
+    monkeypatch.setattr(bulk_publish, "LONG_BYTES", long_bytes)
     world, parsed, real = World(ORDERS), [0], Json.parse
 
     def parse(kind, body):
