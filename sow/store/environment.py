@@ -54,7 +54,7 @@ _META = struct.Struct("=24xI92xQQ")
 Transaction = Any
 """A py-lmdb transaction; its stubs are generic over the value type in ways we do not need."""
 
-Statvfs = Callable[[Path], os.statvfs_result]
+Statvfs = Callable[[Path | str], os.statvfs_result]
 
 
 class Environment:
@@ -71,6 +71,8 @@ class Environment:
         self.path = path
         self._subdir = subdir
         self._data = path / "data.mdb" if subdir else path
+        self._places = str(path), str(self._data)
+        """The two as texts: each publish looks whether the file is there and has room."""
         self._map_bytes = map_bytes
         self._statvfs = statvfs
         self._map_lock = threading.Lock()
@@ -180,7 +182,7 @@ class Environment:
         """The error if the file is not at its path any more: the next start would not find what is
         written to it. Costs one system call."""
         try:
-            if _identity(self._data) == self._identity:
+            if _identity(self._places[1]) == self._identity:
                 return None
             why = "another file is in its place"
         except OSError as error:
@@ -205,7 +207,7 @@ class Environment:
         return max(0, free_bytes - reserve_bytes)
 
     def _space(self) -> tuple[int, int]:
-        return (0, 0) if self.lost() else space(self.path, self._statvfs)
+        return (0, 0) if self.lost() else space(self._places[0], self._statvfs)
 
     @property
     def size_bytes(self) -> int:
@@ -225,7 +227,7 @@ class Environment:
             self._env = None
 
 
-def space(path: Path, statvfs: Statvfs = os.statvfs) -> tuple[int, int]:
+def space(path: Path | str, statvfs: Statvfs = os.statvfs) -> tuple[int, int]:
     """Bytes that are free on the disk of `path`, and those of them that are kept in reserve."""
     try:
         disk = statvfs(path)
@@ -235,7 +237,7 @@ def space(path: Path, statvfs: Statvfs = os.statvfs) -> tuple[int, int]:
     return disk.f_bavail * disk.f_frsize, reserve_bytes
 
 
-def _identity(file: Path) -> tuple[int, int]:
+def _identity(file: Path | str) -> tuple[int, int]:
     """Distinguishes a file from another one of its name; raises OSError."""
     found = os.stat(file)
     return found.st_dev, found.st_ino

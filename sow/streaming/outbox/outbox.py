@@ -200,8 +200,9 @@ class Outbox:
         Where the topic is always conflated, its updates are folded at once: among themselves, and
         into those that wait.
         """
-        membership = self._memberships.get(delivery.name)
-        if membership is None:
+        try:
+            membership = self._memberships[delivery.name]
+        except KeyError:
             membership = self._memberships[delivery.name] = Membership(delivery.name)
         if delivery.policy == "always":
             if conflates:
