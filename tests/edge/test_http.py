@@ -151,6 +151,38 @@ def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is_or_takes_it_away(serve
     assert [*server.call(table.expiries, ["1", "2"], -1)] == [0, 0]
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
+def test_what_a_query_with_meta_returns_is_published_with_its_lifetimes(server, accept):
+    server.publish("short", {"id": 1}, expiration=900)
+    server.publish("short", {"id": 2}, {"id": 3}, expiration=0)
+    before = server.get(records("short", meta="true"), accept)
+    assert sum(b'"expires":"' in line for line in before.body.split(b"}")) == 1
+    server.clear()
+    answer = server.post("short", before.body, accept, meta="true")
+    assert (answer.status, answer.json["published"]) == (200, 3)
+    seen = [
+        [(row["k"], row["d"], row.get("expires")) for row in found]
+        for found in (server.records("short", meta="true"), _rows(before))
+    ]
+    assert seen[0] == seen[1]
+    patched = server.request(
+        "PATCH", records("short", meta="true"), data=before.body, headers={"Content-Type": accept}
+    )
+    assert (patched.status, "meta" in patched.json["detail"]) == (400, True)
+
+
+def _rows(answer):
+    return answer.json if answer.body.startswith(b"[") else answer.rows
+
+
+def test_keys_of_a_topic_without_key_are_published_again_with_meta(server):
+    server.publish("keyless", {"v": 1}, k="mine")
+    before = server.get(records("keyless", meta="true")).body
+    server.clear()
+    assert server.post("keyless", before, meta="true").status == 200
+    assert server.get(records("keyless") + "/mine").json == {"v": 1}
+
+
 def test_the_log_reports_every_change_in_order(server):
     start = server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"]
     server.publish("orders", {"id": 1}, {"id": 2})
