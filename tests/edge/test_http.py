@@ -1,6 +1,7 @@
 """HTTP: every address and every parameter, asked over a real socket."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -131,6 +132,23 @@ def test_a_delete_by_filter(orders):
 def test_a_topic_without_key_takes_the_publishers_key(server):
     assert server.publish("keyless", {"v": 1}, k="mine").status == 200
     assert server.get(records("keyless") + "/mine").json == {"v": 1}
+
+
+def test_a_record_of_a_conflated_topic_is_named_by_values_too(server):
+    server.publish("orders", {"id": "a,b"})
+    while {"id": "a,b"} not in server.records("orders-C"):
+        pass  # its window is 100 ms
+    for key in ('"a,b"', "a"):
+        named = quote(f"key={key}")
+        newest = server.get("/v1/log/extent").json["newest"]
+        answers = [
+            server.get(records("orders-C", key=key)),
+            server.get(f"{records('orders-C')}/{named}"),
+            server.get(f"{records('orders-C')}/{named}/why"),
+            server.get(f"{records('orders-C')}/{named}/why?as_of={newest}"),
+        ]
+        statuses = {answer.status for answer in answers}
+        assert statuses == ({200} if key != "a" else {404})
 
 
 def test_a_topic_name_is_percent_encoded_in_the_path(server):
