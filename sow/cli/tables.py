@@ -5,9 +5,10 @@ all, the rightmost are left out and the first is cut. Fields of records are equa
 identifying ones stand first, and the others share the room.
 """
 
+import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
@@ -191,3 +192,48 @@ def progress(
     ) as bar:
         task = bar.add_task(what, total=total, **fields)
         yield lambda count, **more: bar.update(task, advance=count, **more)
+
+
+PATIENCE_S = 2.0
+"""So long nobody wonders what takes so long."""
+SAID_EVERY_S = 1.0
+
+
+@asynccontextmanager
+async def waiting(
+    what: str | None, say: Callable[[str], None] | None = None
+) -> AsyncIterator[Callable[[], None]]:
+    """Says for how long the server has been doing `what` (None: nothing), every second from the
+    third on, until the function that it gives is called; by `say`, or on a terminal's standard
+    error."""
+    shows = say or _say_on_terminal
+    if what is None or (say is None and not sys.stderr.isatty()):
+        yield lambda: None
+        return
+    task = asyncio.create_task(_repeat(what, shows))
+
+    def over() -> None:
+        if task.cancel():
+            shows("")
+
+    try:
+        yield over
+    finally:
+        over()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _repeat(what: str, say: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    start_s = loop.time()
+    await asyncio.sleep(PATIENCE_S)
+    while True:
+        say(f"{what}: {loop.time() - start_s:.0f} s")
+        await asyncio.sleep(SAID_EVERY_S)
+
+
+def _say_on_terminal(text: str) -> None:
+    """Write a line in the place of the last one."""
+    sys.stderr.write(f"\r\x1b[K{text}")
+    sys.stderr.flush()

@@ -516,6 +516,7 @@ class Client(EventRequests):
         projection: Paths | None = None,
         grouping: Paths | None = None,
         last: int | None = None,
+        as_of: str | None = None,
     ) -> Live | LiveWindow:
         """The records of a topic as a mapping that is kept current (`async with`).
 
@@ -524,11 +525,17 @@ class Client(EventRequests):
         these without `top_n`.
 
         The other arguments are those of `sow_and_subscribe`; `oof` is always set, and updates come
-        as deltas unless `delta` is False. Entering it raises what `subscribe` raises.
+        as deltas unless `delta` is False. With `as_of` it shows the records of then, and takes what
+        has changed since, up to the present; a window has no past. Entering it raises what
+        `subscribe` raises.
         """
         if top_n is None and (order_by is not None or skip_n):
             raise ClientError(
                 "order_by and skip_n are for a live window, which has a size; give top_n"
+            )
+        if top_n is not None and as_of is not None:
+            raise ClientError(
+                "a live window has no past; leave out top_n, or query with as_of and top_n"
             )
         focus = {**given(locals()), "oof": True}
         if top_n is None:

@@ -422,6 +422,7 @@ class LiveCall(Protocol[View, Window]):
         projection: Paths | None = None,
         grouping: Paths | None = None,
         last: int | None = None,
+        as_of: str | None = None,
     ) -> View: ...
 
     @overload
@@ -441,4 +442,5 @@ class LiveCall(Protocol[View, Window]):
         projection: Paths | None = None,
         grouping: Paths | None = None,
         last: None = None,
+        as_of: None = None,
     ) -> Window: ...

@@ -35,6 +35,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "filter": READS,
     "columns": READS,
     "asOf": (RECORDS,),
+    "last": (RECORDS,),
     "projection": (RECORDS,),
     "grouping": (RECORDS,),
     "inferSchema": READS,
@@ -65,6 +66,7 @@ INSTEAD = {
     "failOnDataLoss": "a read of the log has it, with startingBookmark",
     "changeFormat": "changes are read from the log, with startingBookmark",
     "asOf": "it is of one moment; leave out startingBookmark",
+    "last": "the log has every event; leave out startingBookmark, or last",
     "projection": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",
     "grouping": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",
     "allowEmpty": "a batch write has it, with mode replace",
@@ -119,6 +121,11 @@ def check_together(requested: Mapping[str, str], use: Use | None) -> None:
         raise ClientError(
             "rows of groups are made by the server and come in one piece: leave out partitions and "
             "pushdown"
+        )
+    if "last" in requested and {"asOf", "projection", "grouping"} & requested.keys():
+        raise ClientError(
+            "last reads the events of records as they are now: leave out asOf, projection and "
+            "grouping, and group in Spark"
         )
     replaces = requested.get("mode") == "replace"
     if use == STREAM_WRITE and replaces:
@@ -191,6 +198,7 @@ OPTION_VALUES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "retryTimeout": ("retry_s", _seconds),
     "columns": ("columns", _list),
     "asOf": ("as_of", _text),
+    "last": ("last", _count),
     "inferSchema": ("infer_schema", _flag),
     "partitions": ("partitions", _count),
     "pushdown": ("pushdown", _flag),

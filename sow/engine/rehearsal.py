@@ -44,6 +44,8 @@ class SaidLine(NamedTuple):
 
 
 Meant = tuple[object, ...]
+Written = Callable[[LiveTopic, str, SaidLine], object]
+"""Gets each line that the new side says: the topic, the SowKey, and the line."""
 
 
 class FirstDifference(NamedTuple):
@@ -162,13 +164,20 @@ class TopicLines:
 
 class OutputComparison:
     """Compares what two engines say of the topics that are `wanted` (None: of all); `times` count
-    on request.
+    on request. `written` gets what the new one says.
 
     Each engine is listened to (`listening`) while it processes the log; `finished` reports.
     """
 
-    def __init__(self, wanted: Callable[[str], bool] | None = None, *, times: bool = False) -> None:
+    def __init__(
+        self,
+        wanted: Callable[[str], bool] | None = None,
+        *,
+        times: bool = False,
+        written: Written | None = None,
+    ) -> None:
         self._wanted = wanted
+        self._written = written
         self._counting = 3 if times else 2
         self._topics: dict[str, TopicLines] = {}
         self._waiting = 0
@@ -214,6 +223,8 @@ class OutputComparison:
             meant = _meant(line, counting)
             self._waiting += record.say(side, line, meant, has_room)
             total = hash((total, key, meant))
+            if self._written is not None and side == NEW:
+                self._written(topic, key, line)
         said.sums[side] = total
         said.counts[side] += len(changes)
 
@@ -285,7 +296,8 @@ def _identities(topic: LiveTopic) -> Iterator[list[str]]:
 
 class Rehearsal:
     """Two replays of one log, compared: `replays` make that of each side, which reports what it
-    sends to the function that it is given. `wanted` and `times` are those of `OutputComparison`."""
+    sends to the function that it is given. `wanted`, `times` and `written` are those of
+    `OutputComparison`."""
 
     def __init__(
         self,
@@ -293,8 +305,9 @@ class Rehearsal:
         wanted: Callable[[str], bool] | None = None,
         *,
         times: bool = False,
+        written: Written | None = None,
     ) -> None:
-        self._comparison = OutputComparison(wanted, times=times)
+        self._comparison = OutputComparison(wanted, times=times, written=written)
         self._sides: list[Replay] = []
         for side, make in enumerate(replays):
             now_us = partial(self._now_us, side)

@@ -177,16 +177,20 @@ class SourceTopic(LiveTopicBase):
             return now_us + lifetime_us if lifetime_us else 0
         if expires_s == 0:
             return 0
-        if not self.definition.expires:
-            raise ClientError(
-                f"topic {self.name} keeps records for ever; "
-                "set its Expiration to enabled before giving messages a lifetime"
-            )
+        self.check_expires()
         if not 0 < expires_s <= LIFETIME_S_MAX:
             raise ClientError(
                 f"expiration is {expires_s:g}; it must be seconds up to 1e9, or 0: for ever"
             )
         return now_us + int(expires_s * 1e6)
+
+    def check_expires(self) -> None:
+        """Raise ClientError where records are kept for ever."""
+        if not self.definition.expires:
+            raise ClientError(
+                f"topic {self.name} keeps records for ever; "
+                "set its Expiration to enabled before giving messages a lifetime"
+            )
 
     def kept_expiries(
         self,
@@ -226,14 +230,18 @@ class SourceTopic(LiveTopicBase):
             return messages
         nulls = self.definition.delta_null if merges else None
         bodies = records.finished(messages.identities, messages.bodies, nulls, held, fitted, now_us)
-        return CheckedMessages(bodies, messages.identities, {}, messages.author)
+        return messages._replace(bodies=bodies, columns={})
 
     def put(
         self, messages: CheckedMessages, now_us: int, expires_us: int, keeps: bool = False
     ) -> Batch:
-        """Number, log and store checked messages; `expires_us` 0 is never. Existing records keep
-        their lifetime if it `keeps`."""
-        expiries = self.kept_expiries(messages.identities, expires_us) if keeps else expires_us
+        """Number, log and store checked messages, to expire at `expires_us` (0: never) unless they
+        say when. Existing records keep their lifetime if it `keeps`."""
+        expiries: Expiries = expires_us
+        if messages.expires_us is not None:
+            expiries = messages.expires_us
+        elif keeps:
+            expiries = self.kept_expiries(messages.identities, expires_us)
         return self.store(messages, self.number(messages, now_us, expiries), now_us, expiries)
 
     def number(
@@ -245,7 +253,7 @@ class SourceTopic(LiveTopicBase):
     ) -> Sequence[int]:
         """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is their
         size, where it is known: for very many it takes long to compute."""
-        bodies, identities, _, author = messages
+        bodies, identities, _, author, _ = messages
         seqs = self._sequencer.numbers(len(bodies), self.is_system)
         if self._is_stored:
             # Where identities follow from the bodies, the log need not have them.
@@ -277,7 +285,7 @@ class SourceTopic(LiveTopicBase):
         self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries
     ) -> Batch:
         """Store messages that were numbered at a time."""
-        bodies, identities, columns, author = messages
+        bodies, identities, columns, author, _ = messages
         stamps = [now_us] * len(bodies)
         batch = self.records.put(identities, bodies, columns, seqs, stamps, expires_us)
         if self.records.events is not None:

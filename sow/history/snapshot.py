@@ -16,13 +16,14 @@ them.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import Task, run_to_completion, untracked
+from sow.core.definitions import Topic
 from sow.protocol.encodings import Encoding, Frames
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
@@ -192,11 +193,21 @@ class HeldKeys:
 
 
 class Stamps(NamedTuple):
-    """What is known of records beside their bodies."""
+    """What is known of records beside their bodies. `expires_us` is when they expire: 0 is never,
+    -1 that in spite of the lifetime that their topic gives; None: no record of the topic does."""
 
     sow_keys: HeldKeys
     seqs: Rows
     ts_us: Rows
+    expires_us: Rows | None = None
+
+
+def _expiries(topic: Records, slots: Rows) -> Rows | None:
+    column, definition = topic.table.expires_us, topic.definition
+    if not isinstance(definition, Topic) or not definition.expiration_us:
+        return None if column is None else column[slots]
+    expires_us = np.zeros(len(slots), np.int64) if column is None else column[slots]
+    return np.where(expires_us == 0, -1, expires_us)
 
 
 @dataclass(slots=True)
@@ -219,7 +230,8 @@ class Snapshot:
         stamps = None
         if with_keys:
             keys = HeldKeys.take(topic, slots)
-            stamps = Stamps(keys, table.seqs[slots], table.ts_us[slots])
+            expires_us = _expiries(topic, slots)
+            stamps = Stamps(keys, table.seqs[slots], table.ts_us[slots], expires_us)
         return cls(topic, slots, _held_bodies(topic, slots), stamps)
 
     def settle(self) -> Task[None]:
@@ -248,7 +260,9 @@ class Snapshot:
             yield
             seqs = self.stamps.seqs[rows]
             yield
-            stamps = Stamps(keys, seqs, self.stamps.ts_us[rows])
+            expires_us = self.stamps.expires_us
+            expires_us = None if expires_us is None else expires_us[rows]
+            stamps = Stamps(keys, seqs, self.stamps.ts_us[rows], expires_us)
             yield
         slots = self.slots[rows]
         yield
@@ -311,6 +325,7 @@ class Snapshot:
             bodies,
             stamps.seqs[start:stop].tolist(),
             stamps.ts_us[start:stop].tolist(),
+            expires_us=() if stamps.expires_us is None else stamps.expires_us[start:stop].tolist(),
         )
 
     def frames(self, encoding: Encoding, head: bytes, shape: Shape) -> Frames:
@@ -323,6 +338,15 @@ class Snapshot:
         """Chunks of bodies as they are stored, or the selected part of them."""
         for start, stop in self.chunks(rows_at_once(shape)):
             yield self.topic.renderer.shown(shape, self.bodies.part(start, stop))
+
+    def framed(self, shape: Shape) -> Iterator[list[bytes]]:
+        """Chunks of messages as they are stored, each behind its key, bookmark and time in JSON."""
+        for start, stop in self.chunks(rows_at_once(shape)):
+            columns = self.part(start, stop)
+            heads = self.topic.renderer.heads(columns)
+            bodies = self.topic.renderer.shown(shape, columns.bodies)
+            pairs = zip([head + b"}" for head in heads], bodies, strict=True)
+            yield list(chain.from_iterable(pairs))
 
     def documents(self, meta: bool, shape: Shape = WHOLE) -> Iterator[list[bytes]]:
         """Chunks of rows as JSON texts: bodies, or bodies wrapped with key, bookmark and time."""

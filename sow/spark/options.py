@@ -42,6 +42,7 @@ class SourceOptions:
     filter: str | None = None
     columns: tuple[str, ...] = ()
     as_of: str | None = None
+    last: int | None = None
     projection: str | None = None
     grouping: str | None = None
     infer_schema: bool = False

@@ -136,8 +136,9 @@ class SowReader(DataSourceReader):
             return self._log_parts()
         if self.options.groups:
             return [self._groups()]
-        wanted = Wanted(self.options.topic, self.condition, self.keys, self.options.partitions)
-        taken = take(self.options.server, wanted, self.options.as_of)
+        options = self.options
+        wanted = Wanted(options.topic, self.condition, self.keys, options.partitions, options.last)
+        taken = take(options.server, wanted, options.as_of)
         return [part for one in taken for part in one.parts]
 
     def rows(self) -> Iterator[pa.RecordBatch]:

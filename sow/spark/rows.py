@@ -183,12 +183,14 @@ MEMBERS_MAX = 200
 
 
 class Wanted(NamedTuple):
-    """The records to read: of a topic or pattern, those that match, or those with some keys."""
+    """The records to read: of a topic or pattern, those that match, or those with some keys. With
+    `last` the newest so many events of each."""
 
     topic: str
     condition: str | None = None
     keys: tuple[str, ...] | None = None
     parts: int | None = None
+    last: int | None = None
 
 
 class TakenSnapshot(NamedTuple):
@@ -225,8 +227,8 @@ class SnapshotPart(InputPartition):
         try:
             return part_of_snapshot(server, self.snapshot, self.part, needed)
         except ServerRefusal as error:
-            if error.reason != "not found":
-                raise
+            if error.reason != "not found" or self.requested.get("last"):
+                raise  # events have no past
             gone = error
         again = server.json("POST", "/v1/snapshots", **{**self.requested, "as_of": self.bookmark})
         if again["bookmark"] != self.bookmark.rpartition("-")[2]:
@@ -241,8 +243,11 @@ def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[T
     topics = _topics(server, wanted.topic)
     if not topics:
         return []
+    is_one = topics[0]["name"] == wanted.topic
+    if wanted.last is not None and not is_one:
+        raise ClientError(f"{wanted.topic} is a pattern, and events are read of one topic; name it")
     first = _one(server, topics[0], wanted, moment, log)
-    if topics[0]["name"] == wanted.topic:
+    if is_one:
         return [first]
     # Queried again: a topic may have been created before the moment of the first snapshot.
     others = [one for one in _topics(server, wanted.topic) if one["name"] != topics[0]["name"]]
@@ -272,6 +277,7 @@ def _one(
         "filter": wanted.condition,
         "keys": None if wanted.keys is None else ",".join(wanted.keys),
         "as_of": moment,
+        "last": wanted.last,
         "parts": wanted.parts or _enough(topic["records"]),
     }
     found = server.json("POST", "/v1/snapshots", **requested)

@@ -44,12 +44,14 @@ PATHS_MAX = 1024
 
 
 class CheckedMessages(NamedTuple):
-    """Messages that were validated, with their records, columns, and in a series their author."""
+    """Messages that were validated, with their records, columns, and in a series their author.
+    `expires_us` is when each expires, 0 for never; None: they have one lifetime."""
 
     bodies: list[bytes]
     identities: list[str]
     columns: Columns
     author: str = ""
+    expires_us: Sequence[int] | None = None
 
 
 class Records:

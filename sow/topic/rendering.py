@@ -10,6 +10,7 @@ A subscriber's documents are the *shown* ones, so deltas are differences of thes
 gone below a selected object needs the whole document, one that is not selected is left out.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -54,7 +55,8 @@ class LineColumns(NamedTuple):
 
     `bodies` are messages as they are stored; of deltas, what `Renderer.delta` returned. The other
     columns may be empty where the kind of line or the shape does not need them. `places` are the
-    positions in a window, if the lines have them.
+    positions in a window, if the lines have them. `expires_us` is when records expire, where a row
+    says so: 0 where it does not, -1 for never.
     """
 
     sow_keys: Sequence[str]
@@ -62,6 +64,7 @@ class LineColumns(NamedTuple):
     seqs: Sequence[int]
     ts_us: Sequence[int]
     places: Sequence[int] = ()
+    expires_us: Sequence[int] = ()
 
 
 class Renderer:
@@ -184,11 +187,27 @@ class Renderer:
     @staticmethod
     def wrapped(columns: LineColumns, texts: Sequence[bytes]) -> list[bytes]:
         """JSON texts of records, each wrapped with its key, bookmark and time."""
-        rows = zip(quoted(columns.sow_keys), columns.seqs, columns.ts_us, texts, strict=True)
-        return [
-            b'{"k":%b,"bm":"%d","ts":"%b","d":%b}' % (key, seq, timestamp(ts).encode(), body)
-            for key, seq, ts, body in rows
+        heads = Renderer.heads(columns)
+        return [b'%b,"d":%b}' % (head, body) for head, body in zip(heads, texts, strict=True)]
+
+    @staticmethod
+    def heads(columns: LineColumns) -> list[bytes]:
+        """The beginning of JSON objects with the key, bookmark and time of each record, and when it
+        expires."""
+        rows = zip(quoted(columns.sow_keys), columns.seqs, columns.ts_us, strict=True)
+        heads = [
+            b'{"k":%b,"bm":"%d","ts":"%b"' % (key, seq, timestamp(ts).encode())
+            for key, seq, ts in rows
         ]
+        if not columns.expires_us:
+            return heads
+        return list(map(operator.add, heads, map(_expiry, columns.expires_us)))
+
+
+def _expiry(expires_us: int) -> bytes:
+    if expires_us < 0:
+        return b',"expires":null'
+    return b',"expires":"%b"' % timestamp(expires_us).encode() if expires_us else b""
 
 
 def key_fields(paths: Sequence[Path], document: Document) -> Document:

@@ -82,6 +82,8 @@ def times(figure: Figure) -> float:
 INGEST = "ingest over WebSocket: frames of 100, hash index + conflated, durable"
 SINGLES = "ingest over WebSocket: frames of 1, hash index + conflated, durable"
 DURABLE = "durable against transient: frames of 100, hash index + conflated"
+REPLAY, FIRST_LINE = "replay: a conflated topic, 1 s", "replay: its first line"
+VIEW_THEN = "as of a bookmark: a view of five aggregates, all records"
 
 BUDGETS = (
     Budget("ingest, frames of 100", INGEST, value, 200_000, "messages/s", True),
@@ -96,6 +98,14 @@ BUDGETS = (
         "messages/core second",
         True,
     ),
+    Budget(
+        "numbers of a publisher, frames of 100",
+        "ingest with numbers: frames of 100",
+        added_percent,
+        3,
+        "% more time than without",
+    ),
+    Budget("appends to a series", "series: frames of 100", ratio, 0.6, "of a plain topic", True),
     *(
         Budget(
             f"durable at 20,000 messages/s, frames of {size}",
@@ -311,6 +321,9 @@ BUDGETS = (
         "followers",
         True,
     ),
+    Budget("replay of a conflated topic", REPLAY, value, 20_000, "changes/s", True),
+    Budget("first line of a replay from the beginning", FIRST_LINE, value, 1000, "ms"),
+    Budget("the past of a view of all records", VIEW_THEN, value, 60, "s"),
     Budget("an idle session", "followers: an idle session, memory", value, 20, "KiB"),
     Budget("memory", "memory: 1000000 records, hash index", value, 430, "B/record"),
     Budget("a topic of a pattern", "patterns: 100000 topics", value, 2048, "B/topic"),
@@ -375,7 +388,13 @@ BODIES_JOINED = (
     "joining some 10,000 bodies from as many places in memory is nine tenths of it, as with numpy; "
     "finding them takes 0.5 ms"
 )
+PROCESSED_AGAIN = (
+    "each change of the log is read, decoded, checked and processed again at its own time, in "
+    "steps of a millisecond beside all other work"
+)
 REASONS: Mapping[str, str] = {
+    "replay of a conflated topic": PROCESSED_AGAIN,
+    "the past of a view of all records": PROCESSED_AGAIN,
     "ingest, frames of 100": MANY_PARTS,
     "ingest against its floor": (
         "the floor has no network, log, table, index or conflated copy; with few keys the copy's "

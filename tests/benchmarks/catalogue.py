@@ -15,6 +15,7 @@ from tests.benchmarks.low_rates import low_rates
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.memory import memory
 from tests.benchmarks.message_types import message_types
+from tests.benchmarks.past import past
 from tests.benchmarks.patterns import patterns
 from tests.benchmarks.publisher import client_publisher
 from tests.benchmarks.rights import rights
@@ -55,6 +56,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "patterns": patterns,
     "conflation": conflation,
     "copies": copies,
+    "past": past,
     "snapshot": snapshot,
     "followers": followers,
     "footprint": footprint,

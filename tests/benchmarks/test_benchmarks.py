@@ -27,6 +27,7 @@ IN_PROCESS = (
 WITH_SERVER = (
     "ingest-client", "low-rates", "large-messages", "restart-growth", "restart-view", "memory",
     "patterns", "snapshot", "followers", "views-served", "rights", "ticks", "ingest-numbered",
+    "past",
 )  # fmt: skip
 
 

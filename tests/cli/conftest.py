@@ -12,10 +12,13 @@ TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>copies</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>elements-2</Name><MessageType>xml</MessageType><Key>/o/@id</Key></Topic>
-<Topic><Name>packed-2</Name><MessageType>msgpack</MessageType><Key>/id</Key></Topic>
+<Topic><Name>packed-2</Name><MessageType>msgpack</MessageType><Key>/id</Key>
+  <Expiration>enabled</Expiration></Topic>
 <Topic><Name>pairs</Name><MessageType>json</MessageType><Key>/a</Key><Key>/b/c</Key></Topic>
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
   <Expiration>enabled</Expiration></Topic>
+<Topic><Name>brief</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Expiration>30m</Expiration></Topic>
 <Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
   <Pattern>^/desk/</Pattern></Topic>
 <Topic><Name>prices</Name><MessageType>json</MessageType><Key>/id</Key><Series/></Topic>

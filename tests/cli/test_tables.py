@@ -1,10 +1,12 @@
 """Tables of figures, whatever room there is for them."""
 
+import asyncio
 import io
 
 from rich.console import Console
 
-from sow.cli.tables import Column, figures, fitted, progress
+from sow.cli import tables
+from sow.cli.tables import Column, figures, fitted, progress, waiting
 
 COLUMNS = (Column("topic"), Column("in", is_number=True), Column("pending", is_number=True))
 ROWS = ({"topic": "a-long-name-of-a-topic", "in": "1,234", "pending": "5"}, {"topic": "b"})
@@ -42,4 +44,43 @@ def test_progress_is_for_a_terminal_alone(capsys):
     with progress("loading", 3, shown="") as advance:
         advance(1)
         advance(2, shown="two")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_is_waited_for_long_is_said_until_it_is_there(monkeypatch):
+    monkeypatch.setattr(tables, "PATIENCE_S", 0)
+    monkeypatch.setattr(tables, "SAID_EVERY_S", 0)
+
+    async def work():
+        said, twice = [], asyncio.Event()
+
+        def say(text):
+            said.append(text)
+            if len(said) == 2:
+                twice.set()
+
+        async with waiting("computing t", say) as over:
+            await twice.wait()
+            over()
+            over()
+            length = len(said)
+            await asyncio.sleep(0)
+            assert len(said) == length
+        return said
+
+    assert set(asyncio.run(work())) == {"computing t: 0 s", ""}
+
+
+def test_what_is_there_soon_or_with_nobody_to_see_it_is_not_spoken_of(capsys):
+    async def work():
+        said = []
+        async with waiting("computing t", said.append):
+            pass
+        async with waiting(None, said.append) as over:
+            over()
+        async with waiting("computing t"):
+            await asyncio.sleep(0)
+        return said
+
+    assert asyncio.run(work()) == [""]
     assert capsys.readouterr() == ("", "")

@@ -8,7 +8,7 @@ import pytest
 
 from sow.client import ClosedByServer, Disconnected, Live, LiveWindow, Message
 from sow.client.notebooks import shown_end
-from sow.errors import UnknownTopic
+from sow.errors import ClientError, UnknownTopic
 
 SOON_S, NEVER_S = 5.0, 0.02
 
@@ -392,3 +392,19 @@ def test_records_of_several_topics_are_kept_apart_though_their_sow_keys_are_the_
     assert held == {first: one, second: other}
     assert (left.key, left.old, left.new) == (second, other, None)
     assert rest == {first: one}
+
+
+def test_a_view_of_the_past_begins_there_and_comes_to_the_present(using):
+    async def work(client):
+        first = await client.publish("orders", {"id": 1, "px": 1})
+        await client.publish("orders", [{"id": 1, "px": 2}, {"id": 2, "px": 1}])
+        async with client.live("orders", as_of=first) as live:
+            began = dict(live)
+            while len(live) < 2:
+                await live.change(SOON_S)
+            came = sorted(live.values(), key=lambda one: one["id"])
+        with pytest.raises(ClientError, match="a live window has no past"):
+            client.live("orders", as_of=first, top_n=1)
+        return [*began.values()], came
+
+    assert using(work) == ([{"id": 1, "px": 1}], [{"id": 1, "px": 2}, {"id": 2, "px": 1}])

@@ -173,7 +173,15 @@ def test_a_content_type_that_is_not_understood_is_named(server, kind):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"expiration": "-1"}, {"expiration": "nan"}, {"expiration": "1e308"}, {"ack": "perhaps"}],
+    [
+        {"expiration": "-1"},
+        {"expiration": "nan"},
+        {"expiration": "1e308"},
+        {"ack": "perhaps"},
+        {"meta": "perhaps"},
+        {"meta": "true"},
+        {"meta": "true", "k": "1"},
+    ],
     ids=json.dumps,
 )
 def test_bad_parameters_of_a_publish_are_refused(server, parameters):

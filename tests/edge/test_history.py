@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import History, Series, View
+from sow.core.definitions import ConflatedTopic, History, Series, View
 from sow.engine.stored_topics import stored_slices
 from sow.errors import NotKept
 from sow.history.bookmarks import _time as written
@@ -236,11 +236,11 @@ def checkpoint(life, at_us):
     life.opening.checkpoints["trades"].write(engine.seq, slices, lambda: (engine.seq, at_us))
 
 
-def at(life, time_us):
+def at(life, time_us, name="trades"):
     """The records as of a time; raises NotKept."""
-    life.engine.sequencer.moment(NOW_US + SECOND)
+    life.engine.sequencer.moment(NOW_US + 4 * SECOND)
     past = PastStates(life.engine, life.journal, life.opening.checkpoints)
-    then = run_to_completion(past.query("trades", written(time_us), Query())).rows
+    then = run_to_completion(past.query(name, written(time_us), Query())).rows
     return [json.loads(body) for body in then.part(0, len(then)).bodies]
 
 
@@ -313,3 +313,26 @@ def test_a_restored_backup_answers_for_its_past(tmp_path):
         assert life.records("trades") == then[NOW_US + 41]
         with pytest.raises(NotKept):
             at(life, NOW_US + 5)
+
+
+def test_a_restored_backup_answers_for_the_past_of_copies_and_views(tmp_path):
+    copy = ConflatedTopic("trades-C", "json", "trades", interval_us=SECOND)
+    sums = View("sums", "json", ("trades",), ("/id AS /id", "SUM(/n) AS /n"), ("/id",))
+    topics, times = (TRADES, copy, sums), range(NOW_US + 1, NOW_US + 3 * SECOND, SECOND // 4)
+
+    def told(life):
+        return {
+            (name, at_us): at(life, at_us, name) for name in ("trades-C", "sums") for at_us in times
+        }
+
+    with lives_on(tmp_path / "data")(*topics) as life:
+        for number in range(5):
+            documents = {"id": 1, "n": number}, {"id": number, "n": 1}
+            life.publish("trades", *documents, now_us=NOW_US + number * SECOND // 2)
+        before = told(life)
+        backup = backed_up(life, tmp_path / "backup")
+    assert before["trades-C", times[0]] == []
+    assert before["trades-C", times[-1]] != before["sums", times[-1]] != before["sums", times[0]]
+    restore(backup, tmp_path / "again", now_us=NOW_US + 5 * SECOND)
+    with lives_on(tmp_path / "again")(*topics) as life:
+        assert told(life) == before

@@ -1,6 +1,7 @@
 """HTTP: every address and every parameter, asked over a real socket."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -133,6 +134,23 @@ def test_a_topic_without_key_takes_the_publishers_key(server):
     assert server.get(records("keyless") + "/mine").json == {"v": 1}
 
 
+def test_a_record_of_a_conflated_topic_is_named_by_values_too(server):
+    server.publish("orders", {"id": "a,b"})
+    while {"id": "a,b"} not in server.records("orders-C"):
+        pass  # its window is 100 ms
+    for key in ('"a,b"', "a"):
+        named = quote(f"key={key}")
+        newest = server.get("/v1/log/extent").json["newest"]
+        answers = [
+            server.get(records("orders-C", key=key)),
+            server.get(f"{records('orders-C')}/{named}"),
+            server.get(f"{records('orders-C')}/{named}/why"),
+            server.get(f"{records('orders-C')}/{named}/why?as_of={newest}"),
+        ]
+        statuses = {answer.status for answer in answers}
+        assert statuses == ({200} if key != "a" else {404})
+
+
 def test_a_topic_name_is_percent_encoded_in_the_path(server):
     assert server.publish("/my/orders", {"id": 1}).status == 200
     assert server.get("/v1/topics/%2Fmy%2Forders/records").json == [{"id": 1}]
@@ -149,6 +167,38 @@ def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is_or_takes_it_away(serve
     assert server.call(table.expiries, ["1", "2"], -1) == before
     server.request("PATCH", records("short", expiration=0), json=[{"id": 1, "v": 3}])
     assert [*server.call(table.expiries, ["1", "2"], -1)] == [0, 0]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
+def test_what_a_query_with_meta_returns_is_published_with_its_lifetimes(server, accept):
+    server.publish("short", {"id": 1}, expiration=900)
+    server.publish("short", {"id": 2}, {"id": 3}, expiration=0)
+    before = server.get(records("short", meta="true"), accept)
+    assert sum(b'"expires":"' in line for line in before.body.split(b"}")) == 1
+    server.clear()
+    answer = server.post("short", before.body, accept, meta="true")
+    assert (answer.status, answer.json["published"]) == (200, 3)
+    seen = [
+        [(row["k"], row["d"], row.get("expires")) for row in found]
+        for found in (server.records("short", meta="true"), _rows(before))
+    ]
+    assert seen[0] == seen[1]
+    patched = server.request(
+        "PATCH", records("short", meta="true"), data=before.body, headers={"Content-Type": accept}
+    )
+    assert (patched.status, "meta" in patched.json["detail"]) == (400, True)
+
+
+def _rows(answer):
+    return answer.json if answer.body.startswith(b"[") else answer.rows
+
+
+def test_keys_of_a_topic_without_key_are_published_again_with_meta(server):
+    server.publish("keyless", {"v": 1}, k="mine")
+    before = server.get(records("keyless", meta="true")).body
+    server.clear()
+    assert server.post("keyless", before, meta="true").status == 200
+    assert server.get(records("keyless") + "/mine").json == {"v": 1}
 
 
 def test_the_log_reports_every_change_in_order(server):

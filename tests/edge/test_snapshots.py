@@ -1,6 +1,9 @@
 """Snapshots: one moment of a topic in parts, the past, and how many are kept."""
 
+import json
 from dataclasses import replace
+
+import pytest
 
 from tests.edge.arrow import documents, rows
 from tests.edge.serving import records
@@ -69,3 +72,37 @@ def test_what_the_present_has_no_more_is_bounded_when_the_past_is_requested_for(
     monkeypatch.setattr("sow.sessions.queries.past_states.AS_OF_WAITING_MAX", -1)
     answer = taken(server, topic="orders", as_of=moment)
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+def test_a_snapshot_of_a_series_has_the_newest_events_of_each_record(server):
+    for number in range(4):
+        server.publish("prices", {"id": 1, "n": number}, {"id": 2, "n": number})
+    server.publish("prices", {"id": 3, "n": 0})
+    snapshot = taken(server, topic="prices", last=3, parts=2, filter="/n%20%3E%200").json
+    server.publish("prices", {"id": 1, "n": 9})
+    assert snapshot["rows"] == 6
+    found = [row for part in parts_of(server, snapshot) for row in part]
+    assert sorted((row["id"], row["n"]) for row in found) == [
+        (id_, number) for id_ in (1, 2) for number in (1, 2, 3)
+    ]
+    name = snapshot["snapshot"]
+    (first, *_) = [
+        row for part in range(2) for row in rows(server.get(f"/v1/snapshots/{name}?part={part}"))
+    ]
+    events = server.get(f"/v1/topics/prices/records/{first['key']}/events").json
+    by_seq = {event["seq"]: event for event in events}
+    assert json.loads(first["value"]) == by_seq[first["bookmark"]]["d"]
+
+
+@pytest.mark.parametrize(
+    ("requested", "said"),
+    [
+        ({"topic": "orders", "last": 2}, "orders is no series"),
+        ({"topic": "prices", "last": 0}, "write 1 or more"),
+        ({"topic": "prices", "last": 10_001}, "over 10000"),
+        ({"topic": "prices", "last": 2, "as_of": "1"}, "last is of the present"),
+    ],
+)
+def test_events_that_cannot_be_snapped_are_refused(server, requested, said):
+    answer = taken(server, **requested)
+    assert (answer.status in (400, 413), said in answer.json["detail"]) == (True, True)

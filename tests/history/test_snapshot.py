@@ -139,7 +139,7 @@ def test_some_of_the_rows():
 @pytest.mark.parametrize("keys", [("/id",), ()])
 def test_rows_that_stand_nowhere_come_after_the_others(keys):
     topic = records(keys=keys)
-    bodies, names, columns, _ = topic.read([body(id=1)], None if keys else ["one"])
+    bodies, names, columns, *_ = topic.read([body(id=1)], None if keys else ["one"])
     topic.put(names, bodies, columns, [1], [0])
     snapshot = Snapshot.take(topic, topic.table.live())
     more = run_to_completion(snapshot.adding([7] if keys else ["seven"], [b'{"id":7}'], [5], [6]))

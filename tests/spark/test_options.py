@@ -14,6 +14,7 @@ from tests.edge.certificates import certificates
 TOPIC = {"topic": "orders"}
 VALUES = {
     "epoch": "1",
+    "last": "5",
     "partitions": "2",
     "maxRowsPerTrigger": "5",
     "batchRows": "5",
@@ -70,6 +71,13 @@ def test_names_are_written_in_any_case():
 def test_an_end_of_the_log_needs_a_beginning():
     with pytest.raises(ClientError, match=r"endingBookmark .* startingBookmark"):
         read_options({**TOPIC, "endingBookmark": "5"}, RECORDS)
+
+
+@pytest.mark.parametrize("other", [{"asOf": "7"}, {"projection": "/id"}, {"grouping": "/id"}])
+def test_events_are_of_the_present_and_in_no_groups(other):
+    assert read_options({**TOPIC, "last": "5"}, RECORDS).last == 5
+    with pytest.raises(ClientError, match="leave out asOf, projection and grouping"):
+        read_options({**TOPIC, "last": "5", **other}, RECORDS)
 
 
 def test_a_path_is_not_passed_over():

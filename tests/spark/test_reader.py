@@ -68,6 +68,31 @@ def test_a_pattern_is_read_as_its_topics_at_one_moment(server):
 
 
 @pytest.mark.edge
+def test_the_newest_events_of_a_series_are_rows(server):
+    for number in range(3):
+        server.publish("prices", {"id": 1, "n": number})
+    server.publish("prices", {"id": 2, "n": 7})
+    found = rows(server, "prices", last="2", partitions="2", filter="/n > 0")
+    assert sorted(json.loads(row["value"])["n"] for row in found) == [1, 2, 7]
+    assert len({row["bookmark"] for row in found}) == 3
+    server.publish("/desk/a", {"id": 1})
+    with pytest.raises(Exception, match="events are read of one topic; name it"):
+        rows(server, "desks", last="2")
+
+
+@pytest.mark.edge
+def test_a_lost_snapshot_of_events_is_not_read_from_the_log(server):
+    server.publish("prices", {"id": 1, "n": 1})
+    source = SowDataSource({"url": server.url, "topic": "prices", "last": "2"})
+    source.schema()
+    reader = source.reader(from_arrow_schema(ROW))
+    (first, *_) = reader.partitions()
+    server.request("DELETE", f"/v1/snapshots/{first.snapshot}")
+    with pytest.raises(ServerRefusal, match="no snapshot"):
+        list(reader.read(first))
+
+
+@pytest.mark.edge
 def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
     server.publish("/desk/a", {"id": 1})
     monkeypatch.setattr(module, "MEMBERS_MAX", 0)

@@ -24,7 +24,7 @@ def body(**fields):
 
 def put(target, *documents, seq=1, ts_us=0, expires_us=0):
     """Publish documents; returns the batch."""
-    bodies, identities, columns, _ = target.read([body(**document) for document in documents])
+    bodies, identities, columns, *_ = target.read([body(**document) for document in documents])
     seqs, times_us = range(seq, seq + len(documents)), [ts_us] * len(documents)
     return target.put(identities, bodies, columns, seqs, times_us, expires_us)
 

@@ -191,7 +191,7 @@ MADE = replace(
 
 def test_messages_that_are_sent_are_preprocessed_and_stored_ones_are_not():
     target = records(MADE)
-    bodies, names, columns, _ = target.read([body(sym="a")])
+    bodies, names, columns, *_ = target.read([body(sym="a")])
     assert (json.loads(bodies[0]), names) == ({"sym": "a", "id": "A"}, ["A"])
     assert columns[parse_path("/id")] == ["A"]
     assert target.identities_of_sent([body(sym="a", id="b")]) == ["A"]

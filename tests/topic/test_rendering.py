@@ -82,6 +82,13 @@ def test_documents_are_bodies_or_bodies_with_what_is_known_of_them():
     assert [one["bm"] for one in wrapped] == ["5", "6"]
 
 
+def test_a_row_says_when_its_record_expires_if_that_is_known():
+    made, rows = renderer(), columns(BODY, BODY, BODY)._replace(expires_us=[TS_US, 0, -1])
+    wrapped = [json.loads(text) for text in made.documents(Shape(), rows, meta=True)]
+    assert [list(one)[3:-1] for one in wrapped] == [["expires"], [], ["expires"]]
+    assert [one.get("expires") for one in wrapped] == ["2023-11-14T22:13:20.000000Z", None, None]
+
+
 @pytest.mark.parametrize("select", ["/r/none", "/none", "-/"])
 def test_a_root_stays_where_a_select_list_leaves_nothing(select):
     made, shape = renderer("xml"), Shape(select=(select,))

@@ -1,7 +1,8 @@
 """`sow dump` and `sow load`: the records of a topic to a file, all as of one moment, and back.
 
 A dump queries the server's public API and writes records as they arrive. NDJSON holds them
-unchanged; for tables the command reports what they cannot hold (`sow.cli.table_files`). CSV needs
+unchanged, one that expires as a pair of when it does and the record, which no record is itself. For
+tables the command reports what they cannot hold (`sow.cli.table_files`). CSV needs
 all columns in its first line, so for CSV and Parquet a temporary file keeps the answer first. The
 output appears as a whole or not at all: it is renamed once everything is on the disk.
 
@@ -10,17 +11,20 @@ or not at all, and is acknowledged once it is on the server's disk. So a load th
 many records are stored, and can be repeated.
 """
 
+import contextlib
 import os
+import re
 import secrets
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
+import msgspec
 
 from sow.cli.commands.publish import BYTES_TYPES, Upload, file_size, frames, module_of, row
 from sow.cli.connecting import of_a_server, server_command
@@ -102,12 +106,13 @@ class Dumped:
 async def _dump(
     client: Client, dumped: Dumped, path: str, kind: str, filter_text: str | None, force: bool
 ) -> None:
-    requested = {"filter": filter_text}
+    requested: dict[str, Any] = {"filter": filter_text}
     if kind == NDJSON_FILE:
         module = await module_of(client, dumped.topic)
         with new_file(path, force) as file:
+            requested["meta"] = True
             if module == "json":
-                await _write_documents(client, dumped, requested, file)
+                await _write_documents(client, dumped, requested, file, line_of)
             else:
                 await _write_messages(client, dumped, requested, file, module in BYTES_TYPES)
         return
@@ -118,15 +123,60 @@ async def _dump(
             await _write_parquet(client, dumped, requested, kept, file)
 
 
+class Row(msgspec.Struct):
+    """A record as a query with `meta` shows it; `expires` is UNSET where its topic says so too."""
+
+    d: msgspec.Raw = msgspec.Raw(b"")
+    expires: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Lifetime(msgspec.Struct):
+    """What a line says of its record; `expires` None is never."""
+
+    expires: str | None
+
+
+DUMPED_ROW = msgspec.json.Decoder(Row)
+TIMED = msgspec.json.Decoder(tuple[Lifetime, msgspec.Raw])
+MAY_BE_TIMED = re.compile(rb'\s*\[\s*\{\s*"expires"')
+
+
+def line_of(text: bytes) -> bytes:
+    """The line of a record in a file."""
+    row = DUMPED_ROW.decode(text)
+    return _timed(row, bytes(row.d))
+
+
+def _timed(row: Row, line: bytes) -> bytes:
+    if isinstance(row.expires, msgspec.UnsetType):
+        return line
+    return b"[%b,%b]" % (msgspec.json.encode(Lifetime(row.expires)), line)
+
+
+def row_of(line: bytes) -> bytes:
+    """The inverse of `line_of`."""
+    if MAY_BE_TIMED.match(line):
+        # Any other line is refused by the server, with its place.
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            lifetime, record = TIMED.decode(line)
+            expires = msgspec.json.encode(lifetime.expires)
+            return b'{"expires":%b,"d":%b}' % (expires, bytes(record))
+    return b'{"d":%b}' % line
+
+
 async def _write_documents(
-    client: Client, dumped: Dumped, requested: dict[str, Any], file: Any
+    client: Client,
+    dumped: Dumped,
+    requested: dict[str, Any],
+    file: Any,
+    line: Callable[[bytes], bytes] = bytes,
 ) -> None:
     """JSON documents, one per line."""
     async with client.http.rows(dumped.topic, requested) as rows:
         dumped.bookmark = rows.bookmark
         with progress("dumping", rows.matches) as advance:
             async for chunk in rows.chunks():
-                file.write(b"".join([row + b"\n" for row in chunk]))
+                file.write(b"".join([line(row) + b"\n" for row in chunk]))
                 dumped.records += len(chunk)
                 advance(len(chunk))
         _check_all(dumped, rows.matches)
@@ -160,23 +210,27 @@ async def _write_messages(
         with progress("dumping", matches) as advance:
             rest = b""
             async for data in arriving:
-                bodies, rest = cut_frames(rest + data)
-                file.write(b"".join([to_line(body) + b"\n" for body in bodies]))
-                dumped.records += len(bodies)
-                advance(len(bodies))
+                found, rest = cut_frames(rest + data, 2)
+                heads, bodies = map(DUMPED_ROW.decode, found[::2]), map(to_line, found[1::2])
+                written = [_timed(*pair) + b"\n" for pair in zip(heads, bodies, strict=True)]
+                file.write(b"".join(written))
+                dumped.records += len(written)
+                advance(len(written))
         _check_all(dumped, matches)
 
 
-def cut_frames(data: bytes) -> tuple[list[bytes], bytes]:
-    """The complete messages at the start of a framed answer, and the rest of it."""
-    bodies, at = [], 0
+def cut_frames(data: bytes, together: int = 1) -> tuple[list[bytes], bytes]:
+    """The complete messages at the start of a framed answer, so many `together`, and the rest."""
+    bodies, ends, at = [], [0], 0
     while len(data) - at >= PREFIX_BYTES:
         end = at + PREFIX_BYTES + int.from_bytes(data[at : at + PREFIX_BYTES], "big")
         if end > len(data):
             break
         bodies.append(data[at + PREFIX_BYTES : end])
         at = end
-    return bodies, data[at:]
+        ends.append(at)
+    whole = len(bodies) - len(bodies) % together
+    return bodies[:whole], data[ends[whole] :]
 
 
 async def _write_csv(
@@ -305,7 +359,8 @@ async def _load(upload: Upload, source: BinaryIO, kind: str, name: str, nan_as_n
             if kind == CSV_FILE:
                 await upload.send(csv_tables(chunks(source)), CSV, row, advance)
             else:
-                await upload.send(_lines(source, places), NDJSON, places.name, advance)
+                bodies = _lines(upload, source, places)
+                await upload.send(bodies, NDJSON, places.name, advance)
         return
     with tempfile.TemporaryFile() as kept:
         if name == STANDARD_INPUT:
@@ -321,10 +376,14 @@ Bodies = AsyncIterator[tuple[bytes, int]]
 """Bodies of requests, and the progress each adds."""
 
 
-async def _lines(source: BinaryIO, places: MessagePlaces) -> Bodies:
+async def _lines(upload: Upload, source: BinaryIO, places: MessagePlaces) -> Bodies:
+    """Lines of a file; where some say when their records expire, `upload` sends all as rows."""
     async for found in lines(chunks(source), places):
         for frame in frames(found):
-            yield b"\n".join(frame), sum(map(len, frame)) + len(frame)
+            is_timed = any(map(MAY_BE_TIMED.match, frame))
+            upload.parameters["meta"] = True if is_timed else None
+            body = b"\n".join(map(row_of, frame) if is_timed else frame)
+            yield body, sum(map(len, frame)) + len(frame)
 
 
 async def _rows(file: Any, name: str, nan_as_null: bool) -> Bodies:

@@ -29,7 +29,7 @@ from sow.cli.options import (
     topic_argument,
 )
 from sow.cli.output import as_json, json_text, printable, show, write_data
-from sow.cli.tables import as_table, terminal_console
+from sow.cli.tables import as_table, terminal_console, waiting
 from sow.client import Client, Disconnected, Message, Rows, Subscription
 from sow.core.delta import merged
 from sow.errors import SowError, UnknownRecord
@@ -82,7 +82,9 @@ async def query(
         return
     if style == "table" and top is None:
         question["top_n"] = TABLE_ROWS
-    async with client.rows(topic, **question) as rows:
+    computes = None if more["as_of"] is None else f"computing {printable(topic)} as of then"
+    async with waiting(computes) as arrived, client.rows(topic, **question) as rows:
+        arrived()
         if style == "ndjson":
             await _write_lines(rows)
         elif style == "json":
@@ -295,10 +297,16 @@ async def _watch(
 ) -> None:
     show = write_lines if table is None else table.show
     left = count
-    async with connected() as client, _follow(client, topic, focus, page) as messages:
+    computes = f"computing {printable(topic)} as of then" if "as_of" in page else None
+    async with (
+        connected() as client,
+        waiting(computes, None if table is None else table.say) as arrived,
+        _follow(client, topic, focus, page) as messages,
+    ):
         if table is not None:
             table.begin_with(await key_columns(client, topic, page.get("grouping")))
         while batch := await messages.batch():
+            arrived()
             records = [message for message in batch if message.c in SHOWN][:left]
             show(records)
             if left is not None:
@@ -349,6 +357,7 @@ class LiveTable:
         self._order: list[str] = []
         """The records of a live window, which are ordered."""
         self._messages = 0
+        self._waits_for = ""
         self._live = Live(
             console=self._console,
             get_renderable=self.render,
@@ -395,8 +404,13 @@ class LiveTable:
         rest = len(records) - len(shown)
         heading = f"{self._topic}: {len(records):,} records, {self._messages:,} messages"
         more = f", {rest:,} records below" if rest > 0 else ""
+        more += f"; {self._waits_for}" if self._waits_for else ""
         table = as_table(shown, self._console.width, self._keys) if shown else Text("")
         return Group(Text(heading + more, style="dim"), table)
+
+    def say(self, waits_for: str) -> None:
+        """Show what is waited for, beside the heading."""
+        self._waits_for = waits_for
 
     def begin_with(self, keys: Sequence[str]) -> None:
         """Put the identifying columns first."""

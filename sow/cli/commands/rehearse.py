@@ -41,9 +41,17 @@ from sow.core.definitions import (
 from sow.core.humanize import counted, did_you_mean
 from sow.engine.engine import Engine
 from sow.engine.patterns import copied_from
-from sow.engine.rehearsal import NEW, OLD, ComparedRecord, ComparedTopic, Rehearsal, SaidLine
+from sow.engine.rehearsal import (
+    NEW,
+    OLD,
+    ComparedRecord,
+    ComparedTopic,
+    Rehearsal,
+    SaidLine,
+    Written,
+)
 from sow.engine.replay import HeldRecords, InForceSince, Moment, Replay, Sent, StartingState
-from sow.engine.running_topics import SourceTopic
+from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.engine.stored_topics import named_in
 from sow.errors import (
     ClientError,
@@ -88,6 +96,8 @@ SIDES = ("old", "new")
 @click.option("--to", "to_text", metavar="B", help="End with this bookmark or time.")
 @click.option("--topics", metavar="A,B", help="Only these conflated topics and views.")
 @click.option("--times", is_flag=True, help="The times of lines count, too.")
+@click.option("--lines", metavar="FILE", type=click.Path(dir_okay=False),
+              help="Write what is said under the new one, to compare releases.")  # fmt: skip
 @variables_option
 @click.pass_context
 def rehearse(
@@ -98,6 +108,7 @@ def rehearse(
     to_text: str | None,
     topics: str | None,
     times: bool,
+    lines: str | None,
     variables: dict[str, str],
 ) -> None:
     """Replay a log under another configuration, and show what would differ.
@@ -111,7 +122,10 @@ def rehearse(
         configuration = require(config, variables, os.environ)
         with opened(directory) as recording:
             span = _span(recording.journal, from_text, to_text)
-            found = rehearsed(recording, with_system_topics(configuration), *span, wanted, times)
+            with _written(lines, times) as written:
+                found = rehearsed(
+                    recording, with_system_topics(configuration), *span, wanted, times, written
+                )
     is_equal = not any(one.differs for one in found)
     show({"equal": is_equal, "topics": [*map(_described, found)]}, _sentences(found))
     ctx.exit(0 if is_equal else DIFFERENT)
@@ -132,6 +146,24 @@ def _failures(ctx: click.Context) -> Iterator[None]:
     except Exception:
         traceback.print_exc()  # a bug of ours, which says nothing of the configurations
         ctx.exit(FAILED)
+
+
+@contextmanager
+def _written(path: str | None, times: bool) -> Iterator[Written | None]:
+    """What writes each line that is said to a file, in the same way in every release: without
+    bookmarks, and with `times` on request."""
+    if path is None:
+        yield None
+        return
+    with Path(path).open("wb") as file:
+
+        def write(topic: LiveTopic, key: str, line: SaidLine) -> None:
+            shown_line = _line(line, topic.records)
+            left_out = ("bm",) if times else ("bm", "at")
+            kept = {name: one for name, one in shown_line.items() if name not in left_out}
+            file.write(orjson.dumps({"topic": topic.name, "k": key, **kept}) + b"\n")
+
+        yield write
 
 
 @contextmanager
@@ -246,9 +278,10 @@ def rehearsed(
     end: Moment,
     wanted: Sequence[str] | None,
     times: bool,
+    written: Written | None = None,
 ) -> list[ComparedTopic]:
-    """Compare what is said under the configurations of a recording with what is under another one;
-    raises ClientError, ConfigError."""
+    """Compare what is said under the configurations of a recording with what is under another one,
+    which `written` gets; raises ClientError, ConfigError."""
     old = recording.history
     new = [one._replace(configuration=configuration) for one in old if one.is_start]
     sides = old, new or [InForceSince(configuration)]
@@ -263,7 +296,8 @@ def rehearsed(
         return Replay(side, names, journal, state, owns=recording.owns, sent=sent)
 
     is_wanted = None if wanted is None else names.__contains__
-    rehearsal = Rehearsal([partial(replay, side) for side in sides], is_wanted, times=times)
+    replays = [partial(replay, side) for side in sides]
+    rehearsal = Rehearsal(replays, is_wanted, times=times, written=written)
     # Until everything that waits at the end has been released.
     end = end._replace(time_us=end.time_us + rehearsal.lag_us)
     return _shown(rehearsal, start, end)

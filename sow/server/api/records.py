@@ -76,7 +76,8 @@ QUERY_PARAMETERS = (
     "filter", "order_by", "keys", "key", *options_of("query"), "as_of", "meta", "explain", "format",
     "limit", "cursor",
 )  # fmt: skip
-PUBLISH_PARAMETERS = ("k", "expiration", "ack")
+DELTA_PARAMETERS = ("k", "expiration", "ack")
+PUBLISH_PARAMETERS = (*DELTA_PARAMETERS, "meta")
 DELETE_PARAMETERS = ("filter", "keys", "key")
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
 ANSWER_ROWS_MAX = 10_000_000
@@ -232,8 +233,6 @@ class RecordsHandler:
         kind = form_of(request, requested, FORMATS)
         meta, explain = read_flag(requested, "meta"), read_flag(requested, "explain")
         limit = limit_of(requested, kind, explain)
-        if kind == FRAMES and meta:
-            raise ClientError(f"raw messages have no meta; accept {JSON}, or leave meta out")
         shape = Shape(select=options.select)
         if shape.select is not None and not explain and not (meta and kind == ARROW):
             topic.records.renderer.check_select(shape.select)
@@ -313,7 +312,7 @@ class RecordsHandler:
             pieces = table.pieces(names)
         else:
             pieces = (
-                frames_of(rows.messages(shape))
+                frames_of(rows.framed(shape) if meta else rows.messages(shape))
                 if kind == FRAMES
                 else documents_of(rows.documents(meta, shape), kind == NDJSON)
             )
@@ -379,7 +378,7 @@ class RecordsHandler:
 
     @route("POST", RECORDS_PATH, "write", "Publish", PUBLISH_PARAMETERS)
     @operation("publish", Published, takes=MESSAGE_FORMATS, numbered=True)
-    @route("PATCH", RECORDS_PATH, "write", "Delta publish", PUBLISH_PARAMETERS)
+    @route("PATCH", RECORDS_PATH, "write", "Delta publish", DELTA_PARAMETERS)
     @operation("delta_publish", Published, takes=MESSAGE_FORMATS, numbered=True)
     async def publish(self, request: web.Request) -> web.Response:
         """`POST …/records`: publish; `PATCH`: merge each message into its record. Answered when
@@ -389,9 +388,13 @@ class RecordsHandler:
         ack = requested.get("ack", "persisted")
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
-        expires_s = read_seconds(requested, "expiration")
-        author = permissions_of(request).author(None)
-        reading = Reading(self._engine, topic, requested.get("k"), self._runtime.now_us, author)
+        expires_s, in_rows = read_seconds(requested, "expiration"), read_flag(requested, "meta")
+        if in_rows and "k" in requested:
+            raise ClientError("with meta=true each row has its k; leave the parameter k out")
+        author, now_us = permissions_of(request).author(None), self._runtime.now_us
+        reading = Reading(
+            self._engine, topic, requested.get("k"), now_us, author, in_rows, expires_s
+        )
         key, bodies = idempotency_key(request), list[bytes]()
         body = await read_messages(topic.records, request)
         count = await self._runtime.turns.run(
@@ -402,6 +405,7 @@ class RecordsHandler:
                 body,
                 reading.take if key is None else bodies.extend,
                 self._engine.configuration.limits.frame_bytes_max,
+                in_rows,
             ),
         )
 

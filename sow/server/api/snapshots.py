@@ -46,7 +46,7 @@ from sow.server.http.route import (
 from sow.server.http.tables import columns_of, of_snapshot, shape_of, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
-from sow.sessions.queries.query_results import execute_query
+from sow.sessions.queries.query_results import execute_query, read_events
 
 COUNTED_US = 1_000_000
 """How often the memory of snapshots is checked: some hundred thousand changes may come in that
@@ -56,7 +56,7 @@ PARTS_MAX = 10_000
 KEYS_AT_ONCE = 2_000
 """String keys whose part is computed in one step: a fraction of a millisecond."""
 NOTHING = np.zeros(0, np.int64)
-TAKE_PARAMETERS = ("topic", "filter", "keys", "key", "as_of", "parts")
+TAKE_PARAMETERS = ("topic", "filter", "keys", "key", "as_of", "last", "parts")
 PART_PARAMETERS = ("part", "select", "columns")
 SNAPSHOT_PATH = "/v1/snapshots/{id}"
 SNAPSHOT_KEPT_US = 600_000_000
@@ -343,7 +343,13 @@ class SnapshotHandler:
         condition = self._runtime.filter(text) if text is not None else None
         keys = read_sow_keys(requested, engine.topic(requested["topic"]).records)
         query = restrict_query(Query(filter=condition, keys=keys), guard)
-        if "as_of" in requested:
+        last = read_count(requested, "last")
+        if last is not None and "as_of" in requested:
+            raise ClientError("last is of the present; leave out as_of, or last")
+        if last is not None:
+            found = await self._in_turns(read_events(engine, requested["topic"], query, last))
+            await self._runtime.settled()
+        elif "as_of" in requested:
             found = await self._past.query(request, requested["topic"], requested["as_of"], query)
         else:
             found = await self._in_turns(execute_query(engine, requested["topic"], query))

@@ -75,6 +75,8 @@ export interface Pacing {
 }
 
 export interface LiveOptions extends Question, Pacing {
+  /** Begin with the records of a bookmark or a time, then what has changed since. */
+  as_of?: string | null;
   /** Of a series: begin with so many events of each record. */
   last?: number | null;
 }
@@ -82,6 +84,8 @@ export interface LiveOptions extends Question, Pacing {
 export interface SubscribeOptions extends Question, Pacing {
   /** The current records first. */
   snapshot?: boolean;
+  /** With `snapshot`: those of a bookmark or a time, then what has changed since. */
+  as_of?: string | null;
   /** Of a series, with `snapshot`: so many events of each record. */
   last?: number | null;
   oof?: boolean;
@@ -185,12 +189,31 @@ export interface IdempotentPublisher {
   close(): void;
 }
 
+/** An event of a record of a series. */
+export interface SeriesEvent<R = Body> {
+  readonly seq: number;
+  readonly ts: string;
+  readonly author: string;
+  readonly d: R;
+}
+
+export interface EventOptions {
+  /** The number or the time of the first event. */
+  from?: number | string | null;
+  /** That of the last one. */
+  to?: number | string | null;
+  /** The newest so many of them; 1,000 by default. */
+  limit?: number | null;
+}
+
 export interface Sow {
   onstate: ((now: { state: State; reason: string }) => void) | null;
   readonly state: State;
   readonly conflated: number;
   readonly dropped: number;
   query<R = Body>(topic: string, options?: QueryOptions): Promise<Answer<R>>;
+  /** The events of one record of a series, the oldest first. */
+  events<R = Body>(topic: string, key: string, options?: EventOptions): Promise<SeriesEvent<R>[]>;
   subscribe<R = Body>(topic: string, options?: SubscribeOptions): Promise<Subscription<R>>;
   live<R = Body>(topic: string, options?: LiveOptions): Promise<Live<R>>;
   publish(

@@ -1,8 +1,8 @@
 /* SOW in JavaScript: one file, no build, no dependencies (docs/javascript.md; types: sow.d.ts).
  *
  * For pages, and for Node 18 or newer; before 22 Node has no WebSocket: pass one as `WebSocket`. A
- * client is one WebSocket, used for queries, publishes, deletes and subscriptions. A broken connection
- * is reopened. Both sides count lines, so the server continues with the next one; if it does not have
+ * client is one WebSocket, used for queries, publishes, deletes and subscriptions; events of a series
+ * are read over HTTP. A broken connection is reopened. Both sides count lines, so the server continues with the next one; if it does not have
  * the session any more, subscriptions start again, after a message "gap".
  *
  * Nothing that is received is executed or inserted into a page. The credentials of a logon are kept in
@@ -52,11 +52,13 @@ const QUERY_FIELDS = ["filter", "keys", "order_by", "top_n", "skip_n", "select",
 const QUERY_OPTIONS = [...QUERY_FIELDS, "as_of"];
 const FLAGS = ["oof", "no_empties", "timestamp", "no_sowkey", "live", "positions"];
 const SUBSCRIPTION_OPTIONS = [
-  ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark", "last",
+  ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark", "last", "as_of",
 ];
 const LIVE_OPTIONS = [
-  ...QUERY_FIELDS, "delta", "no_empties", "timestamp", "conflation", "conflation_key", "last",
+  ...QUERY_FIELDS, "delta", "no_empties", "timestamp", "conflation", "conflation_key", "last", "as_of",
 ];
+
+const EVENT_OPTIONS = Object.keys({ from: 0, to: 0, limit: 0 });
 
 function checked(options, known, method) {
   for (const name of Object.keys(options)) {
@@ -94,6 +96,7 @@ function subscriptionLine(topic, options, more = []) {
     ...queryFields(options),
   };
   if (options.bookmark !== undefined && options.bookmark !== null) line.bm = String(options.bookmark);
+  if (options.as_of !== undefined && options.as_of !== null) line.as_of = String(options.as_of);
   if (opts.length > 0) line.opts = opts.join(",");
   return line;
 }
@@ -566,6 +569,28 @@ class Connection {
 
   // Requests.
 
+  /** The answer to a GET over HTTP. */
+  async get(path, parameters = {}) {
+    if (this.state === "closed") throw new SowError("disconnected", "the client is closed; connect again");
+    const { as, user, password, token } = await credentialsOf(this.#options);
+    if (as !== undefined) throw new SowError("bad request", `this is read over HTTP, where nobody acts for ${as}; connect as that user`);
+    const headers = { Accept: "application/json" };
+    if (token !== undefined) headers.Authorization = `Bearer ${token}`;
+    if (user !== undefined) headers.Authorization = `Basic ${base64(new TextEncoder().encode(`${user}:${password}`))}`;
+    const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null);
+    const base = this.#url.replace(/^ws/, "http").slice(0, -"/v1/ws".length);
+    let answer;
+    let found;
+    try {
+      answer = await fetch(`${base}${path}?${new URLSearchParams(given)}`, { headers });
+      found = this.#parse(await answer.text());
+    } catch (error) {
+      throw new SowError("unreachable", `no answer of ${base}: ${error.message}`);
+    }
+    if (!answer.ok) throw failure(found);
+    return found;
+  }
+
   /** Send a command: `frame(cid)` is its text, or null while it cannot be sent yet. Resolves with its
    * last ack. `again` means that it can be sent again, `ofSession` that it is valid in this session
    * only; `onack(ack, error)` is called synchronously for each ack. */
@@ -844,9 +869,11 @@ class Following {
   async open() {
     this.#connection.follow(this);
     try {
-      const { bookmark } = this.#options;
       // A number means this log, also if another server answers later.
-      if (bookmark !== undefined && bookmark !== null) this.#options.bookmark = withLog(String(bookmark), this.#connection.log);
+      for (const name of ["bookmark", "as_of"]) {
+        const place = this.#options[name];
+        if (place !== undefined && place !== null) this.#options[name] = withLog(String(place), this.#connection.log);
+      }
       await this.#subscribe(this.#options);
     } catch (error) {
       this.#connection.forget(this);
@@ -877,7 +904,8 @@ class Following {
 
   /** Replace the subscription: `changes` are merged into its options. */
   async replace(changes) {
-    const options = { ...this.#options, ...checked(changes, SUBSCRIPTION_OPTIONS, "replace") };
+    const { as_of: _begun, ...before } = this.#options;
+    const options = { ...before, ...checked(changes, SUBSCRIPTION_OPTIONS, "replace") };
     for (const [name, value] of Object.entries(options)) if (value === undefined || value === null) delete options[name];
     await this.#connection.request({
       again: true,
@@ -896,6 +924,7 @@ class Following {
     if (this.name === "") return; // not acknowledged yet, and sent again
     this.name = "";
     this.gaps += 1;
+    this.#leavePast();
     const goesOn = !this.#options.snapshot && this.#options.bookmark !== undefined && this.bookmark !== "";
     const options = goesOn
       ? { ...this.#options, bookmark: goingOn(String(this.#options.bookmark), this.bookmark) }
@@ -907,6 +936,13 @@ class Following {
       // The missed updates are not in the log: continue with new ones.
       return this.#subscribe(this.#options, () => report(false)).catch((again) => this.end(again));
     });
+  }
+
+  /** The past has been sent: what is missing are the changes since, or for a live view the present. */
+  #leavePast() {
+    const { as_of, order_by, top_n, skip_n, snapshot, ...rest } = this.#options;
+    if (as_of === undefined || this.bookmark === "") return;
+    this.#options = this.#listener === null ? { ...rest, bookmark: this.bookmark } : { ...rest, order_by, top_n, skip_n, snapshot };
   }
 
   onLine(each) {
@@ -1308,7 +1344,8 @@ class Live extends Map {
 
   async replace(changes) {
     checked(changes, LIVE_OPTIONS, "live.replace");
-    await this.#following.replace(liveOptions({ ...this.options, ...changes }));
+    const { as_of: _begun, ...before } = this.options;
+    await this.#following.replace(liveOptions({ ...before, ...changes }));
     await this.#synced.promise;
   }
 
@@ -1618,6 +1655,12 @@ class Sow {
     const more = { matches: ack.matches, bookmark, order: keys };
     for (const [field, value] of Object.entries(more)) Object.defineProperty(records, field, { value });
     return records;
+  }
+
+  /** The events of one record of a series, the oldest first; `key` is its SowKey, or `key=` and values. */
+  async events(topic, key, options = {}) {
+    const path = ["/v1/topics", topic, "records", key, "events"].map((part, at) => (at % 2 ? encodeURIComponent(part) : part));
+    return this.#connection.get(path.join("/"), checked(options, EVENT_OPTIONS, "events"));
   }
 
   /** Messages of a topic from now on, or from a bookmark on; with `snapshot` its records come first. */

@@ -22,8 +22,9 @@ from sow.core.cooperative import Task
 from sow.core.media_types import BSON, BYTES, CSV, FRAMES, JSON, MSGPACK, NDJSON, PLAIN_TEXT, XML
 from sow.engine.bulk_publish import slices
 from sow.engine.engine import Engine
-from sow.engine.running_topics import SourceTopic
+from sow.engine.running_topics import LIFETIME_S_MAX, SourceTopic
 from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
+from sow.history.bookmarks import moment_us
 from sow.messages import line_bodies
 from sow.messages.csv_rows import CsvReader
 from sow.messages.record import records_of
@@ -63,14 +64,17 @@ def take_messages(
     body: bytes,
     take: Callable[[Sequence[bytes]], None],
     size_max: int,
+    in_rows: bool = False,
 ) -> Task[int]:
     """Pass the messages in a request's body to `take`, some in each step; returns their number.
-    `size_max` bounds the messages that short rows of a table may expand to.
+    `size_max` bounds the messages that short rows of a table may expand to. `in_rows`: pass JSON
+    texts of rows (`MessageRow`).
 
     Raises BadMessage with the index of the first bad one, and what `take` raises.
     """
     count = 0
-    for piece in _pieces(topic, request, body, size_max):
+    pieces = _row_pieces if in_rows else _pieces
+    for piece in pieces(topic, request, body, size_max):
         if count + len(piece) > BODIES_MAX:
             raise TooLarge(f"the request holds more than {BODIES_MAX} messages; send several")
         for part in slices(piece):
@@ -85,11 +89,23 @@ def take_messages(
     return count
 
 
+class MessageRow(msgspec.Struct):
+    """A message as a query with `meta` shows it: the body, with its key, and when it expires."""
+
+    d: msgspec.Raw
+    k: str | None = None
+    expires: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+ROW_DECODER = msgspec.json.Decoder(MessageRow)
+
+
 class Reading:
     """Messages of one publish as they are read for `topic`, within the limits of `engine`.
 
     `key` names the record of the only message, for a topic without keys; None: the bodies have
-    keys. `now_us` returns the time of arrival, `author` is who sends them.
+    keys. `now_us` returns the time of arrival, `author` is who sends them. `in_rows`: they are
+    rows, and those that do not say when they expire have the lifetime `expires_s`.
     """
 
     def __init__(
@@ -99,8 +115,11 @@ class Reading:
         key: str | None,
         now_us: Callable[[], int],
         author: str = "",
+        in_rows: bool = False,
+        expires_s: float | None = None,
     ) -> None:
         self._engine = engine
+        self._in_rows, self._expires_s = in_rows, expires_s
         self._author = author
         self._now_us = now_us
         self._topic = topic
@@ -110,6 +129,9 @@ class Reading:
 
     def take(self, bodies: Sequence[bytes]) -> None:
         """Read some more messages; raises BadMessage."""
+        if self._in_rows:
+            self._take_rows(bodies)
+            return
         if self._keys is not None and self.messages and bodies:
             bodies = [*self.messages.pop().bodies, *bodies]  # which raises: two bodies for one key
         if bodies:
@@ -117,6 +139,20 @@ class Reading:
             self.messages.append(
                 self._engine.read(self._topic, bodies, self._keys, now_us=now_us, author=author)
             )
+
+    def _take_rows(self, texts: Sequence[bytes]) -> None:
+        """Read messages with their keys, where the topic has none, and when they expire."""
+        rows, topic, now_us = list(map(_row, range(len(texts)), texts)), self._topic, self._now_us()
+        bodies = line_bodies(topic.records.message_type, [bytes(row.d) for row in rows])
+        keys = None if topic.records.keys else [row.k or "" for row in rows]
+        messages = self._engine.read(topic, bodies, keys, now_us=now_us, author=self._author)
+        if any(row.expires is not msgspec.UNSET for row in rows):
+            other_us = topic.expiry_us(self._expires_s, now_us)
+            expires_us = [_expiry_us(at, row, other_us, now_us) for at, row in enumerate(rows)]
+            if any(expires_us):
+                topic.check_expires()
+            messages = messages._replace(expires_us=expires_us)
+        self.messages.append(messages)
 
     def take_from(self, bodies: Sequence[bytes], first: int) -> Task[None]:
         """Read the messages of a request from number `first` on, some in each step; raises
@@ -129,6 +165,33 @@ class Reading:
                 raise error.moved(count) from None
             count += len(part)
             yield
+
+
+def _row(index: int, text: bytes) -> MessageRow:
+    try:
+        return ROW_DECODER.decode(text)
+    except JSON_FAILURES as error:
+        raise BadMessage(
+            f"it is not a row as a query with meta=true shows it: {clipped(str(error))}; write "
+            'such as {"d":{"id":1},"expires":"2026-11-21T09:30:00Z"}',
+            index=index,
+        ) from None
+
+
+def _expiry_us(index: int, row: MessageRow, other_us: int, now_us: int) -> int:
+    """When a row says that its record expires, 0 for never; `other_us` if it does not say so."""
+    if isinstance(row.expires, msgspec.UnsetType):
+        return other_us
+    if row.expires is None:
+        return 0
+    time_us = moment_us(row.expires)
+    if time_us is None or not 0 < time_us <= now_us + LIFETIME_S_MAX * 1e6:
+        raise BadMessage(
+            f"expires is {shown(row.expires)}; it must be a time such as 2026-11-21T09:30:00Z, at "
+            "most 1e9 seconds from now, or null: never",
+            index=index,
+        )
+    return time_us
 
 
 class IdempotencyKey(NamedTuple):
@@ -187,6 +250,20 @@ def _pieces(
     if content_type in JSON_TYPES:
         return _bodies(topic, _json(as_utf8(request, body).strip()))
     return iter([[body]])
+
+
+def _row_pieces(
+    topic: Records, request: web.Request, body: bytes, _size_max: int
+) -> Iterator[list[bytes]]:
+    content_type = form_of_body(topic, request)
+    if content_type == NDJSON:
+        return line_pieces(as_utf8(request, body))
+    if content_type in JSON_TYPES:
+        return _json(as_utf8(request, body).strip())
+    raise UnsupportedMediaType(
+        f"meta=true takes rows as a query with meta=true shows them, in {JSON} or {NDJSON}, not "
+        f"{content_type}; send these, or leave meta out"
+    )
 
 
 def form_of_body(topic: Records, request: web.Request) -> str:

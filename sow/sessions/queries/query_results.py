@@ -12,6 +12,7 @@ A pattern may match a hundred thousand topics with a record each, so totals are 
 are added, and rows are encoded for many topics at a time.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from sow.core.cooperative import CatchUpPacer, Task
+from sow.core.cooperative import CatchUpPacer, Task, run_to_completion
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import Busy, ClientError, TooLarge
@@ -35,7 +36,7 @@ from sow.history.snapshot import (
     held_identities,
     rows_at_once,
 )
-from sow.protocol.commands import Command
+from sow.protocol.commands import Command, Options
 from sow.protocol.encodings import Encoding, Frames
 from sow.query import Query
 from sow.query.query import QueryAnswer
@@ -92,12 +93,18 @@ LAST_MAX = 10_000
 """The newest events of one record: they are looked at in one step, of some 10 ms for so many."""
 EVENTS_MAX = 100_000
 """Events of one answer: they are put together in one step, of some 20 ms for so many."""
+READ_EVENTS_MAX = 1_000_000
+"""Events of one snapshot, which are put together in steps: some 200 MB until they are."""
 
 
 class _NewestEvents:
-    """The newest `last` events of records, those of them that pass a filter, by record."""
+    """The newest `last` events of records, those of them that pass a filter, by record; `most` in
+    all."""
 
-    def __init__(self, records: Records, last: int, condition: Filter | None) -> None:
+    def __init__(
+        self, records: Records, last: int, condition: Filter | None, most: int = EVENTS_MAX
+    ) -> None:
+        self._most = most
         self._records = records
         self._last = last
         self._condition = condition
@@ -122,10 +129,10 @@ class _NewestEvents:
             if hit:
                 self._found.setdefault(identity, []).append(event)
                 self._rows += 1
-        if self._rows > EVENTS_MAX:
+        if self._rows > self._most:
             raise TooLarge(
                 f"the newest {self._last} events of each record of {self._records.name} are over "
-                f"{EVENTS_MAX}, the most of one answer; ask for fewer, or narrow the filter"
+                f"{self._most}, the most of one answer; ask for fewer, or narrow the filter"
             )
 
     def _hits(self, some: Sequence[tuple[str, SeriesEvent]]) -> Sequence[bool]:
@@ -143,23 +150,36 @@ class _NewestEvents:
         whose newest event is there."""
         records = self._records
         assert records.events is not None
-        slots, keys, rows = list[int](), list[str](), list[SeriesEvent]()
+        slots = list[int]()
         for identity, events in self._found.items():
             is_newest = events[-1] == records.events.newest(identity)
             slots += [NOWHERE] * (len(events) - 1)
             slots.append(records.table.slots[identity] if is_newest else NOWHERE)
-            keys += [records.sow_key_of(identity)] * len(events)
-            rows += events
+        return replace(run_to_completion(self.rows()), slots=np.array(slots, np.int64))
+
+    def rows(self) -> Task[Snapshot]:
+        """The same in steps, without slots."""
+        records, keys, bodies = self._records, list[str](), list[bytes]()
+        seqs, ts_us, sow_keys = array("q"), array("q"), array("Q")
+        put_together = 0
+        for identity, events in self._found.items():
+            sow_key = records.sow_key_of(identity)
+            if records.makes_keys:
+                sow_keys.extend([int(sow_key)] * len(events))
+            else:
+                keys += [sow_key] * len(events)
+            bodies += [event.body for event in events]
+            seqs.extend([event.seq for event in events])
+            ts_us.extend([event.ts_us for event in events])
+            if len(bodies) - put_together >= EVENTS_AT_ONCE:
+                put_together = len(bodies)
+                yield
         held = HeldKeys(None, PinnedColumn(keys))
         if records.makes_keys:
-            held = HeldKeys(np.array(list(map(int, keys)), np.uint64), None)
-        stamps = Stamps(
-            held,
-            np.array([event.seq for event in rows], np.int64),
-            np.array([event.ts_us for event in rows], np.int64),
-        )
-        bodies = PinnedColumn([event.body for event in rows])
-        return Snapshot(records, np.array(slots, np.int64), bodies, stamps)
+            held = HeldKeys(np.frombuffer(sow_keys, np.uint64), None)
+        stamps = Stamps(held, np.frombuffer(seqs, np.int64), np.frombuffer(ts_us, np.int64))
+        slots = np.full(len(bodies), NOWHERE)
+        return Snapshot(records, slots, PinnedColumn(bodies), stamps)
 
 
 def check_last(command: Command, topic: Records) -> None:
@@ -194,8 +214,28 @@ def newest_events(
 ) -> Task[Snapshot]:
     """The newest `last` events of the records in `slots`, those of them that pass a filter, as of
     the last step; records that come meanwhile are among them, unless it is about these `only`."""
-    names, changed = held_identities(records, slots), _Changed()
     found = _NewestEvents(records, last, condition)
+    yield from _find(engine, records, slots, found, only)
+    return found.snapshot()
+
+
+def read_events(engine: Engine, name: str, query: Query, last: int) -> Task[QueryResult]:
+    """The same of the records that a query names by their keys, or of all, put together in steps;
+    raises ClientError for a topic that is no series."""
+    topic = engine.topic(name)
+    check_last(Command("sow_and_subscribe", options=Options(last=last)), topic.records)
+    answer = yield from engine.queries.answering(name, replace(query, filter=None))
+    found = _NewestEvents(topic.records, last, query.filter, READ_EVENTS_MAX)
+    yield from _find(engine, topic.records, answer.slots, found, query.keys is not None)
+    bookmark = engine.seq
+    return QueryResult(answer, (yield from found.rows()), bookmark)
+
+
+def _find(
+    engine: Engine, records: Records, slots: Slots, found: _NewestEvents, only: bool
+) -> Task[None]:
+    """Look at the events of records, as of the last step."""
+    names, changed = held_identities(records, slots), _Changed()
     wanted = set(names.part(0, len(slots))) if only else None
 
     def note(other: Records, identities: Sequence[str]) -> None:
@@ -223,7 +263,6 @@ def newest_events(
             pacer.end(changed.weight)
             yield
         found.take(changed.pop(changed.weight))
-        return found.snapshot()
 
 
 class _Changed:

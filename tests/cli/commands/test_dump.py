@@ -100,6 +100,71 @@ def test_messages_of_other_types_come_back_from_ndjson_byte_by_byte(
     assert server.get(f"/v1/topics/{target}/records", kind).body == framed
 
 
+def metas(server, topic):
+    return server.records(topic, meta="true")
+
+
+def test_lifetimes_come_back_from_ndjson_to_the_microsecond(sow, server, tmp_path):
+    server.publish("brief", {"id": 1}, {"id": 2}, expiration=900)
+    server.publish("brief", {"id": 3}, expiration=0)
+    server.publish("brief", {"id": 4})
+    before = metas(server, "brief")
+    assert [one["expires"] is None for one in before] == [False, False, True, False]
+    sow.ok("dump", "brief", str(tmp_path / "a.ndjson"))
+    server.clear()
+    assert sow.ok("load", "brief", str(tmp_path / "a.ndjson")).startswith("loaded 4 records")
+    found = metas(server, "brief")
+    assert [(one["d"], one["expires"]) for one in found] == [
+        (one["d"], one["expires"]) for one in before
+    ]
+
+
+def test_only_a_record_that_expires_says_so_in_its_line(sow, server, tmp_path):
+    server.publish("short", {"id": 1}, expiration=900)
+    server.publish("short", {"id": 2})
+    sow.ok("dump", "short", str(tmp_path / "a.ndjson"))
+    timed, plain = (tmp_path / "a.ndjson").read_text().splitlines()
+    (expiring, _) = metas(server, "short")
+    assert json.loads(timed) == [{"expires": expiring["expires"]}, {"id": 1}]
+    assert plain == '{"id": 2}'
+    assert "expires" not in metas(server, "short")[1]
+
+
+def test_messages_of_bytes_keep_their_lifetimes_too(sow, server, tmp_path):
+    body = b"\x82\xa2id\x01\xa1b\xc4\x02\x00\xff"
+    server.post("packed-2", body, "application/msgpack", expiration=900)
+    (before,) = metas(server, "packed-2")
+    sow.ok("dump", "packed-2", str(tmp_path / "a.ndjson"))
+    server.clear()
+    sow.ok("load", "packed-2", str(tmp_path / "a.ndjson"))
+    assert [one["expires"] for one in metas(server, "packed-2")] == [before["expires"]]
+    raw = server.get("/v1/topics/packed-2/records", "application/vnd.sow.frames").body
+    assert raw == len(body).to_bytes(4, "big") + body
+
+
+def test_what_has_expired_since_is_loaded_and_leaves_at_once(sow, server, tmp_path):
+    (tmp_path / "a.ndjson").write_text('[{"expires":"2020-01-01T00:00:00Z"},{"id":1}]\n{"id":2}\n')
+    sow.ok("load", "short", str(tmp_path / "a.ndjson"))
+    while server.records("short") != [{"id": 2}]:
+        pass  # it expires in the next turn of the server
+
+
+@pytest.mark.parametrize(
+    ("topic", "lines", "said"),
+    [
+        ("orders", ['[{"expires":"2050-01-01T00:00:00Z"},{"id":1}]'], "keeps records for ever"),
+        ("orders", ['{"id":1}', '[{"expires":5},{"id":2}]'], "line 2 of "),
+        ("short", ['{"id":1}', '[{"expires":"soon"},{"id":2}]'], "line 2 of "),
+        ("short", ['[{"expires":"9999-01-01T00:00:00Z"},{"id":2}]'], "at most 1e9 seconds"),
+    ],
+)
+def test_a_lifetime_that_cannot_be_kept_is_refused(sow, server, tmp_path, topic, lines, said):
+    (tmp_path / "a.ndjson").write_text("\n".join([*lines, ""]))
+    result = sow("load", topic, str(tmp_path / "a.ndjson"))
+    assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
+    assert server.records(topic) == []
+
+
 def test_only_what_matches_is_dumped_to_standard_output_and_loaded_from_there(sow, server):
     server.publish("orders", {"id": 1, "q": 1}, {"id": 2, "q": 20})
     out = sow.ok("dump", "orders", "-", "--filter", "/q > 10")
@@ -171,6 +236,8 @@ def test_frames_are_cut_wherever_the_network_cut_them():
         first, rest = cut_frames(data[:at])
         more, end = cut_frames(rest + data[at:])
         assert (first + more, end) == ([b"", b"abc", b"x"], b"")
+        pair, rest = cut_frames(data[:at], 2)
+        assert (len(pair), rest) in ((0, data[:at]), (2, data[11:at]))
 
 
 def test_what_is_written_is_there_at_the_end_and_not_before(tmp_path):

@@ -282,6 +282,18 @@ def test_a_record_that_left_focus_is_removed():
     assert "0 records, 2 messages" in text
 
 
+def test_what_is_waited_for_stands_beside_the_heading():
+    console = Console(file=io.StringIO(), width=90, force_terminal=True)
+    table = LiveTable("orders", console)
+    table.say("computing orders as of then: 3 s")
+    console.print(table.render())
+    table.say("")
+    console.print(table.render())
+    first, second = console.file.getvalue().split("messages")[1:]
+    assert "; computing orders as of then: 3 s" in first
+    assert "computing" not in second
+
+
 def test_only_the_rows_there_is_room_for_are_drawn():
     messages = [message("sow", str(at), b'{"id":"row%d"}' % at) for at in range(10)]
     text = drawn(6, *messages)

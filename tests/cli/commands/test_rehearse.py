@@ -110,6 +110,24 @@ def test_a_filter_differs_for_the_records_that_it_concerns(rehearse, data):
     assert record["ends"] == {"old": {"id": 1, "desk": 1, "qty": 803}, "new": None}
 
 
+def test_what_is_said_is_written_the_same_way_in_every_release(rehearse, data, tmp_path):
+    def written(topics, *words):
+        path = tmp_path / "lines"
+        rehearse(data, topics, "--lines", str(path), *words)
+        return path.read_text()
+
+    text = written(SAME)
+    assert text == written(SAME)
+    lines = [json.loads(line) for line in text.splitlines()]
+    said = found(rehearse(data, SAME, "--json"))
+    assert len(lines) == sum(one["lines"]["new"] for one in said.values())
+    assert {tuple(line) for line in lines} == {("topic", "k", "c", "d")}
+    assert {line["topic"] for line in lines} == {"orders-C", "totals"}
+    assert written(ORDERS_XML + conflated("2s") + TOTALS_XML) != text
+    (first, *_) = written(SAME, "--times", "--topics", "totals").splitlines()
+    assert [*json.loads(first)] == ["topic", "k", "c", "at", "d"]
+
+
 def test_for_people_the_first_lines_that_differ_are_shown(rehearse, data):
     slower = ORDERS_XML + conflated(interval="1m") + TOTALS_XML
     lines = rehearse(data, slower).stdout.splitlines()

@@ -556,6 +556,91 @@ export async function a_bookmark_goes_on_from_where_it_is(client) {
   }
 }
 
+export async function the_past_is_sent_once(client) {
+  const world = await connected(client);
+  const log = "00000000000000ff";
+  world.newest().end();
+  await world.clock.advance(1);
+  world.newest().welcome({ session: "other", resumed: false, log });
+  const options = { snapshot: true, as_of: 3, top_n: 5, oof: true };
+  const sub = await followed(world, "orders", options);
+  equal(world.newest().last("sow_and_subscribe").as_of, `${log}-3`);
+  world.newest().say(p({ id: 1 }, { bm: "7" }));
+  world.newest().end();
+  await world.clock.advance(1);
+  world.newest().welcome({ session: "third", resumed: false, log });
+  const { bm, as_of, top_n, opts } = world.newest().last("subscribe");
+  equal([bm, as_of, top_n, opts], [`${log}-7`, undefined, undefined, "oof"]);
+  world.newest().agree("subscribe", { s: "f1" }, ["processed"]);
+  await sub.next();
+  equal((await sub.next()).value, { command: "gap", reason: "", exact: true });
+}
+
+export async function a_view_of_the_past_begins_again_with_the_present(client) {
+  const world = await connected(client);
+  const live = await lived(world, [{ id: 1 }], { as_of: "2026-11-21" });
+  equal(world.newest().last("sow_and_delta_subscribe").as_of, "2026-11-21");
+  const replaced = live.replace({ filter: "/id > 0" });
+  equal(world.newest().last("sow_and_delta_subscribe").as_of, undefined);
+  world.newest().agree("sow_and_delta_subscribe", { s: "f1" });
+  group(world.newest(), [{ id: 1 }]);
+  await replaced;
+  const other = await lived(world, [{ id: 1 }], { as_of: "2026-11-21" }, "f2");
+  world.newest().end();
+  await world.clock.advance(1);
+  world.newest().welcome({ session: "other", resumed: false, reason: "expired" });
+  const lines = world.newest().sent.filter((line) => line.c === "sow_and_delta_subscribe");
+  equal(lines.map((line) => line.as_of ?? null), [null, null]);
+  equal([...other.keys()], ["1"]);
+}
+
+/** What `work` does with an HTTP of our own, which answers with a status and a text. */
+async function fetched(status, text, work) {
+  const before = globalThis.fetch;
+  const asked = [];
+  globalThis.fetch = async (url, { headers }) => {
+    asked.push([url, headers.Authorization ?? null]);
+    if (status === 0) throw new TypeError("no network");
+    return { ok: status < 400, text: async () => text };
+  };
+  try {
+    return [await work(), asked];
+  } finally {
+    globalThis.fetch = before;
+  }
+}
+
+export async function events_are_read_over_http(client) {
+  const found = [{ seq: 4, ts: "t", author: "ann", d: { id: 1 } }];
+  const text = JSON.stringify(found);
+  const base = "http://sow.example:8080/v1/topics/a%2Fb/records/key%3DIBM%2C1/events?";
+  for (const [credentials, expected] of [
+    [{}, null],
+    [{ token: () => "t" }, "Bearer t"],
+    [{ user: "ann", password: "hüsh" }, "Basic YW5uOmjDvHNo"],
+  ]) {
+    const { sow } = await connected(client, credentials);
+    const [came, asked] = await fetched(200, text, () => sow.events("a/b", "key=IBM,1", { from: 2, to: null }));
+    equal([came, asked], [found, [[`${base}from=2`, expected]]]);
+  }
+  const large = await connected(client, { exact: true });
+  const [[event]] = await fetched(200, '[{"seq":1,"d":{"id":12345678901234567890}}]', () => large.sow.events("t", "1"));
+  equal(String(event.d.id), "12345678901234567890");
+}
+
+export async function what_speaks_against_events_is_an_error(client) {
+  const { sow } = await connected(client);
+  const refusal = JSON.stringify({ reason: "invalid topic", detail: "t is no series" });
+  await refused(() => fetched(400, refusal, () => sow.events("t", "1")), { reason: "invalid topic", message: /no series/ });
+  await refused(() => fetched(502, "<html>", () => sow.events("t", "1")), { reason: "unreachable" });
+  await refused(() => fetched(0, "", () => sow.events("t", "1")), { reason: "unreachable", message: /no network/ });
+  await refused(() => sow.events("t", "1", { form: 1 }), { message: /no option form; it takes from, to, limit/ });
+  const acting = await connected(client, { token: "t", as: "bob" });
+  await refused(() => acting.sow.events("t", "1"), { reason: "bad request", message: /nobody acts for bob/ });
+  sow.close();
+  await refused(() => sow.events("t", "1"), { reason: "disconnected" });
+}
+
 // Hostile, half, late, twice.
 
 export async function half_a_frame_ends_it_with_a_sentence(client) {

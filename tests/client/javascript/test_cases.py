@@ -179,6 +179,21 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "`(${seen}:${range.end}${range.closing}`",
         "seen",
     ),
+    "the past is sent again": (
+        "the_past_is_sent_once",
+        "this.#leavePast();",
+        "",
+    ),
+    "a replaced view is of the past": (
+        "a_view_of_the_past_begins_again_with_the_present",
+        "const { as_of: _begun, ...before } = this.#options;",
+        "const before = this.#options;",
+    ),
+    "a refusal is an answer": (
+        "what_speaks_against_events_is_an_error",
+        "if (!answer.ok) throw failure(found);",
+        "",
+    ),
     "a listener's error is ours": (
         "an_error_in_somebody_elses_code_is_theirs",
         "function guarded(work) {",

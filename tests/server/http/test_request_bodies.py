@@ -144,6 +144,77 @@ async def test_a_key_is_for_one_message_however_they_come():
     await world.runtime.close()
 
 
+SHORT = Topic("short", "json", keys=("/id",), expires=True, expiration_us=1_000_000)
+
+
+def rows_read(topic, *texts, expires_s=None):
+    """What rows are read as: bodies, identities, expiries."""
+
+    async def work():
+        world = World(ORDERS, NOTES, SHORT)
+        running = world.engine.topic(topic)
+        reading = Reading(
+            world.engine, running, None, lambda: 10, in_rows=True, expires_s=expires_s
+        )
+        try:
+            reading.take(texts)
+        finally:
+            await world.runtime.close()
+        (messages,) = reading.messages
+        return messages.bodies, messages.identities, messages.expires_us
+
+    return run(work())
+
+
+def test_rows_are_messages_with_when_they_expire():
+    timed = b'{"k":"7","bm":"5","d":{"id":1},"expires":"1970-01-01T00:00:02Z"}'
+    found = rows_read("short", timed, b'{"d":{"id":2}}', b'{"expires":null,"d":{"id":3}}')
+    assert found == (
+        [b'{"id":1}', b'{"id":2}', b'{"id":3}'], ["1", "2", "3"], [2_000_000, 1_000_010, 0],
+    )  # fmt: skip
+    assert rows_read("short", b'{"d":{"id":2}}', timed, expires_s=0)[2] == [0, 2_000_000]
+    assert rows_read("orders", b'{"d":{"id":2}}')[2] is None
+
+
+def test_a_row_has_the_key_of_a_record_whose_topic_has_none():
+    assert rows_read("notes", b'{"k":"a","d":"x"}', b'{"k":"b","d":"y"}')[:2] == (
+        [b"x", b"y"], ["a", "b"],
+    )  # fmt: skip
+    with pytest.raises(ClientError):
+        rows_read("notes", b'{"d":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'{"id":1}', "is not a row as a query with meta=true shows it"),
+        (b"[1]", "is not a row"),
+        (b'{"d":{"id":1},"expires":5}', "is not a row"),
+        (b'{"d":{"id":1},"expires":"soon"}', "expires is 'soon'; it must be a time"),
+        (b'{"d":{"id":1},"expires":"2999-01-01T00:00:00Z"}', "at most 1e9 seconds from now"),
+    ],
+)
+def test_a_row_that_is_none_is_named(text, said):
+    with pytest.raises(BadMessage, match=said) as caught:
+        rows_read("short", b'{"d":{"id":7}}', text)
+    assert caught.value.index == 1
+
+
+@pytest.mark.parametrize("kind", ["text/csv", "text/plain", FRAMES, BYTES])
+def test_rows_are_json(kind):
+    async def work():
+        world = World()
+        request = request_of("POST", headers={"Content-Type": kind})
+        records = world.engine.topic("orders").records
+        try:
+            run_to_completion(take_messages(records, request, b"x", list, 10_000, True))
+        finally:
+            await world.runtime.close()
+
+    with pytest.raises(UnsupportedMediaType, match="meta=true takes rows"):
+        run(work())
+
+
 values = st.recursive(
     st.none() | st.integers() | st.text(st.sampled_from('a"\\,{}[] \n'), max_size=9),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner),

@@ -7,7 +7,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, Series
-from sow.errors import Busy, UnknownTopic
+from sow.errors import Busy, TooLarge, UnknownTopic
 from sow.history.snapshot import Snapshot
 from sow.protocol.encodings import LINES
 from sow.query import Query
@@ -19,6 +19,7 @@ from sow.sessions.queries.query_results import (
     UnreadQuota,
     execute_query,
     newest_events,
+    read_events,
 )
 from sow.topic.rendering import Shape
 from sow.topic.series import TopicEvents
@@ -156,6 +157,18 @@ def test_newest_events_are_looked_at_some_at_a_time_however_many_a_record_has(mo
     assert len(looked_at) > 20
     slots = records.table.live()
     run_to_completion(finding())
+    query = Query(filter=condition)
+    read = []
+
+    def reading():
+        read.append((yield from read_events(world.engine, "orders", query, 10)))
+
+    assert sum(1 for _ in reading()) > 20
+    rows = read[0].rows
+    assert rows.part(0, len(rows)) == results[-1].part(0, len(rows))
+    monkeypatch.setattr(query_results, "READ_EVENTS_MAX", 100)
+    with pytest.raises(TooLarge, match="over 100, the most"):
+        run_to_completion(read_events(world.engine, "orders", query, 10))
     some, same = (sorted(found.bodies.part(0, len(found))) for found in results)
     assert some == same
     assert len(some) > 30 * 4
