@@ -11,6 +11,10 @@ def spread(median_s):
     return Percentiles(20, median_s, median_s, 2 * median_s)
 
 
+def node(url, bookmark, state_hash="same"):
+    return {"url": url, "bookmark": bookmark, "state_hash": state_hash}
+
+
 def session(lag_ms):
     return {"lag_ms": lag_ms, "client": "grid", "id": "7", "queue_messages": 9000}
 
@@ -58,6 +62,19 @@ def certificate(days):
         (health_checks.connections(95, 100), "warning", "raise Limits/Connections"),
         (health_checks.sessions([]), "ok", "0, and all keep up"),
         (health_checks.sessions([session(5), session(2500)]), "warning", "grid is 2.5 s behind"),
+        (health_checks.nodes([node("a", "7")]), "ok", "1 of 1 heard, and the same state"),
+        (health_checks.nodes([node("a", "7"), node("b", "7")]), "ok", "2 of 2 heard"),
+        (health_checks.nodes([node("a", "7"), node("b", "8")]), "ok", "ask when fewer changes"),
+        (
+            health_checks.nodes([node("a", "7"), node("b", None, None)]),
+            "warning",
+            "1 of 2 heard, not b; start them",
+        ),
+        (
+            health_checks.nodes([node("a", "7"), node("b", "7", "other")]),
+            "error",
+            "nodes differ at bookmark 7: a has same; b has other",
+        ),
         (health_checks.steps({}), "ok", "no long step"),
         (health_checks.steps({"a query": 0.2}), "ok", "took 200 ms: a query"),
         (health_checks.steps({"a query": 0.2, "a stream": 0.9}), "warning", "900 ms: a stream"),

@@ -164,7 +164,9 @@ async def _of_server() -> list[HealthCheck]:
             return found
         topics = await client.topics()
         sessions = await client.http.json("GET", "/v1/sessions", kind=list)
+        status = await client.http.json("GET", "/v1/status")
         with understood(client.url):
+            found.append(health_checks.nodes(status["nodes"]))
             found += [health_checks.topics(topics), health_checks.sessions(sessions)]
         found += await _figures(client)
         return found

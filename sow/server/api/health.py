@@ -15,9 +15,8 @@ from sow.core.quota import Quota
 from sow.engine.running_topics import SourceTopic
 from sow.errors import Replaying
 from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
-from sow.server.api.response_schemas import ServerStatus
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.http.responses import LOG_HEADER
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
@@ -32,7 +31,7 @@ lasts a second."""
 
 
 class HealthHandler:
-    """`/healthz`, `/readyz`, `/v1/status` and `/metrics` of one server.
+    """`/healthz`, `/readyz` and `/metrics` of one server.
 
     `replay` is the progress of its start, `crowd` counts connections, `reading` is the memory that
     requests hold, and `certificates` gives those that the server presents and trusts. The time of
@@ -110,12 +109,6 @@ class HealthHandler:
     def _log_header(self) -> dict[str, str]:
         """The name of the log, once it is known."""
         return {LOG_HEADER: self._running.runtime.journal.log_id} if self._running else {}
-
-    @route("GET", "/v1/status", "logon", "What this server is")
-    @operation("read_status", ServerStatus)
-    async def status(self, _request: web.Request) -> web.Response:
-        """`GET /v1/status`: the name of the log; raises Replaying."""
-        return json_response({"log": self._serving().runtime.journal.log_id})
 
     def _serving(self) -> Scrape:
         """The running server, once recovery is done; raises Replaying."""

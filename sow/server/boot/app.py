@@ -22,6 +22,7 @@ from sow.expressions import make_parser
 from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.health import HealthHandler
+from sow.server.api.status import StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.reload import InForce, Reloader
@@ -41,6 +42,7 @@ from sow.server.http.body_reading import (
 )
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.moments import MOMENTS, Moments
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_origin import RequestMiddleware, machine_names
 from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
@@ -138,6 +140,7 @@ class Server:
         self._watch: LoopLatency
         self._replay: StartupProgress
         self._readiness: ReadinessGate
+        self._moments = Moments()
         self._authn: RequestAuthenticator
         self._logons = logons or Logons(lambda: in_force.configuration.limits.logons_per_second_max)
         self._status: HealthHandler
@@ -285,12 +288,16 @@ class Server:
             self._look,
             self.board,
         )
-        self._handlers = open_handlers(self.runtime, self.executor, staging, self._authn, admin)
+        status = StatusHandler(self.runtime, self.engine, self._address, self._authn.is_known)
+        self._handlers = open_handlers(
+            self.runtime, self.executor, staging, self._authn, admin, status
+        )
         self._replay.end()
         self._authn.follow(self.engine, self.executor.audit, self.runtime.now_us)
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
+        self._moments.follow(self.runtime)
         self._readiness.open(self._handlers)
         self.checkpointer.start()
         garbage = GcPacing(
@@ -359,6 +366,7 @@ class Server:
         )
         app[REQUESTS] = self._requests
         app[REFUSED] = self._refused
+        app[MOMENTS] = self._moments
         self._authn = RequestAuthenticator(
             self.configuration.security,
             self._authenticator,
@@ -377,7 +385,14 @@ class Server:
         )
         add_routes(app.router, routes(self._readiness, self._status))
         app.on_response_prepare.extend(
-            [self._middleware.mark, mark_kept, Compression().pack, end_unmet, sanitize_headers]
+            [
+                self._middleware.mark,
+                self._moments.mark,
+                mark_kept,
+                Compression().pack,
+                end_unmet,
+                sanitize_headers,
+            ]
         )
         self._middleware.open()
         self._runner = web.AppRunner(

@@ -38,6 +38,7 @@ from sow.server.api.records import RecordsHandler
 from sow.server.api.sessions import SessionsHandler
 from sow.server.api.snapshots import SnapshotHandler
 from sow.server.api.static_files import Pages
+from sow.server.api.status import StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
 from sow.server.http.route import Route, parameters_of, routes_of
@@ -61,6 +62,7 @@ RESOURCES: tuple[type, ...] = (
     SessionsHandler,
     ExplainSessionHandler,
     AdminHandler,
+    StatusHandler,
     WebSocketHandler,
     Pages,
     DescriptionHandler,
@@ -105,6 +107,7 @@ def open_handlers(
     staging: Staging,
     authn: RequestAuthenticator,
     admin: AdminHandler,
+    status: StatusHandler,
 ) -> Handlers:
     """The resources of one server that need all records."""
     engine = executor.engine
@@ -124,6 +127,7 @@ def open_handlers(
         SessionsHandler(runtime, executor),
         ExplainSessionHandler(runtime, executor),
         admin,
+        status,
         WebSocketHandler(runtime, executor, authn),
     )
 

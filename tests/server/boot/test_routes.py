@@ -15,6 +15,7 @@ from sow.errors import Busy, Replaying
 from sow.protocol.commands import COMMANDS
 from sow.server.api.health import HealthHandler
 from sow.server.api.openapi import description
+from sow.server.api.status import StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
     TABLE,
@@ -45,6 +46,7 @@ def table_of(world, directory):
         Staging(directory, 0),
         authenticator_of(Security(), NotImplemented),
         SimpleNamespace(),
+        StatusHandler(world.runtime, world.engine, "http://here", NotImplemented),
     )
     status = status_of()
     status.follow(world.runtime, world.executor, lambda: None)
@@ -121,7 +123,6 @@ async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method,
 
 
 AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/"} | {
-    "/v1/status",
     "/console/{file}",
     "/console/{folder}/{file}",
     "/sow.js",
