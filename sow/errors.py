@@ -20,7 +20,7 @@
         TooLarge             over a configured limit
       Busy                   a resource is held by other requests; retry later
         IssuerAway           the issuer of signed tokens cannot be reached
-        NotYet               a bookmark was requested that is not reached in time
+        NotReached           a bookmark was requested that is not reached in time
         Replaying            the server has just started and is still replaying its log
       Stopped                a view that needs too much memory; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on
@@ -291,7 +291,7 @@ class IssuerAway(Busy):
     retry_after_s = 5
 
 
-class NotYet(Busy):
+class NotReached(Busy):
     """The server has not reached the bookmark that an answer is to contain."""
 
     reason = "not yet"

@@ -36,6 +36,10 @@ class FollowedConfigurations(ConfigurationHistory):
     def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
         """Nothing: the primary notes them."""
 
+    def look_again(self) -> None:
+        """Another one has been taken from the log."""
+        self._all = None
+
 
 class FollowingEngine(Engine):
     """An engine that follows the server at `primary`."""
@@ -48,14 +52,16 @@ class FollowingEngine(Engine):
         takes: Callable[[int], bool] | None = None,
         lost: Callable[[], StoreError | None] = lambda: None,
     ) -> None:
-        self.primary = primary
         super().__init__(configuration, has_room, takes, lost)
-        self.configurations = FollowedConfigurations(self.catalog, self.sequencer, self)
+        self.primary = primary
+        self.configurations: FollowedConfigurations = FollowedConfigurations(
+            self.catalog, self.sequencer, self
+        )
 
     def attach_topic(self, topic: LiveTopic) -> None:
         """Schedule the timers of a new topic; nothing expires by itself."""
         if isinstance(topic, SourceTopic) and not topic.is_system:
-            topic.expirations = None
+            topic.leave_expired()
         super().attach_topic(topic)
 
     def topic(self, name: str) -> LiveTopic:
@@ -78,6 +84,27 @@ class FollowingEngine(Engine):
     def publishable(self, name: str) -> SourceTopic:  # noqa: ARG002
         """Raises NotPrimary: the primary takes what is published."""
         raise self.refusal("publishes")
+
+    def has_account(self, entry: LogEntry) -> bool:
+        """Whether an account is as an entry has it."""
+        table, (identity,) = self.topics[entry.topic].records.table, entry.identities or ("",)
+        slot = table.slots.get(identity)
+        return slot is not None and (int(table.seqs[slot]), int(table.ts_us[slot])) == (
+            entry.seq,
+            entry.ts_us,
+        )
+
+    def take_account(self, entry: LogEntry) -> None:
+        """Take over an account of the primary, and keep it here, too."""
+        if self.has_account(entry):
+            return
+        self.sequencer.write(entry)
+        self.topics[entry.topic].records.put(
+            entry.identities or (), entry.bodies, {}, [entry.seq], [entry.ts_us]
+        )
+        self.configurations.look_again()
+        self.columns.restore()
+        self.notify_work()
 
     def refusal(self, what: str) -> NotPrimary:
         """The error for what only the primary takes."""

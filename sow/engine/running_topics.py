@@ -402,6 +402,10 @@ class SourceTopic(LiveTopicBase):
         batch = self.remove(expired, "expire", now_us) if expired else None
         return [] if batch is None else [batch]
 
+    def leave_expired(self) -> None:
+        """Let no record expire by itself: the log says which do."""
+        self.expirations = None
+
     def restore_expirations(self) -> Task[None]:
         """Take over the expiries that the restored records have, some in each step."""
         if self.expirations is not None:

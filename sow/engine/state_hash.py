@@ -66,7 +66,7 @@ class StateHash:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._changed: dict[LiveTopic, None] | None = None
-        """Topics whose part is not known; None: nobody has asked yet."""
+        """Topics whose part is not known; None: it was never queried."""
         self._parts: dict[LiveTopic, int] = {}
         self._all = 0
         self._noting = ExitStack()

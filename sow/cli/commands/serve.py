@@ -28,10 +28,12 @@ from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
 from sow.cli.supervision import Beside, pipeline_words, supervised
 from sow.config import Reviewed, exposed, load, loads, require, review
+from sow.core.clock import LogClock
 from sow.core.definitions import Configuration
 from sow.errors import ClientError, SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.boot.app import Server
+from sow.server.boot.follower import Follower, Upstream
 from sow.server.http import server_log
 from sow.server.loop.event_loop import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
@@ -82,6 +84,18 @@ Ready = Callable[[str], Mapping[str, Beside]]
     is_flag=True,
     help="Remove records that have no topic in CONFIG: they move to removed/ in the directory.",
 )
+@click.option(
+    "--follow",
+    metavar="URL",
+    help="Follow the server at URL: the same topics and records, to read. Definitions come from "
+    "there; of CONFIG only Listen, Sessions, Follower, Limits and paths count.",
+)
+@click.option(
+    "--token",
+    envvar="SOW_TOKEN",
+    metavar="TOKEN",
+    help="Of a user with Admin and Read of everything, for --follow; or set SOW_TOKEN.",
+)
 @click.option("--no-pipelines", is_flag=True, help="Start no Spark pipelines beside the server.")
 @click.option(
     "--loop",
@@ -100,6 +114,8 @@ def serve(
     data_dir: str | None,
     insecure: bool,
     allow_loss: bool,
+    follow: str | None,
+    token: str | None,
     no_pipelines: bool,
     loop_wanted: str | None,
 ) -> None:
@@ -136,6 +152,7 @@ def serve(
         ctx.exit(1)
 
     own_token = new_token()
+    upstream = None if follow is None else Upstream(follow, token or "")
 
     def ready(url: str) -> dict[str, Beside]:
         _announce(configuration, url)
@@ -146,11 +163,13 @@ def serve(
                 pipeline_words(name, config, url, directory, variables),
                 own_token if name in engines else None,
             )
-            for name in ([] if no_pipelines else beside(configuration))
+            for name in ([] if no_pipelines or upstream else beside(configuration))
         }
 
     make_loop = loop_factory(loop_wanted)
-    serving = serve_until_stopped(configuration, ready, reread, allow_loss, own_token, look)
+    serving = serve_until_stopped(
+        configuration, ready, reread, allow_loss, own_token, look, upstream
+    )
     if not run(serving, make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; acknowledged messages are in the journal.
@@ -198,34 +217,50 @@ async def serve_until_stopped(
     allow_loss: bool = False,
     own_token: str = "",
     look: Callable[[], Reviewed] | None = None,
+    upstream: Upstream | None = None,
 ) -> bool:
     """Serve until SIGTERM or SIGINT; returns whether stopping finished in time.
 
     With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records without a topic
     in the configuration are removed. A client that shows `own_token` is the server itself. `look`
-    reads the configuration file for a client that requests it.
+    reads the configuration file for a client that requests it. With `upstream` that server is
+    followed, and this one starts again where that is necessary to go on.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(
-        configuration,
-        Path(configuration.data_directory),
-        reread=reread,
-        allow_loss=allow_loss,
-        own_token=own_token,
-        look=look,
-    )
     lines = server_log.begin(sys.stderr.write, lambda: server.configuration.server_log)
     try:
-        return await _serve(server, stop, ready, reread is not None)
+        while True:
+            follower = upstream and Follower(upstream, configuration, LogClock())
+            server = Server(
+                configuration,
+                Path(configuration.data_directory),
+                reread=reread,
+                allow_loss=allow_loss,
+                own_token=own_token,
+                look=look,
+                follower=follower,
+            )
+            is_over = None if follower is None else follower.is_over
+            in_time = await _serve(server, stop, ready, reread is not None, is_over)
+            if stop.is_set() or not in_time:
+                return in_time
+            # At the same address as before, which the system may have chosen.
+            configuration = dataclasses.replace(configuration, port=server.port)
     finally:
         server_log.end(lines)
 
 
-async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: bool) -> bool:
-    """Serve until `stop`; returns whether stopping finished in time."""
+async def _serve(
+    server: Server,
+    stop: asyncio.Event,
+    ready: Ready,
+    reloads: bool,
+    is_over: asyncio.Event | None = None,
+) -> bool:
+    """Serve until `stop` or until it `is_over`; returns whether stopping finished in time."""
     tasks: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
@@ -236,15 +271,19 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
     notify = notify_of(os.environ)
     if reloads:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-    address = await server.open()
+    # A follower waits for its primary where it has nothing to start with.
+    if not await _done_unless(stop, server.open()):
+        return True
+    address = server.address
     notify.starting(server.startup_status)
     if not await _done_unless(stop, server.restore()):
         notify.stopping()
         return True
     notify.ready(f"serving at {address}")
     async with supervised(ready(address), log.warning, server.board.note, server.board.offer):
-        await stop.wait()
-        notify.stopping()
+        await _first_of(stop, is_over)
+        if stop.is_set():
+            notify.stopping()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
     except TimeoutError:
@@ -252,7 +291,17 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
     return True
 
 
-async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+async def _first_of(stop: asyncio.Event, is_over: asyncio.Event | None) -> None:
+    """Wait for one of them."""
+    waiting = [asyncio.ensure_future(one.wait()) for one in (stop, is_over) if one is not None]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
     """Run work unless `stop` comes before its end; returns whether it finished."""
     doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -20,7 +20,7 @@ from sow.core.cooperative import Result, Task
 from sow.core.histograms import Histogram
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
-from sow.errors import DiskFull, NotYet, StoreError, StoreFailing
+from sow.errors import DiskFull, NotReached, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.event_loop import ClockJumps, DeadlineTimer
@@ -281,7 +281,7 @@ class ServerRuntime:
             await self.durable()
 
     async def reached(self, seq: int, wait_s: float) -> None:
-        """Return when everything up to bookmark `seq` is durable; raises NotYet after `wait_s`."""
+        """Return when all is durable up to bookmark `seq`; raises NotReached after `wait_s`."""
         if self.engine.sequencer.durable_seq >= seq:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -292,7 +292,7 @@ class ServerRuntime:
         except TimeoutError:
             newest = self.engine.sequencer.durable_seq
             if newest < seq:
-                raise NotYet(
+                raise NotReached(
                     f"bookmark {seq} is not reached within {wait_s:g} s; the newest here is "
                     f"{newest}. Send this again, with a longer wait, or to another server"
                 ) from None

@@ -156,7 +156,7 @@ class CommandReader:
         self._loop = asyncio.get_running_loop()
         self._queue = ReceiveQueue()
         self._held: list[Read] = []
-        """Parsed commands of which the first waits for a bookmark."""
+        """Parsed commands: the first of them waits for a bookmark."""
         self._steps: Task[None] | None = None
         self._turns = runtime.turns
         self._in_line = False

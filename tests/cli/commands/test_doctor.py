@@ -76,7 +76,7 @@ def test_a_server_is_looked_at(server, orders):
     _, found = doctor("--server", "--url", server.url)
     assert found.keys() == {
         "ready", "log", "answers", "topics", "sessions", "memory", "groups", "queues",
-        "connections", "clock", "steps", "loops",
+        "connections", "clock", "steps", "loops", "nodes",
     }  # fmt: skip
     assert found["loops"] == [("ok", f"inner loops in {INNER_LOOPS.language}")]
     assert (found["ready"], found["sessions"]) == ([("ok", "ok")], [("ok", "0, and all keep up")])

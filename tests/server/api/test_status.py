@@ -4,7 +4,7 @@ import asyncio
 import os
 
 from sow.core.security_definitions import Allow
-from sow.server.api.status import StatusHandler
+from sow.server.api.status import Nodes, StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.http.authn_middleware import AUTHN
 from sow.server.http.moments import MOMENTS, Moments
@@ -24,10 +24,12 @@ class Place(Served):
     """The status of a world, whose answers have moments."""
 
     def __init__(self, world, **more):
+        self.nodes = Nodes(lambda: 0)
+
         async def is_known(request):
             return await self.app[AUTHN].is_known(request)
 
-        status = StatusHandler(world.runtime, world.engine, "http://here:1", is_known)
+        status = StatusHandler(world.runtime, world.engine, "http://here:1", is_known, self.nodes)
         topics = TopicsHandler(world.runtime, world.engine)
         super().__init__(world, *routes_to(status, topics), **more)
         self.app[MOMENTS] = moments = Moments()

@@ -13,9 +13,10 @@ from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.engine.recovery.redo import Progress
 from sow.errors import Busy, Replaying
 from sow.protocol.commands import COMMANDS
+from sow.server.api.followers import FollowersHandler
 from sow.server.api.health import HealthHandler
 from sow.server.api.openapi import description
-from sow.server.api.status import StatusHandler
+from sow.server.api.status import Nodes, StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
     TABLE,
@@ -46,7 +47,8 @@ def table_of(world, directory):
         Staging(directory, 0),
         authenticator_of(Security(), NotImplemented),
         SimpleNamespace(),
-        StatusHandler(world.runtime, world.engine, "http://here", NotImplemented),
+        StatusHandler(world.runtime, world.engine, "http://here", NotImplemented, Nodes(lambda: 0)),
+        FollowersHandler(world.runtime, world.engine, Nodes(lambda: 0)),
     )
     status = status_of()
     status.follow(world.runtime, world.executor, lambda: None)
