@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -26,7 +27,7 @@ from sow.cli.commands.init import DATA_DIRECTORY, document, named_topic
 from sow.cli.commands.pipeline import beside, run_by_spark
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
-from sow.cli.supervision import Beside, pipeline_words, supervised
+from sow.cli.supervision import Beside, end_with_input, pipeline_words, supervised
 from sow.config import Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
 from sow.core.definitions import Configuration
@@ -42,6 +43,11 @@ log = logging.getLogger("sow.serve")
 
 STOP_S_MAX = 5.0
 """Time for stopping: less than the ten seconds after which Docker kills a container."""
+
+FOLLOWERS_MAX = 256
+"""More than any machine has cores."""
+FOLLOWER_PAUSE_S = 0.2
+"""Delay before a follower that has ended is started again: its clients go to the others."""
 
 Ready = Callable[[str], Mapping[str, Beside]]
 """Called with the server's address: reports that it is ready; returns commands to run beside it."""
@@ -96,6 +102,14 @@ Ready = Callable[[str], Mapping[str, Beside]]
     metavar="TOKEN",
     help="Of a user with Admin and Read of everything, for --follow; or set SOW_TOKEN.",
 )
+@click.option(
+    "--followers",
+    metavar="N",
+    type=click.IntRange(0, FOLLOWERS_MAX),
+    default=0,
+    help="Have N servers beside this one follow it, on the ports after its own; 0 for none.",
+)
+@click.option("--until-input-ends", is_flag=True, hidden=True)
 @click.option("--no-pipelines", is_flag=True, help="Start no Spark pipelines beside the server.")
 @click.option(
     "--loop",
@@ -116,6 +130,8 @@ def serve(
     allow_loss: bool,
     follow: str | None,
     token: str | None,
+    followers: int,
+    until_input_ends: bool,
     no_pipelines: bool,
     loop_wanted: str | None,
 ) -> None:
@@ -153,18 +169,24 @@ def serve(
 
     own_token = new_token()
     upstream = None if follow is None else Upstream(follow, token or "")
+    if until_input_ends:
+        end_with_input()
+    words = [word for one in named for word in ("--topic", one)] or [config]
+    words += [word for each in variables.items() for word in ("--set", "=".join(each))]
+    words += ["--insecure"] if insecure else []
 
     def ready(url: str) -> dict[str, Beside]:
         _announce(configuration, url)
         directory = Path(configuration.data_directory)
         engines = {topic.name for topic in run_by_spark(configuration)}
-        return {
+        running = {
             name: Beside(
                 pipeline_words(name, config, url, directory, variables),
                 own_token if name in engines else None,
             )
             for name in ([] if no_pipelines or upstream else beside(configuration))
         }
+        return running | _followers(followers, words, url, configuration, own_token)
 
     make_loop = loop_factory(loop_wanted)
     serving = serve_until_stopped(
@@ -189,6 +211,21 @@ def _starter(ctx: click.Context, named: Sequence[str], data_dir: str | None) -> 
             "records: --data-dir DIRECTORY"
         )
     return document([*map(named_topic, named)])
+
+
+def _followers(
+    count: int, words: Sequence[str], url: str, configuration: Configuration, token: str
+) -> dict[str, Beside]:
+    """So many servers to run beside the one at `url`, on the ports after its own; `token` makes
+    them the server itself."""
+    port, directory = urlsplit(url).port or 0, Path(configuration.data_directory)
+    found = {}
+    for number in range(1, count + 1):
+        own = [sys.executable, "-m", "sow.cli", "serve", *words, "--follow", url]
+        own += ["--host", configuration.host, "--port", str(port + number)]
+        own += ["--data-dir", str(directory / "followers" / str(number)), "--until-input-ends"]
+        found[f"follower {number}"] = Beside(own, token, is_server=True, pause_s=FOLLOWER_PAUSE_S)
+    return found
 
 
 def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:

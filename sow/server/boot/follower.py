@@ -20,10 +20,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from aiohttp import ClientError as CallFailed
-from aiohttp import ClientResponse, ClientSession, ClientTimeout
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
 
 from sow.core.clock import SECOND_US, LogClock, monotonic_us
 from sow.core.cooperative import Task
@@ -34,6 +34,7 @@ from sow.core.definitions import (
     JournalSettings,
     without_system_topics,
 )
+from sow.core.origin_parsing import is_loopback
 from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine
 from sow.errors import Damaged, NotKept, SowError, StoreError, clipped
@@ -306,8 +307,8 @@ class Follower:
     async def _report(self) -> None:
         """Tell the primary now and then how far this server is."""
         while True:
-            await asyncio.sleep(self._beat_s)
             if self._is_lost:
+                await asyncio.sleep(self._beat_s)
                 continue
             own = await self._status()
             reported = ("bookmark", "state_hash", "lag_ms", "pid")
@@ -321,6 +322,7 @@ class Follower:
                     await answer.read()
             except (CallFailed, OSError, TimeoutError):
                 pass  # the log is read by another connection, which reports the loss
+            await asyncio.sleep(self._beat_s)
 
     def _address(self, path: str) -> str:
         return self.upstream.url.rstrip("/") + path
@@ -331,7 +333,11 @@ class Follower:
         silent_s = SILENT_FACTOR * self._beat_s + CONNECTED_S
         timeout = ClientTimeout(total=None, sock_connect=CONNECTED_S, sock_read=silent_s)
         headers["Accept-Encoding"] = "identity"
-        return ClientSession(headers=headers, timeout=timeout)
+        # On this machine nobody else can answer, and a certificate is of another name.
+        checks = not is_loopback(urlsplit(self.upstream.url).hostname or "")
+        return ClientSession(
+            headers=headers, timeout=timeout, connector=TCPConnector(ssl=checks, limit=4)
+        )
 
 
 async def _check(answer: ClientResponse) -> None:
