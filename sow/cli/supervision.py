@@ -74,10 +74,16 @@ def _unoffered(_name: str, _restart: Callable[[int | None], int]) -> None:
 
 class Beside(NamedTuple):
     """A command line to run beside a server, and the token that makes it the server itself, or None
-    for a pipeline that logs on like any client."""
+    for a pipeline that logs on like any client.
+
+    With `is_server` it is no pipeline but a server too: it has the same priority, its log is that
+    of this process, and it is started again however it has ended, `pause_s` later at first.
+    """
 
     words: Sequence[str]
     token: str | None = None
+    is_server: bool = False
+    pause_s: float | None = None
 
 
 def pipeline_words(
@@ -95,19 +101,20 @@ def pipeline_words(
 @asynccontextmanager
 async def supervised(
     commands: Mapping[str, Beside], report: Report, note: Note = _unnoted, offer: Offer = _unoffered
-) -> AsyncIterator[None]:
+) -> AsyncIterator["list[KeptRunning]"]:
     """Keep these commands running, by name, while this context is open."""
-    if commands and importlib.util.find_spec("pyspark") is None:
-        report(f"Spark is not installed, so these do not run: {', '.join(commands)}")
-        for name in commands:
+    of_spark = [name for name, one in commands.items() if not one.is_server]
+    if of_spark and importlib.util.find_spec("pyspark") is None:
+        report(f"Spark is not installed, so these do not run: {', '.join(of_spark)}")
+        for name in of_spark:
             note(name, state="failed", error="Spark is not installed")
-        commands = {}
+        commands = {name: one for name, one in commands.items() if one.is_server}
     kept = [KeptRunning(name, one, report, note) for name, one in commands.items()]
     for one in kept:
         offer(one.name, one.restart)
     tasks = [asyncio.create_task(one.keep()) for one in kept]
     try:
-        yield
+        yield kept
     finally:
         for task in tasks:
             task.cancel()
@@ -124,6 +131,7 @@ class KeptRunning:
         self._note = partial(note, name)
         self._run = 0
         self._again = asyncio.Event()
+        self._process: subprocess.Popen[bytes] | None = None
         self._dead_letters = 0
         """Of all runs: one that fails takes none of them back."""
 
@@ -135,27 +143,37 @@ class KeptRunning:
             self._note(state="restarting")
         return self._run + self._again.is_set()
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the process of the present run, if there is one."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _began(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+
     async def keep(self) -> None:
         """Run the command again and again, until this is cancelled."""
-        pause_s = PAUSE_S
+        first_s = PAUSE_S if self._one.pause_s is None else self._one.pause_s
+        pause_s = first_s
         while True:
             started_s = time.monotonic()
             self._again.clear()
             self._run += 1
             self._note(state="running", run=self._run)
-            ended = await self._unless_again(_run(self._one, self._take))
+            ended = await self._unless_again(_run(self._one, self._take, self._began))
             if ended is None:
-                pause_s = PAUSE_S
+                pause_s = first_s
                 continue
             code, last = ended
-            if code == 0:
+            if code == 0 and not self._one.is_server:
                 self._note(state="done")
                 await self._again.wait()
                 continue
             self._note(state="failed", error=last or f"ended with code {code}")
             if time.monotonic() - started_s > HEALTHY_S:
-                pause_s = PAUSE_S
-            wrong = last or f"pipeline {self.name} ended with code {code}"
+                pause_s = first_s
+            kind = "" if self._one.is_server else "pipeline "
+            wrong = last or f"{kind}{self.name} ended with code {code}"
             self._report(f"{wrong}; trying again in {pause_s:g} s")
             await self._unless_again(asyncio.sleep(pause_s))
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -179,7 +197,9 @@ class KeptRunning:
         self._note(**known, dead_letters=self._dead_letters)
 
 
-async def _run(one: Beside, on_figures: OnFigures) -> tuple[int, str]:
+async def _run(
+    one: Beside, on_figures: OnFigures, began: Callable[["subprocess.Popen[bytes]"], None]
+) -> tuple[int, str]:
     """Run a command to its end; returns its exit code and the last line of its error output."""
     # By the environment, which other users cannot read, unlike a command line.
     token = {} if one.token is None else {"SOW_TOKEN": one.token}
@@ -191,15 +211,18 @@ async def _run(one: Beside, on_figures: OnFigures) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C goes to the server, which then stops it
     )
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+    began(process)
+    if not one.is_server:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
     loop = asyncio.get_running_loop()
 
     def on_line(figures: Mapping[str, Any]) -> None:
         loop.call_soon_threadsafe(on_figures, figures)
 
     Thread(target=_read_figures, args=(process, on_line), name="figures", daemon=True).start()
-    followed = loop.run_in_executor(None, _follow, process)
+    passes_on = sys.stderr.write if one.is_server else None
+    followed = loop.run_in_executor(None, _follow, process, passes_on)
     try:
         return await asyncio.shield(followed)
     finally:
@@ -223,7 +246,9 @@ def _read_figures(process: "subprocess.Popen[bytes]", on_figures: OnFigures) -> 
                     on_figures(figures)
 
 
-def _follow(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
+def _follow(
+    process: "subprocess.Popen[bytes]", passes_on: Callable[[str], object] | None = None
+) -> tuple[int, str]:
     """Read the error output of a process to its end; runs in a thread. Its last sentence is the
     reason, with that of Java where Java has ended first."""
     last = of_java = ""
@@ -231,6 +256,8 @@ def _follow(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
     with process.stderr:
         for line in process.stderr:
             text = line.decode(errors="replace").strip()
+            if passes_on is not None:
+                passes_on(f"{text}\n")
             last = text.removeprefix("sow: ") if text.startswith("sow: ") else last
             of_java = found[1] if (found := OF_JAVA.match(text)) else of_java
     return process.wait(), f"{last} ({of_java})" if of_java and GATEWAY in last else last

@@ -50,6 +50,27 @@ class Clock(Protocol):
         ...
 
 
+class LogClock:
+    """The time of a log that another server writes: as far as that has come."""
+
+    stepped_us = 0
+
+    def __init__(self) -> None:
+        self._us = 0
+
+    def now_us(self) -> int:
+        """The newest time of the log."""
+        return self._us
+
+    def go_on_from(self, us: int) -> None:
+        """The log has come so far."""
+        self._us = max(self._us, us)
+
+    def ahead_us(self) -> int:
+        """It is not compared with the machine's."""
+        return 0
+
+
 def wall_us() -> int:
     """The machine's clock."""
     return time.time_ns() // 1000

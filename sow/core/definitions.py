@@ -351,6 +351,13 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowerSettings:
+    """How far a follower may be behind its primary before it says so."""
+
+    lag_us_max: int = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """A whole config.xml, validated. `topics` stand in file order, underlying topics first."""
 
@@ -366,6 +373,7 @@ class Configuration:
     security: Security = field(default_factory=Security)
     pipelines: tuple[Pipeline, ...] = ()
     server_log: LogSettings = field(default_factory=LogSettings)
+    follower: FollowerSettings = field(default_factory=FollowerSettings)
 
     @property
     def url(self) -> str:

@@ -64,6 +64,8 @@ class Engine:
         lost: Callable[[], StoreError | None] = lambda: None,
     ) -> None:
         self.configuration = configuration
+        self.primary = ""
+        """The address of the server that it follows, which alone takes changes."""
         self.timers = Timers()
         self.sequencer = CommitSequencer()
         self.disk = DiskReserve(self.sequencer, has_room, takes or has_room, lost)

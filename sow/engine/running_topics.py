@@ -297,8 +297,8 @@ class SourceTopic(LiveTopicBase):
     def edit(self, messages: CheckedMessages, event: SeriesEvent, now_us: int) -> Batch:
         """Number, log and carry out the replacement of an event of a series by the one message; of
         the newest event it is a change of the record, too."""
-        records, (body,), (identity,) = self.records, messages.bodies, messages.identities
-        events = records.events
+        (body,), (identity,) = messages.bodies, messages.identities
+        events = self.records.events
         assert events is not None
         is_newest = events.newest(identity) == event
         seqs = self._sequencer.numbers(1, self.is_system)
@@ -309,9 +309,24 @@ class SourceTopic(LiveTopicBase):
             self._log(op, seqs, now_us, [identity], [body], expiries, None, origin)
         else:
             self._log("publish", seqs, now_us, None, [b""], 0)
+        return self.edited(messages, event, seqs, now_us, expiries)
+
+    def edited(
+        self,
+        messages: CheckedMessages,
+        event: SeriesEvent,
+        seqs: Sequence[int],
+        now_us: int,
+        expires_us: Expiries,
+    ) -> Batch:
+        """Carry out the replacement of an event, which was numbered at a time."""
+        records, (body,), (identity,) = self.records, messages.bodies, messages.identities
+        events = records.events
+        assert events is not None
+        is_newest = events.newest(identity) == event
         events.edit(identity, event.seq, body, messages.author)
         if is_newest:
-            batch = records.put([identity], [body], {}, seqs, [now_us], expiries)
+            batch = records.put([identity], [body], {}, seqs, [now_us], expires_us)
         else:
             slots = [records.table.slots[identity]]
             changes = Changes(self.name, [identity], slots, [event.body], [body], seqs, [now_us])
@@ -389,6 +404,10 @@ class SourceTopic(LiveTopicBase):
         now_us = self._sequencer.moment(now_us)
         batch = self.remove(expired, "expire", now_us) if expired else None
         return [] if batch is None else [batch]
+
+    def leave_expired(self) -> None:
+        """Let no record expire by itself: the log says which do."""
+        self.expirations = None
 
     def restore_expirations(self) -> Task[None]:
         """Take over the expiries that the restored records have, some in each step."""

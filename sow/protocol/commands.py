@@ -198,7 +198,9 @@ _KINDS = (
     CommandKind(
         "delta_publish", "publish", "write", "merges messages into records", _PUBLISH, is_delta=True
     ),
-    CommandKind("sow", "sow", "read", "returns the records", (*_QUERY, "as_of")),
+    CommandKind(
+        "sow", "sow", "read", "returns the records", (*_QUERY, "as_of", "min_bookmark", "wait")
+    ),
     CommandKind("subscribe", "subscribe", "read", "sends changes", _SUBSCRIBE),
     CommandKind(
         "sow_and_subscribe",
@@ -274,6 +276,9 @@ class Command:
     expires_s: float | None = None
     subscription: str | None = None
     keys: tuple[str, ...] | None = None
+    min_bookmark: str | None = None
+    """What its answer is to contain: it waits for that, up to `wait_s` seconds."""
+    wait_s: float | None = None
     seq: int | None = None
     client: str | None = None
     sequence: bool = False

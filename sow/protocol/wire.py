@@ -156,6 +156,7 @@ LENGTHS = {
     "t": 1024,
     "bm": 8 * 1024,
     "as_of": 255,
+    "min_bookmark": 255,
     "order_by": 8 * 1024,
     "select": 64 * 1024,
     "projection": 64 * 1024,
@@ -197,6 +198,8 @@ class LineFields(msgspec.Struct, forbid_unknown_fields=True):
     grouping: str | None = None
     bm: str | int | None = None
     as_of: str | int | None = None
+    min_bookmark: str | int | None = None
+    wait: float | int | None = None
     a: str | list[str] = ""
     x: float | int | None = None
     s: str | None = None
@@ -338,6 +341,10 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
             setattr(options, name, read_value(OPTIONS[name], text))
     if header.as_of is not None:
         options.as_of = str(read_value(OPTIONS["as_of"], str(header.as_of)))
+    if header.min_bookmark is not None and "min_bookmark" not in COMMANDS[header.c].fields:
+        raise ClientError(
+            f"{header.c} does not wait for a min_bookmark: only sow does; leave it out"
+        )
     for name in ("top_n", "skip_n"):
         if (count := getattr(header, name)) is not None:
             if count < 0:
@@ -359,6 +366,8 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         expires_s=header.x,
         subscription=header.s,
         keys=tuple(comma_list(header.keys)) if header.keys is not None else None,
+        min_bookmark=None if header.min_bookmark is None else str(header.min_bookmark),
+        wait_s=header.wait,
         seq=header.seq,
         client=header.client,
         sequence=header.sequence,

@@ -389,7 +389,7 @@ class LmdbJournal:
             self._unseal(block, ACCOUNT)
         return JournalEnd(seq, accounts)
 
-    def blocks(self, after_seq: int, until_seq: int) -> Iterator[bytes]:
+    def blocks(self, after_seq: int, until_seq: int) -> Generator[bytes, None, None]:
         """The groups behind record `after_seq`, where one begins, up to record `until_seq`, where
         one ends, as they are stored. Raises Damaged. What is read is to be `held`."""
         for _, block in self._groups(after_seq, until_seq):

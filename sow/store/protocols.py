@@ -7,7 +7,15 @@ tests in memory.
 """
 
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -289,6 +297,11 @@ class Journal(Log, Protocol):
     def stretches(self, after_seq: int, topics: Container[str]) -> Iterator[LogStretch]:
         """`pieces` for a reader that counts: stretches of bounded size, without a gap; the first
         may begin before record `after_seq + 1`."""
+        ...
+
+    def blocks(self, after_seq: int, until_seq: int) -> Generator[bytes, None, None]:
+        """What is stored from the block that holds record `after_seq + 1` up to record `until_seq`,
+        where one ends, as it is. Raises Damaged."""
         ...
 
     def accounts(self) -> Sequence[LogEntry] | None:

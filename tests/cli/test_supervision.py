@@ -57,6 +57,23 @@ def test_one_that_has_nothing_to_say_is_named():
     assert said.startswith("pipeline bars ended with code 3; trying again")
 
 
+def test_a_server_is_started_again_however_it_ended_and_its_log_is_passed_on(tmp_path, capfd):
+    text = f"import sys; open({str(tmp_path / 'runs')!r}, 'a').write('x'); "
+    text += "print('a line of its log', file=sys.stderr)"
+    said = watch({"follower 1": script(text)._replace(is_server=True, pause_s=0.01)}, 2)
+    assert said[0].startswith("follower 1 ended with code 0; trying again in 0.01 s")
+    assert len((tmp_path / "runs").read_text()) >= 2
+    assert "a line of its log\n" in capfd.readouterr().err
+
+
+def test_servers_need_no_spark(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    one = script("exit(3)")._replace(is_server=True, pause_s=0.01)
+    said = watch({"bars": script(""), "follower 1": one}, 2)
+    assert said[0] == "Spark is not installed, so these do not run: bars"
+    assert said[1].startswith("follower 1 ended with code 3")
+
+
 def test_one_that_is_done_is_left_alone(tmp_path):
     done = f"open({str(tmp_path / 'done')!r}, 'a').write('x')"
     fails = "exit(1)"

@@ -144,7 +144,8 @@ def test_commands_are_those_of_the_table():
     assert agrees(said(commands), COMMANDS, ()) == set()
     fields = {name for here in said(headers).values() for name in names_in(here)}
     assert fields <= wire.HEADER_FIELDS
-    # Names of sessions, who numbers, tokens, acting for others, bytes: of this protocol alone.
+    # Names of sessions, who numbers, tokens, acting for others, bytes, moments: of this protocol
+    # alone.
     assert wire.HEADER_FIELDS - fields == {
         "n",
         "enc",
@@ -157,6 +158,8 @@ def test_commands_are_those_of_the_table():
         "token",
         "as",
         "as_of",
+        "min_bookmark",
+        "wait",
     }
     assert agrees(said(acks), ACKS, ACKS_LATER) == set()
 

@@ -61,7 +61,7 @@ def test_handlers_read_what_the_table_names_and_nothing_else(door):
 @all_cases("route", TABLE)
 def test_the_description_names_the_parameters_of_the_table(route):
     described = description(TABLE)["paths"][route.path][route.method.lower()]["parameters"]
-    assert tuple(p["name"] for p in described if p["in"] == "query") == route.parameters
+    assert tuple(p["name"] for p in described if p["in"] == "query") == route.taken
 
 
 def test_no_address_is_documented_that_is_not_there():

@@ -5,10 +5,11 @@ chance. A crash is simulated by giving the same objects to a new engine; a full 
 """
 
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sow.errors import DiskFull, StoreError
+from sow.store.layout import GROUP, encode_entries, seal
 from sow.store.protocols import (
     TOPICS_LIFETIME,
     EntryHead,
@@ -183,6 +184,12 @@ class MemoryJournal:
                 self._accounts.pop((entry.topic, name), None)
             else:
                 self._accounts[entry.topic, name] = record
+
+    def blocks(self, after_seq: int, until_seq: int) -> Generator[bytes, None, None]:
+        """What is stored, a block for each entry."""
+        for entry in self.read(after_seq):
+            if entry.seq <= until_seq:
+                yield seal(GROUP, encode_entries([entry]), seq=entry.seq, count=len(entry))[0]
 
     def accounts(self) -> list[LogEntry] | None:
         """The last state of each account; None where there never was one."""

@@ -195,6 +195,30 @@ def sessions_check(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
     )
 
 
+def nodes_check(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
+    """Whether the nodes of a log that are at the same bookmark have the same state."""
+    heard = [one for one in described if one["state_hash"] is not None]
+    hashes: dict[str, set[str]] = {}
+    for one in heard:
+        hashes.setdefault(one["bookmark"], set()).add(one["state_hash"])
+    differing = next((at for at, found in hashes.items() if len(found) > 1), None)
+    if differing is not None:
+        named = "; ".join(
+            f"{one['url']} has {one['state_hash']}" for one in heard if one["bookmark"] == differing
+        )
+        found = f"nodes differ at bookmark {differing}: {named}"
+        instead = "keep the primary; remove the data directory of the other one and start it again"
+        return HealthCheck("nodes", "error", found, instead)
+    away = [one["url"] for one in described if one["state_hash"] is None]
+    found = f"{len(heard):,} of {len(described):,} heard, "
+    if away:
+        return HealthCheck("nodes", "warning", found + f"not {', '.join(away)}", "start them again")
+    if len(hashes) > 1:
+        found += "at different bookmarks"
+        return HealthCheck("nodes", "ok", found, "to compare them, ask when fewer changes come")
+    return HealthCheck("nodes", "ok", found + "and the same state")
+
+
 def steps_check(longest_s: Mapping[str, float]) -> HealthCheck:
     """Whether a step has blocked the loop for long."""
     if not longest_s:
@@ -377,7 +401,9 @@ async def _of_server() -> list[HealthCheck]:
             return found
         topics = await client.topics()
         sessions = await client.http.json("GET", "/v1/sessions", kind=list)
+        status = await client.http.json("GET", "/v1/status")
         with understood(client.url):
+            found.append(nodes_check(status["nodes"]))
             found += [topics_check(topics), sessions_check(sessions)]
         found += await _figures(client)
         return found

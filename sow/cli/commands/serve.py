@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -26,12 +27,14 @@ from sow.cli.commands.init import DATA_DIRECTORY, document, named_topic
 from sow.cli.commands.pipeline import beside, run_by_spark
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
-from sow.cli.supervision import Beside, pipeline_words, supervised
+from sow.cli.supervision import Beside, end_with_input, pipeline_words, supervised
 from sow.config import Reviewed, exposed, load, loads, require, review
+from sow.core.clock import LogClock
 from sow.core.definitions import Configuration
 from sow.errors import ClientError, SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.boot.app import Server
+from sow.server.boot.follower import Follower, Upstream
 from sow.server.http import server_log
 from sow.server.loop.event_loop import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
@@ -40,6 +43,11 @@ log = logging.getLogger("sow.serve")
 
 STOP_S_MAX = 5.0
 """Time for stopping: less than the ten seconds after which Docker kills a container."""
+
+FOLLOWERS_MAX = 256
+"""More than any machine has cores."""
+FOLLOWER_PAUSE_S = 0.2
+"""Delay before a follower that has ended is started again: its clients go to the others."""
 
 Ready = Callable[[str], Mapping[str, Beside]]
 """Called with the server's address: reports that it is ready; returns commands to run beside it."""
@@ -82,6 +90,26 @@ Ready = Callable[[str], Mapping[str, Beside]]
     is_flag=True,
     help="Remove records that have no topic in CONFIG: they move to removed/ in the directory.",
 )
+@click.option(
+    "--follow",
+    metavar="URL",
+    help="Follow the server at URL: the same topics and records, to read. Definitions come from "
+    "there; of CONFIG only Listen, Sessions, Follower, Limits and paths count.",
+)
+@click.option(
+    "--token",
+    envvar="SOW_TOKEN",
+    metavar="TOKEN",
+    help="Of a user with Admin and Read of everything, for --follow; or set SOW_TOKEN.",
+)
+@click.option(
+    "--followers",
+    metavar="N",
+    type=click.IntRange(0, FOLLOWERS_MAX),
+    default=0,
+    help="Have N servers beside this one follow it, on the ports after its own; 0 for none.",
+)
+@click.option("--until-input-ends", is_flag=True, hidden=True)
 @click.option("--no-pipelines", is_flag=True, help="Start no Spark pipelines beside the server.")
 @click.option(
     "--loop",
@@ -100,6 +128,10 @@ def serve(
     data_dir: str | None,
     insecure: bool,
     allow_loss: bool,
+    follow: str | None,
+    token: str | None,
+    followers: int,
+    until_input_ends: bool,
     no_pipelines: bool,
     loop_wanted: str | None,
 ) -> None:
@@ -136,21 +168,30 @@ def serve(
         ctx.exit(1)
 
     own_token = new_token()
+    upstream = None if follow is None else Upstream(follow, token or "")
+    if until_input_ends:
+        end_with_input()
+    words = [word for one in named for word in ("--topic", one)] or [config]
+    words += [word for each in variables.items() for word in ("--set", "=".join(each))]
+    words += ["--insecure"] if insecure else []
 
     def ready(url: str) -> dict[str, Beside]:
         _announce(configuration, url)
         directory = Path(configuration.data_directory)
         engines = {topic.name for topic in run_by_spark(configuration)}
-        return {
+        running = {
             name: Beside(
                 pipeline_words(name, config, url, directory, variables),
                 own_token if name in engines else None,
             )
-            for name in ([] if no_pipelines else beside(configuration))
+            for name in ([] if no_pipelines or upstream else beside(configuration))
         }
+        return running | _followers(followers, words, url, configuration, own_token)
 
     make_loop = loop_factory(loop_wanted)
-    serving = serve_until_stopped(configuration, ready, reread, allow_loss, own_token, look)
+    serving = serve_until_stopped(
+        configuration, ready, reread, allow_loss, own_token, look, upstream
+    )
     if not run(serving, make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; acknowledged messages are in the journal.
@@ -170,6 +211,21 @@ def _starter(ctx: click.Context, named: Sequence[str], data_dir: str | None) -> 
             "records: --data-dir DIRECTORY"
         )
     return document([*map(named_topic, named)])
+
+
+def _followers(
+    count: int, words: Sequence[str], url: str, configuration: Configuration, token: str
+) -> dict[str, Beside]:
+    """So many servers to run beside the one at `url`, on the ports after its own; `token` makes
+    them the server itself."""
+    port, directory = urlsplit(url).port or 0, Path(configuration.data_directory)
+    found = {}
+    for number in range(1, count + 1):
+        own = [sys.executable, "-m", "sow.cli", "serve", *words, "--follow", url]
+        own += ["--host", configuration.host, "--port", str(port + number)]
+        own += ["--data-dir", str(directory / "followers" / str(number)), "--until-input-ends"]
+        found[f"follower {number}"] = Beside(own, token, is_server=True, pause_s=FOLLOWER_PAUSE_S)
+    return found
 
 
 def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:
@@ -198,34 +254,50 @@ async def serve_until_stopped(
     allow_loss: bool = False,
     own_token: str = "",
     look: Callable[[], Reviewed] | None = None,
+    upstream: Upstream | None = None,
 ) -> bool:
     """Serve until SIGTERM or SIGINT; returns whether stopping finished in time.
 
     With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records without a topic
     in the configuration are removed. A client that shows `own_token` is the server itself. `look`
-    reads the configuration file for a client that requests it.
+    reads the configuration file for a client that requests it. With `upstream` that server is
+    followed, and this one starts again where that is necessary to go on.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(
-        configuration,
-        Path(configuration.data_directory),
-        reread=reread,
-        allow_loss=allow_loss,
-        own_token=own_token,
-        look=look,
-    )
     lines = server_log.begin(sys.stderr.write, lambda: server.configuration.server_log)
     try:
-        return await _serve(server, stop, ready, reread is not None)
+        while True:
+            follower = upstream and Follower(upstream, configuration, LogClock())
+            server = Server(
+                configuration,
+                Path(configuration.data_directory),
+                reread=reread,
+                allow_loss=allow_loss,
+                own_token=own_token,
+                look=look,
+                follower=follower,
+            )
+            is_over = None if follower is None else follower.is_over
+            in_time = await _serve(server, stop, ready, reread is not None, is_over)
+            if stop.is_set() or not in_time:
+                return in_time
+            # At the same address as before, which the system may have chosen.
+            configuration = dataclasses.replace(configuration, port=server.port)
     finally:
         server_log.end(lines)
 
 
-async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: bool) -> bool:
-    """Serve until `stop`; returns whether stopping finished in time."""
+async def _serve(
+    server: Server,
+    stop: asyncio.Event,
+    ready: Ready,
+    reloads: bool,
+    is_over: asyncio.Event | None = None,
+) -> bool:
+    """Serve until `stop` or until it `is_over`; returns whether stopping finished in time."""
     tasks: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
@@ -236,15 +308,19 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
     notify = notify_of(os.environ)
     if reloads:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-    address = await server.open()
+    # A follower waits for its primary where it has nothing to start with.
+    if not await _done_unless(stop, server.open()):
+        return True
+    address = server.address
     notify.starting(server.startup_status)
     if not await _done_unless(stop, server.restore()):
         notify.stopping()
         return True
     notify.ready(f"serving at {address}")
     async with supervised(ready(address), log.warning, server.board.note, server.board.offer):
-        await stop.wait()
-        notify.stopping()
+        await _first_of(stop, is_over)
+        if stop.is_set():
+            notify.stopping()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
     except TimeoutError:
@@ -252,7 +328,17 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
     return True
 
 
-async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+async def _first_of(stop: asyncio.Event, is_over: asyncio.Event | None) -> None:
+    """Wait for one of them."""
+    waiting = [asyncio.ensure_future(one.wait()) for one in (stop, is_over) if one is not None]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
     """Run work unless `stop` comes before its end; returns whether it finished."""
     doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)

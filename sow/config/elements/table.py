@@ -15,6 +15,7 @@ from sow.config.elements.view import VIEW
 from sow.config.value_types import ValueKind
 from sow.core.definitions import (
     Configuration,
+    FollowerSettings,
     JournalSettings,
     Limits,
     LogFormat,
@@ -169,6 +170,22 @@ MESSAGE_TYPE_VARIANTS = Element(
                 *later("Type", "ProtoPath", "ProtoFile"),
                 *unused("EarlyTerminationOptimization", "Options"),
             ),
+        ),
+    ),
+)
+
+FOLLOWER = Element(
+    name="Follower",
+    make=FollowerSettings,
+    about="How a server behaves that follows another one (sow serve --follow).",
+    children=(
+        leaf(
+            "MaxLag",
+            value_types.duration(minimum="500ms"),
+            "How far it may be behind before its answers say so in SOW-Stale and /readyz is 503. "
+            "The primary beats every third of it.",
+            default="5s",
+            fields=("lag_us_max",),
         ),
     ),
 )
@@ -477,6 +494,7 @@ ROOT = Element(
         TRANSACTION_LOG,
         MESSAGE_TYPE_VARIANTS,
         SESSIONS,
+        FOLLOWER,
         LIMITS,
         SERVER_LOG,
         SECURITY,

@@ -10,14 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from sow.core.clock import SECOND_US
 from sow.core.media_types import PLAIN_TEXT
 from sow.core.quota import Quota
 from sow.engine.running_topics import SourceTopic
 from sow.errors import Replaying
 from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
-from sow.server.api.response_schemas import ServerStatus
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.http.moments import Heard
+from sow.server.http.responses import LOG_HEADER
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
@@ -32,11 +33,12 @@ lasts a second."""
 
 
 class HealthHandler:
-    """`/healthz`, `/readyz`, `/v1/status` and `/metrics` of one server.
+    """`/healthz`, `/readyz` and `/metrics` of one server.
 
     `replay` is the progress of its start, `crowd` counts connections, `reading` is the memory that
     requests hold, and `certificates` gives those that the server presents and trusts. The time of
-    `last_error` is for everybody, its text for clients that `may_administer` accepts."""
+    `last_error` is for everybody, its text for clients that `may_administer` accepts. `heard` is
+    what a follower has heard of its primary."""
 
     def __init__(
         self,
@@ -46,7 +48,9 @@ class HealthHandler:
         certificates: Callable[[], Mapping[str, Certificate]],
         last_error: LastError,
         may_administer: Callable[[web.Request], Awaitable[bool]],
+        heard: Heard | None = None,
     ) -> None:
+        self._heard = heard
         self._replay = replay
         self._crowd = crowd
         self._reading = reading
@@ -71,6 +75,7 @@ class HealthHandler:
             checkpoint_failure,
             self._certificates,
             ConsumerLags(runtime.engine, runtime.journal),
+            lambda: 0.0 if self._heard is None else self._heard.lag_us() / SECOND_US,
         )
 
     @route("GET", "/metrics", "admin", "Prometheus metrics", ("topics",))
@@ -111,12 +116,6 @@ class HealthHandler:
         """The name of the log, once it is known."""
         return {LOG_HEADER: self._running.runtime.journal.log_id} if self._running else {}
 
-    @route("GET", "/v1/status", "logon", "What this server is")
-    @operation("read_status", ServerStatus)
-    async def status(self, _request: web.Request) -> web.Response:
-        """`GET /v1/status`: the name of the log; raises Replaying."""
-        return json_response({"log": self._serving().runtime.journal.log_id})
-
     def _serving(self) -> Scrape:
         """The running server, once recovery is done; raises Replaying."""
         if self._running is None:
@@ -127,6 +126,9 @@ class HealthHandler:
         """Why clients should not use this server at the moment; None if they should."""
         if self._running is None:
             return self._replay.public_status()
+        stale_s = None if self._heard is None else self._heard.stale_s()
+        if stale_s is not None:
+            return f"stale: {stale_s} s behind the primary, more than Follower/MaxLag"
         runtime = self._running.runtime
         capacity = self._running.executor.engine.capacity
         if runtime.refusal is None and capacity.is_full:

@@ -57,7 +57,8 @@ class TopicMetric(NamedTuple):
 class Scrape(NamedTuple):
     """The sources of one scrape: `crowd` counts connections, `reading` is the memory that requests
     hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so,
-    `certificates` gives those of the server by their files, and `lags` measures consumers."""
+    `certificates` gives those of the server by their files, `lags` measures consumers, and `lag_s`
+    says how far a follower is behind."""
 
     runtime: ServerRuntime
     executor: Executor
@@ -66,6 +67,7 @@ class Scrape(NamedTuple):
     checkpoint_failure: Callable[[], str | None]
     certificates: Callable[[], Mapping[str, Certificate]]
     lags: ConsumerLags
+    lag_s: Callable[[], float] = lambda: 0.0
 
 
 class ServerMetric(NamedTuple):
@@ -307,6 +309,12 @@ SERVER_METRICS = (
         "sow_clock_ahead_seconds",
         "How far the server's time is ahead of the machine's, after that was set back.",
         lambda scrape: scrape.runtime.clock_ahead_s(),
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_follower_lag_seconds",
+        "How far a follower is behind its primary; 0 on a primary.",
+        lambda scrape: scrape.lag_s(),
     ),
     ServerMetric(
         Gauge,

@@ -61,9 +61,10 @@ PROBLEMS = {
     429: "too many failed logons",
     500: "the server failed",
     503: "there is no room for it at the moment, or the server is not ready",
+    504: "the bookmark in min_bookmark is not reached in time",
     507: "there is no room to store it",
 }
-POSITIONS = {"as_of", "bookmark", "from", "to"}
+POSITIONS = {"as_of", "bookmark", "from", "to", "min_bookmark"}
 """Parameters that may name another log."""
 ALWAYS = (400, 403, 417, 421, 500, 503)
 """Statuses with which any request may be refused."""
@@ -134,7 +135,7 @@ def _operation(route: Route, named: Mapping[str, Described]) -> Described:
         "summary": route.summary,
         "parameters": [
             *(_parameter(name, "path", route) for name in names),
-            *(_parameter(name, "query", route) for name in route.parameters),
+            *(_parameter(name, "query", route) for name in route.taken),
             *(_headers(CONDITIONS) if route.path.endswith("{key}") else ()),
             *(_headers(NUMBERS) if route.operation.numbered else ()),
         ],
@@ -207,7 +208,7 @@ def _content(kinds: Iterable[str], of: object, named: Mapping[str, Described]) -
 
 def _problems(route: Route) -> list[int]:
     """The statuses with which a request may be refused."""
-    parameters = {*route.parameters}
+    parameters = {*route.taken}
     found = {*ALWAYS, *route.operation.refusals}
     found |= {401, 429} if _checks(route) else set()
     found |= {404} if "{" in route.path or parameters & {"topic", "topics"} else set()
@@ -215,6 +216,7 @@ def _problems(route: Route) -> list[int]:
     found |= {413} if parameters & {"filter", "keys"} else set()
     found |= {408, 413, 415, 507} if route.operation.takes else set()
     found |= {409} if parameters & POSITIONS or route.operation.numbered else set()
+    found |= {504} if route.has_moment else set()
     found |= {410} if "cursor" in parameters else set()
     has_conditions = route.path.endswith("/{key}") or (route.operation.tagged and _checks(route))
     found |= {412} if has_conditions else set()

@@ -293,10 +293,31 @@ class ConfigurationFile(ResponseModel):
     values: dict[str, Any] | None
 
 
-class ServerStatus(ResponseModel):
-    """The identity of a server."""
+class NodeStatus(ResponseModel):
+    """One server of a log; what was not heard of it is null."""
 
-    log: str
+    url: str
+    role: str
+    bookmark: str | None
+    state_hash: str | None
+    lag_ms: int | None
+    pid: int | None
+
+
+class ServerStatus(ResponseModel):
+    """What a server is, and how far it is; without credentials `name`, `environment` and `colour`
+    alone."""
+
+    name: str
+    environment: str | None
+    colour: str | None
+    role: str | None = None
+    upstream: str | None = None
+    log: str | None = None
+    bookmark: str | None = None
+    state_hash: str | None = None
+    lag_ms: int | None = None
+    nodes: list[NodeStatus] | None = None
 
 
 class FileVerified(ResponseModel):

@@ -36,6 +36,7 @@ from sow.server.http.chunked_response import write_pieces
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import json_response
 from sow.server.http.route import (
+    SNAPSHOTS,
     check_named,
     operation,
     parameters_of,
@@ -281,7 +282,7 @@ class SnapshotHandler:
         """All leases; `sow.server.api.cursors` adds its own."""
         return self._taken
 
-    @route("POST", "/v1/snapshots", "read", "Take a snapshot of a topic", TAKE_PARAMETERS)
+    @route("POST", SNAPSHOTS, "read", "Take a snapshot of a topic", TAKE_PARAMETERS)
     @operation("take_snapshot", SnapshotDescribed, requires=("topic",))
     async def take(self, request: web.Request) -> web.Response:
         """`POST /v1/snapshots`: pin all records of a topic, or those that match a filter or keys,

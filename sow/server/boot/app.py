@@ -17,13 +17,17 @@ from sow.core.definitions import Configuration, Topic, authority, with_system_to
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.security_definitions import Authentication
 from sow.engine.engine import Engine
-from sow.errors import SowError, StoreError
+from sow.engine.following import FollowingEngine
+from sow.errors import ConfigError, SowError, StoreError
 from sow.expressions import make_parser
 from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
+from sow.server.api.followers import FollowersHandler
 from sow.server.api.health import HealthHandler
+from sow.server.api.status import Nodes, StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
+from sow.server.boot.follower import Follower
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
 from sow.server.http.authn_middleware import (
@@ -41,6 +45,7 @@ from sow.server.http.body_reading import (
 )
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.moments import MOMENTS, Moments
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_origin import RequestMiddleware, machine_names
 from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
@@ -98,7 +103,9 @@ class Server:
     ConfigError. `names` returns the machine's names, `logons` limits logon attempts, by default as
     Limits say. With `allow_loss` records that have no place in the configuration are given up
     (`sow.server.boot.bootstrap`). A request with `own_token`, if it is not empty, comes from the
-    server itself, which uses it through Spark. `look` reads the configuration file for display.
+    server itself, which uses it through Spark. `look` reads the configuration file for display. A
+    `follower` follows another server: then the configuration is that of its log, and
+    `data_directory` that of the follower.
     """
 
     def __init__(
@@ -112,7 +119,9 @@ class Server:
         own_token: str = "",
         logons: Logons | None = None,
         look: Callable[[], Reviewed] | None = None,
+        follower: Follower | None = None,
     ) -> None:
+        self._follower = follower
         self._look = look
         self.board = Board(lambda: self._clock.now_us())
         """The status of processes beside this server, as its supervisor notes it."""
@@ -126,18 +135,25 @@ class Server:
         self.executor: Executor
         self.runtime: ServerRuntime
         self.checkpointer: Checkpointer
-        self._data_directory = data_directory
-        self._clock = clock or SystemClock()
+        self._data_directory = data_directory if follower is None else follower.directory
+        # Credentials expire by the machine's clock on a follower, too.
+        self._wall = clock or SystemClock()
+        self._clock = self._wall if follower is None else follower.clock
+        self._nodes = Nodes(lambda: monotonic_us() / SECOND_US)
         self._closers: list[Callable[[], None]] = []
         self._last_error = LastError()
         self._replayed_bytes = 0
         self._refused: Counter[str] = Counter()
-        self._address = ""
+        self.address = ""
+        """The URL that it has opened."""
+        self.port = 0
+        """The port that it has opened."""
         self._opened_us = 0
         self._opening: ServerBootstrap
         self._watch: LoopLatency
         self._replay: StartupProgress
         self._readiness: ReadinessGate
+        self._moments = Moments(None if follower is None else follower.heard)
         self._authn: RequestAuthenticator
         self._logons = logons or Logons(lambda: in_force.configuration.limits.logons_per_second_max)
         self._status: HealthHandler
@@ -167,6 +183,9 @@ class Server:
         Requests wait until `restore` has finished. Raises StoreError when the directory is in use
         or the port is taken; then, as after any error, everything is released.
         """
+        if self._follower is not None:
+            followed = await self._follower.prepare()
+            self._in_force.go_on_under(with_system_topics(followed))
         try:
             self._opening = ServerBootstrap(
                 self.configuration,
@@ -174,6 +193,7 @@ class Server:
                 lambda: self._new_engine(self._opening.journal),
                 self._clock.now_us(),
                 allow_loss=self._allow_loss,
+                follows=self._follower is not None,
             )
             self._closers.append(self._opening.close)
             self._watch = LoopLatency(log.warning)
@@ -190,7 +210,7 @@ class Server:
             self._close_store()
             raise
         self._replay.begin(address)
-        self._address, self._opened_us = address, monotonic_us()
+        self.address, self._opened_us = address, monotonic_us()
         return address
 
     async def restore(self) -> None:
@@ -205,7 +225,7 @@ class Server:
             log.info(
                 "started at %s: %d topics, %d records restored in %.1f s, data in %s, version %s, "
                 "inner loops in %s",
-                self._address,
+                self.address,
                 len(self.configuration.topics),
                 self._replay.progress.done,
                 (monotonic_us() - self._opened_us) / SECOND_US,
@@ -265,7 +285,11 @@ class Server:
         self.runtime.idle_work["conflating queues"] = sessions.conflate_in_background
         BackgroundConflation(sessions, self.runtime.turns, self.runtime.now_us)
         self.checkpointer = Checkpointer(
-            self.runtime, opening.checkpoints, journal.trim, self._replayed_bytes
+            self.runtime,
+            opening.checkpoints,
+            journal.trim,
+            self._replayed_bytes,
+            followers=self._nodes.positions,
         )
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
         self._reloader = Reloader(
@@ -285,12 +309,25 @@ class Server:
             self._look,
             self.board,
         )
-        self._handlers = open_handlers(self.runtime, self.executor, staging, self._authn, admin)
+        heard = None if self._follower is None else self._follower.heard
+        status = StatusHandler(
+            self.runtime, self.engine, self.address, self._authn.is_known, self._nodes, heard
+        )
+        self._handlers = open_handlers(
+            self.runtime,
+            self.executor,
+            staging,
+            self._authn,
+            admin,
+            status,
+            FollowersHandler(self.runtime, self.engine, self._nodes),
+        )
         self._replay.end()
         self._authn.follow(self.engine, self.executor.audit, self.runtime.now_us)
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
+        self._moments.follow(self.runtime)
         self._readiness.open(self._handlers)
         self.checkpointer.start()
         garbage = GcPacing(
@@ -300,6 +337,10 @@ class Server:
         self.runtime.idle_work["looking for garbage"] = garbage.look
         self.runtime.flush_work["looking for garbage"] = garbage.look
         self.runtime.wake()
+        if self._follower is not None:
+            assert isinstance(self.engine, FollowingEngine)
+            adopt = self._reloader.adopt
+            self._follower.begin(self.engine, self.runtime, adopt, status.own)
 
     def _new_engine(self, journal: Journal) -> Engine:
         ample: dict[int, bool] = {}
@@ -318,7 +359,10 @@ class Server:
                 kept_bytes + self.engine.disk.on_the_way_bytes()
             )
 
-        return Engine(self.configuration, has_room, journal.takes, journal.lost)
+        disk = has_room, journal.takes, journal.lost
+        if self._follower is not None:
+            return FollowingEngine(self.configuration, self._follower.heard.primary, *disk)
+        return Engine(self.configuration, *disk)
 
     def _counted(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         self._replayed_bytes = 0
@@ -359,11 +403,12 @@ class Server:
         )
         app[REQUESTS] = self._requests
         app[REFUSED] = self._refused
+        app[MOMENTS] = self._moments
         self._authn = RequestAuthenticator(
             self.configuration.security,
             self._authenticator,
             self._own_token,
-            self._clock.now_us,
+            self._wall.now_us,
             lambda then: certificate_trusted(in_force.tls.context, then),
         )
         app[AUTHN] = self._authn
@@ -374,10 +419,18 @@ class Server:
             lambda: in_force.tls.certificates,
             self._last_error,
             self._authn.may_administer,
+            None if self._follower is None else self._follower.heard,
         )
         add_routes(app.router, routes(self._readiness, self._status))
         app.on_response_prepare.extend(
-            [self._middleware.mark, mark_kept, Compression().pack, end_unmet, sanitize_headers]
+            [
+                self._middleware.mark,
+                self._moments.mark,
+                mark_kept,
+                Compression().pack,
+                end_unmet,
+                sanitize_headers,
+            ]
         )
         self._middleware.open()
         self._runner = web.AppRunner(
@@ -407,6 +460,7 @@ class Server:
             lambda: in_force.configuration.limits,
         )
         bound = sockets[0].getsockname()
+        self.port = bound[1]
         self._listener = Listener(sockets, self._connections, lambda: in_force.tls.context)
         return f"{self.configuration.security.scheme}://{authority(bound[0], bound[1])}"
 
@@ -416,7 +470,7 @@ class Server:
         from sow.security.authentication.authenticator import Authenticator
 
         return Authenticator(
-            by, now_us=self._clock.now_us, fetch=fetch, report=log.warning, logons=self._logons
+            by, now_us=self._wall.now_us, fetch=fetch, report=log.warning, logons=self._logons
         )
 
     def _http_protocol(self, server: web.Server) -> HttpProtocol:
@@ -440,6 +494,11 @@ class Server:
         ConfigError, with every reason, when something cannot be changed: then nothing is. A reload
         runs to its end even if its caller is cancelled; another one waits for it.
         """
+        if self._follower is not None:
+            raise ConfigError(
+                f"this server follows {self._follower.heard.primary}: reload that one, and what "
+                "changes reaches this one at its place in the log"
+            )
         try:
             await self._readiness.handlers()
         except SowError as error:
@@ -451,7 +510,10 @@ class Server:
         """Close all clients, store everything, release the directory and the port."""
         log.info("stopping")
         self._listener.close()
+        if self._follower is not None:
+            await self._follower.close()
         self._handlers[EventStreamHandler].close()
+        self._handlers[FollowersHandler].close()
         await self._handlers[WebSocketHandler].close()
         await self._end_requests(STOPPING)
         await self._reloader.close()

@@ -55,7 +55,7 @@ LOG_ID_BYTES = 8
 """Random bytes of a log's id: no two logs share one."""
 NAMED_MAX = 5
 """Names listed in an error message, which has to fit a terminal; the others are counted."""
-NOT_OF_TOPICS = (REMOVED, "staging", "pipelines")
+NOT_OF_TOPICS = (REMOVED, "staging", "pipelines", "followers", "following")
 """Directories that contain no topic's file."""
 
 
@@ -63,7 +63,8 @@ class ServerBootstrap:
     """The store of one server; `close` releases everything.
 
     `make_engine` creates an engine of the configuration without records. With `allow_loss` records
-    that have no place are given up. Raises StoreError when the directory cannot be used as it is.
+    that have no place are given up. `follows`: another server writes the log. Raises StoreError
+    when the directory cannot be used as it is.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ServerBootstrap:
         now_us: int,
         *,
         allow_loss: bool = False,
+        follows: bool = False,
     ) -> None:
         self.engine: Engine
         self.journal: LmdbJournal
@@ -88,6 +90,7 @@ class ServerBootstrap:
         self._make_engine = make_engine
         self._now_us = now_us
         self._allow_loss = allow_loss
+        self._follows = follows
         self._is_known = True
         self._closers: list[Callable[[], None]] = []
         self._directory = DataDirectory(path)
@@ -216,7 +219,9 @@ class ServerBootstrap:
         self.progress.begin(sum(one.records for one in checkpointed) + last_seq - after)
         self._accounts = self.journal.accounts()
         history = noted(self._accounts or ())
-        before = yield from open_windows(history, self._configuration, self.journal, self._now_us)
+        # What follows has the topics of the log, and limits of its own.
+        now = history[-1].configuration if self._follows and history else self._configuration
+        before = yield from open_windows(history, now, self.journal, self._now_us)
         self.goes_on = before is not None
         windows = None if before is None else before.catalog
         log_entries = chain.from_iterable(

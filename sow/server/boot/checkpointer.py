@@ -52,7 +52,8 @@ class Checkpointer:
     keep and whether to go beyond retention, and returns whether there is more to drop.
     `growth_bytes_min` is the least growth of the log, in bytes, for a checkpoint. `replayed_bytes`
     is what the start had to replay: it counts as growth already, so that the log after the
-    checkpoints stays short however often a server is restarted.
+    checkpoints stays short however often a server is restarted. Behind the records that `followers`
+    returns, by their addresses, the log is kept as for consumers.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Checkpointer:
         trim: Callable[[int, int, bool], bool],
         replayed_bytes: int = 0,
         growth_bytes_min: int = GROWTH_BYTES_MIN,
+        followers: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._runtime = runtime
         self._checkpoints = checkpoints
@@ -70,6 +72,7 @@ class Checkpointer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._written_at_bytes = dict.fromkeys(checkpoints, -replayed_bytes)
         self._task: asyncio.Task[None] | None = None
+        self._followers = followers
         self._patience = ConsumerPatience(runtime.engine, runtime.now_us(), log.warning)
         self._is_strained = False
         self._failure: str | None = None
@@ -215,7 +218,8 @@ class Checkpointer:
     def _keep_from_seq(self) -> int:
         runtime = self._runtime
         kept = [checkpoint.seq for checkpoint in self._checkpoints.values()]
-        waited_for = self._patience.waited_for(runtime.now_us(), runtime.clock.stepped_us)
+        waited_for = dict(self._patience.waited_for(runtime.now_us(), runtime.clock.stepped_us))
+        waited_for |= self._followers()
         is_strained = bool(waited_for) and runtime.journal.is_strained()
         if is_strained and not self._is_strained:
             log.warning(

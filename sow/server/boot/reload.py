@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Configuration, Topic, with_system_topics
+from sow.engine.reconfiguration import GiveUp
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ConfigError, SowError
@@ -41,6 +42,10 @@ class InForce:
 
     configuration: Configuration
     tls: TlsFiles
+
+    def go_on_under(self, configuration: Configuration) -> None:
+        """Another configuration is in force."""
+        self.configuration = configuration
 
     def read_tls(self) -> None:
         """Read the TLS files of the configuration; raises ConfigError."""
@@ -94,13 +99,31 @@ class Reloader:
         return changes
 
     async def _reloaded(self, allow_loss: bool) -> list[str]:
-        in_force = self._in_force
         # The files of a thousand definitions take a second.
-        configuration, tls, security = await asyncio.to_thread(self._read)
+        read = await asyncio.to_thread(self._read)
+        return await self._put_in_force(*read, self._give_up if allow_loss else None)
+
+    async def adopt(self, configuration: Configuration) -> list[str]:
+        """Go on under a configuration of the log, which another server has put in force; returns
+        what was changed. Raises ConfigError."""
+        security = await asyncio.to_thread(self._authn.read, configuration.security)
+        configuration, tls = with_system_topics(configuration), self._in_force.tls
+        async with self._reloading:
+            changes = await self._put_in_force(configuration, tls, security, _given_up)
+        log.info("reloaded as the primary: %s", ", ".join(changes) or "nothing changed")
+        return changes
+
+    async def _put_in_force(
+        self,
+        configuration: Configuration,
+        tls: TlsFiles,
+        security: SecuritySnapshot,
+        give_up: GiveUp | None,
+    ) -> list[str]:
+        in_force = self._in_force
         filters = self._executor.engine.filters.under(configuration.limits)
         texts = [one.filter for one in configuration.topics if not isinstance(one, Topic)]
         await compile_beside(filters, long_among(filters, texts))
-        give_up = self._give_up if allow_loss else None
         steps = self._executor.reconfiguration(configuration, self._runtime.now_us(), give_up)
         try:
             changes = await self._runtime.turns.run("a reload", steps)
@@ -179,3 +202,8 @@ class Reloader:
             assert isinstance(topic.definition, Topic)
             kept = kept_of(topic.definition, self._in_force.configuration)
             yield from write_out(OrphanedRecords(topic.records, kept, reason), target, now_us)
+
+
+def _given_up(_topics: dict[LiveTopic, str]) -> Task[None]:
+    """The primary has written them out."""
+    yield

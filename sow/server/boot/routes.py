@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from sow.engine.queries import FilterCache
-from sow.errors import Busy, Replaying
+from sow.engine.engine import Engine
+from sow.errors import Busy, NotPrimary, Replaying
 from sow.security.authorization import Demand
 from sow.server.api.admin import AdminHandler
 from sow.server.api.as_of_queries import AsOfQueries
@@ -30,6 +30,7 @@ from sow.server.api.change_cursors import ChangeCursors
 from sow.server.api.events import EventsHandler
 from sow.server.api.explain import ExplainHandler
 from sow.server.api.explain_session import ExplainSessionHandler
+from sow.server.api.followers import FollowersHandler
 from sow.server.api.health import HealthHandler
 from sow.server.api.log import LogHandler
 from sow.server.api.openapi import DescriptionHandler
@@ -38,9 +39,10 @@ from sow.server.api.records import RecordsHandler
 from sow.server.api.sessions import SessionsHandler
 from sow.server.api.snapshots import SnapshotHandler
 from sow.server.api.static_files import Pages
+from sow.server.api.status import StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
-from sow.server.http.route import Route, parameters_of, routes_of
+from sow.server.http.route import READ_METHODS, Route, parameters_of, routes_of
 from sow.server.loop.filter_compile_pool import compile_beside, guarded_by, long_among, long_guarded
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.sse import EventStreamHandler
@@ -61,6 +63,8 @@ RESOURCES: tuple[type, ...] = (
     SessionsHandler,
     ExplainSessionHandler,
     AdminHandler,
+    StatusHandler,
+    FollowersHandler,
     WebSocketHandler,
     Pages,
     DescriptionHandler,
@@ -76,6 +80,8 @@ DEMANDED: Mapping[str, Demand] = {
     "DELETE": "delete",
 }
 """The permission that a method needs, unless it reads a topic."""
+LOCAL = ("/v1/snapshots", "/v1/sessions", "/v1/backup", "/v1/verify", "/v1/nodes")
+"""What a follower takes beside reading: it concerns the follower itself."""
 WAIT_S_MAX = 20.0
 """Proxies and clients time out after 30 s or more without a reason: they get one before."""
 WAITING_MAX = 1000
@@ -90,9 +96,19 @@ Resource = TypeVar("Resource")
 class Handlers:
     """The resources of one server, by their classes."""
 
-    def __init__(self, filters: FilterCache, *resources: object) -> None:
-        self.filters = filters
+    def __init__(self, engine: Engine, *resources: object) -> None:
+        self.filters = engine.filters
+        self._engine = engine
         self._resources: dict[type, Any] = {type(one): one for one in resources}
+
+    def check(self, method: str, path: str) -> None:
+        """Raise NotPrimary for what a server that follows another one does not take."""
+        primary = self._engine.primary
+        if primary and method not in READ_METHODS and not path.startswith(LOCAL):
+            raise NotPrimary(
+                f"this server follows {primary}, which alone takes {method} {path}: send it there",
+                primary=primary,
+            )
 
     def __getitem__(self, resource: type[Resource]) -> Resource:
         found: Resource = self._resources[resource]
@@ -105,13 +121,15 @@ def open_handlers(
     staging: Staging,
     authn: RequestAuthenticator,
     admin: AdminHandler,
+    status: StatusHandler,
+    followers: FollowersHandler,
 ) -> Handlers:
     """The resources of one server that need all records."""
     engine = executor.engine
     past = AsOfQueries(runtime, executor.subscriptions.past)
     snapshots = SnapshotHandler(runtime, engine, past)
     return Handlers(
-        engine.filters,
+        engine,
         TopicsHandler(runtime, engine),
         RecordsHandler(runtime, executor, past, snapshots),
         RecordHandler(runtime, executor),
@@ -124,6 +142,8 @@ def open_handlers(
         SessionsHandler(runtime, executor),
         ExplainSessionHandler(runtime, executor),
         admin,
+        status,
+        followers,
         WebSocketHandler(runtime, executor, authn),
     )
 
@@ -196,6 +216,7 @@ def routes(gate: ReadinessGate, status: HealthHandler) -> list[Route]:
     def gated(resource: type, method: Callable[..., Awaitable[web.StreamResponse]]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             handlers = await gate.handlers()
+            handlers.check(request.method, request.path)
             text, filters = parameters_of(request).get("filter"), handlers.filters
             if text is not None and (long := long_among(filters, [text])):
                 await compile_beside(filters, long)

@@ -198,6 +198,12 @@ class RequestAuthenticator:
         self._note_logon(rights, shown.address)
         return rights, shown
 
+    async def is_known(self, request: web.Request) -> bool:
+        """Whether a request to a public address has credentials, or needs none; raises what
+        `authenticate_request` does."""
+        rights, _ = await self.authenticate_request(request)
+        return rights.is_somebody
+
     async def may_administer(self, request: web.Request) -> bool:
         """Whether a request to a public address comes from an administrator."""
         try:

@@ -20,12 +20,14 @@ from aiohttp.typedefs import Handler
 
 from sow.core.clock import SECOND_US
 from sow.core.media_types import JSON, PROBLEM
-from sow.errors import Busy, ClientError, SowError, TooLarge, TooManyLogons
+from sow.errors import Busy, ClientError, NotPrimary, SowError, TooLarge, TooManyLogons
 from sow.server.http.negotiation import CHOOSERS
 from sow.server.http.preconditions import RangeNotSatisfiable
 
 LOG_HEADER = "SOW-Log"
 """The id of the log that the answer's bookmarks belong to."""
+PRIMARY_HEADER = "SOW-Primary"
+"""The address of the server that takes what a follower refuses."""
 HEADER_CHARS_MAX = 1000
 """Longest value of a header: clients reject lines of more than about 8,000."""
 PLAIN = (ascii_letters + digits + punctuation + " ").replace("%", "")
@@ -142,6 +144,8 @@ def problem(error: SowError) -> web.Response:
         response.headers.extend(CHALLENGES)
     if isinstance(error, TooManyLogons):
         response.headers["Retry-After"] = str(-(-error.wait_us // SECOND_US))
+    if isinstance(error, NotPrimary):
+        response.headers[PRIMARY_HEADER] = error.primary
     if isinstance(error, RangeNotSatisfiable):
         response.headers[hdrs.CONTENT_RANGE] = f"bytes */{error.size}"
     if isinstance(error, Busy):

@@ -36,11 +36,15 @@ from sow.protocol.commands import (
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
 from sow.server.http.compression import CODING, coding_of
+from sow.server.http.moments import ADDRESSES, MOMENTS
 from sow.topic.records import Records
 
 WEBSOCKET = "/v1/ws"
+SNAPSHOTS = "/v1/snapshots"
 READ_METHODS = ("GET", "HEAD")
 """Methods that change nothing: HEAD is added to GET routes by `with_heads`."""
+OF_MOMENTS = ("min_bookmark", "wait")
+"""Parameters of all addresses that read: wait so many seconds for a bookmark."""
 
 
 class Operation(NamedTuple):
@@ -67,8 +71,9 @@ class Operation(NamedTuple):
 class Route(NamedTuple):
     """One route: `parameters` are the names that the query string may have.
 
-    `demand` is the permission that the client needs: on the topic in the path or in the parameter
-    `topic`, if there is one. If the body names it, the handler checks.
+    Those of moments come to these (`taken`). `demand` is the permission that the client needs: on
+    the topic in the path or in the parameter `topic`, if there is one. If the body names it, the
+    handler checks.
     """
 
     method: str
@@ -79,6 +84,18 @@ class Route(NamedTuple):
     parameters: tuple[str, ...] = ()
     operation: Operation = Operation("")
 
+    @property
+    def has_moment(self) -> bool:
+        """Whether its answer is as of a moment, which a request may wait for."""
+        reads = self.method in READ_METHODS or self.path == SNAPSHOTS
+        return reads and self.path.startswith(ADDRESSES)
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """All parameters that it takes."""
+        more = OF_MOMENTS if self.has_moment else ()
+        return (*self.parameters, *(name for name in more if name not in self.parameters))
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Authenticate and check a request, and answer it."""
         authn = request.app[AUTHN]
@@ -87,7 +104,11 @@ class Route(NamedTuple):
             rights = await authn.admit(request, self.demand)
             if not rights.is_open:
                 self._check(request, rights)
-            admit(request, self.parameters)
+            admit(request, self.taken)
+            least = parameters_of(request).get("min_bookmark")
+            if least is not None:
+                wait_s = read_seconds(parameters_of(request), "wait")
+                await request.app[MOMENTS].wait(least, wait_s)
             if self.method in READ_METHODS:
                 request[CODING] = coding_of(request)
             if self.demand == "admin" and self.method not in READ_METHODS:

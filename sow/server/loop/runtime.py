@@ -20,7 +20,7 @@ from sow.core.cooperative import Result, Task
 from sow.core.histograms import Histogram
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
-from sow.errors import DiskFull, StoreError, StoreFailing
+from sow.errors import DiskFull, NotReached, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.event_loop import ClockJumps, DeadlineTimer
@@ -76,6 +76,8 @@ class ServerRuntime:
         self.commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._sought: dict[asyncio.Future[None], int] = {}
+        """Who waits for which bookmark."""
         self.fanout = FanoutWriter(self.turns, self.now_us)
         """Hands messages to the sockets of sessions."""
         self._flush_is_scheduled = False
@@ -176,6 +178,14 @@ class ServerRuntime:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
+        if self._sought:
+            self._find_reached()
+
+    def _find_reached(self) -> None:
+        seq = self.engine.sequencer.durable_seq
+        for waiter, sought_seq in self._sought.items():
+            if sought_seq <= seq and not waiter.done():
+                waiter.set_result(None)
 
     # The disk.
 
@@ -269,6 +279,25 @@ class ServerRuntime:
         continue."""
         if self.failure is None:
             await self.durable()
+
+    async def reached(self, seq: int, wait_s: float) -> None:
+        """Return when all is durable up to bookmark `seq`; raises NotReached after `wait_s`."""
+        if self.engine.sequencer.durable_seq >= seq:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._sought[waiter] = seq
+        try:
+            async with asyncio.timeout(wait_s):
+                await waiter
+        except TimeoutError:
+            newest = self.engine.sequencer.durable_seq
+            if newest < seq:
+                raise NotReached(
+                    f"bookmark {seq} is not reached within {wait_s:g} s; the newest here is "
+                    f"{newest}. Send this again, with a longer wait, or to another server"
+                ) from None
+        finally:
+            del self._sought[waiter]
 
     # Time.
 

@@ -15,10 +15,12 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
+from sow.errors import ClientError, SowError
 from sow.protocol.commands import Command
 from sow.protocol.publish_batching import Read, read_frames
 from sow.protocol.wire import FRAME_PIECE_BYTES, LineSplitter, Refused, read_lines
 from sow.server.http.authn_middleware import RequestAuthenticator
+from sow.server.http.moments import least_bookmark, waited_s
 from sow.server.loop.filter_compile_pool import (
     Guarded,
     compile_beside,
@@ -153,6 +155,8 @@ class CommandReader:
         self._logon_source = logon_source
         self._loop = asyncio.get_running_loop()
         self._queue = ReceiveQueue()
+        self._held: list[Read] = []
+        """Parsed commands: the first of them waits for a bookmark."""
         self._steps: Task[None] | None = None
         self._turns = runtime.turns
         self._in_line = False
@@ -244,7 +248,7 @@ class CommandReader:
         """Take steps until `until_s`; returns whether there is more to do."""
         while True:
             if self._steps is None:
-                commands = self._queue.take()
+                commands, self._held = self._held or self._queue.take(), []
                 if not commands and self._queue.bytes:
                     if self._loop.time() >= until_s:
                         return True
@@ -254,6 +258,7 @@ class CommandReader:
                     return False
                 session, now_us = self._connection.session, self._runtime.now_us
                 if not self._executor.publish_at_once(session, commands, now_us()):
+                    commands = self._up_to_waiting(commands)
                     self._steps = self._executor.carry_out(session, commands, now_us)
                     if self._start_preparing(session, commands):
                         return True
@@ -276,10 +281,17 @@ class CommandReader:
         texts = long_among(filters, (command.filter for command in singly))
         guarded = [] if session.rights.is_open else self._guarded(session, singly, texts)
         logons = self._pending_logons(commands)
-        if not (texts or guarded or logons):
+        waits = bool(commands) and _waits(commands[0])
+        if not (texts or guarded or logons or waits):
             return False
-        self._compiling = self._loop.create_task(self._prepare(texts, guarded, logons))
+        self._compiling = self._loop.create_task(self._prepare(texts, guarded, logons, commands))
         return True
+
+    def _up_to_waiting(self, commands: list[Read]) -> list[Read]:
+        """Commands up to the next that waits for a bookmark; the others come after these."""
+        at = next((at for at, one in enumerate(commands) if at and _waits(one)), len(commands))
+        commands, self._held = commands[:at], commands[at:]
+        return commands
 
     def _guarded(
         self, session: Session, commands: list[Command], texts: Container[str | None]
@@ -307,11 +319,30 @@ class CommandReader:
             if isinstance(one, Command) and logon_source.authn.must_identify(one)
         ]
 
-    async def _prepare(
-        self, texts: list[str], guarded: Sequence[Guarded], logons: list[Command]
-    ) -> None:
-        """Compile filters in a thread and identify clients; then continue."""
+    async def _wait_for_bookmark(self, commands: list[Read]) -> None:
+        """Wait for the bookmark of the first command; it is refused if that takes too long."""
+        command = commands[0]
+        if not isinstance(command, Command) or command.min_bookmark is None:
+            return
         try:
+            wait_s = command.wait_s
+            if wait_s is not None and not wait_s >= 0:
+                raise ClientError(f"wait is {wait_s}; it must be a number of seconds, 0 or more")
+            seq = least_bookmark(command.min_bookmark, self._runtime.journal.log_id)
+            await self._runtime.reached(seq, waited_s(wait_s))
+        except SowError as error:
+            commands[0] = Refused(command.cid, error.with_traceback(None))
+
+    async def _prepare(
+        self,
+        texts: list[str],
+        guarded: Sequence[Guarded],
+        logons: list[Command],
+        commands: list[Read],
+    ) -> None:
+        """Compile filters in a thread, identify clients and wait for a bookmark; then continue."""
+        try:
+            await self._wait_for_bookmark(commands)
             await compile_beside(self._executor.engine.filters, texts, guarded)
             for command in logons:
                 assert self._logon_source is not None
@@ -324,6 +355,7 @@ class CommandReader:
 
     def _drop(self) -> None:
         self._queue.clear()
+        self._held = []
         if self._steps is not None:
             self._steps.close()
             self._steps = None
@@ -337,3 +369,8 @@ class CommandReader:
         self._stop_waiting()
         self._turns.remove(self)
         self._in_line = False
+
+
+def _waits(read: Read) -> bool:
+    """Whether a command waits for a bookmark."""
+    return isinstance(read, Command) and read.min_bookmark is not None

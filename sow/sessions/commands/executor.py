@@ -23,6 +23,7 @@ from sow.errors import (
     Busy,
     ClientError,
     NotEntitled,
+    NotPrimary,
     SowError,
     Unauthenticated,
     described,
@@ -48,6 +49,8 @@ from sow.topic.records import CheckedMessages
 
 TOGETHER_MAX = SLICE_ROWS
 """Messages of publishes that are carried out as one, in one step."""
+CHANGING = ("write", "delete")
+"""What commands demand that only a primary takes."""
 FAILED_DETAIL = "the server failed on this command; its log says why"
 
 
@@ -267,6 +270,12 @@ class Executor:
             raise ClientError(f'{command.name} names no topic; give t, such as "t":"orders"')
         rights = session.rights
         command.be_sent_by(rights)
+        if self.engine.primary and (command.kind.demand in CHANGING or command.sequence):
+            raise NotPrimary(
+                f"this server follows {self.engine.primary}, which alone takes {command.name}"
+                f"{' with sequence' if command.sequence else ''}: send it there",
+                primary=self.engine.primary,
+            )
         if rights.is_open:
             return
         demand = command.kind.demand

@@ -25,6 +25,7 @@ from sow.cli.commands.doctor import (
     groups_check,
     inner_loops_check,
     memory_check,
+    nodes_check,
     readiness_check,
     retention_check,
     sessions_check,
@@ -95,7 +96,7 @@ def test_a_server_is_looked_at(server, orders):
     _, found = doctor("--server", "--url", server.url)
     assert found.keys() == {
         "ready", "log", "answers", "topics", "sessions", "memory", "groups", "queues",
-        "connections", "clock", "steps", "loops",
+        "connections", "clock", "steps", "loops", "nodes",
     }  # fmt: skip
     assert found["loops"] == [("ok", f"inner loops in {INNER_LOOPS.language}")]
     assert (found["ready"], found["sessions"]) == ([("ok", "ok")], [("ok", "0, and all keep up")])
@@ -241,8 +242,9 @@ class Sent:
 
         yield SimpleNamespace(status=self._ready, content=SimpleNamespace(readany=readany))
 
-    async def json(self, *_requested, **_more):
-        return self._sessions
+    async def json(self, _method, path, **_more):
+        node = {"url": self.url, "bookmark": "7", "state_hash": "0" * 16}
+        return {"nodes": [node]} if path == "/v1/status" else self._sessions
 
     async def topics(self):
         return [{"name": "orders", "stopped": self._stopped}]
@@ -284,6 +286,10 @@ GIB = 1024**3
 
 def flushes(median_s):
     return Percentiles(20, median_s, median_s, 2 * median_s)
+
+
+def node(url, bookmark, state_hash="same"):
+    return {"url": url, "bookmark": bookmark, "state_hash": state_hash}
 
 
 def session(lag_ms):
@@ -333,6 +339,19 @@ def certificate(days):
         (connections_check(95, 100), "warning", "raise Limits/Connections"),
         (sessions_check([]), "ok", "0, and all keep up"),
         (sessions_check([session(5), session(2500)]), "warning", "grid is 2.5 s behind"),
+        (nodes_check([node("a", "7")]), "ok", "1 of 1 heard, and the same state"),
+        (nodes_check([node("a", "7"), node("b", "7")]), "ok", "2 of 2 heard"),
+        (nodes_check([node("a", "7"), node("b", "8")]), "ok", "ask when fewer changes"),
+        (
+            nodes_check([node("a", "7"), node("b", None, None)]),
+            "warning",
+            "1 of 2 heard, not b; start them",
+        ),
+        (
+            nodes_check([node("a", "7"), node("b", "7", "other")]),
+            "error",
+            "nodes differ at bookmark 7: a has same; b has other",
+        ),
         (steps_check({}), "ok", "no long step"),
         (steps_check({"a query": 0.2}), "ok", "took 200 ms: a query"),
         (steps_check({"a query": 0.2, "a stream": 0.9}), "warning", "900 ms: a stream"),

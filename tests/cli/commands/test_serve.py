@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from sow.cli.commands.serve import STARTING_EVERY_S, Systemd, notify_of, sender
+from sow.cli.commands.serve import STARTING_EVERY_S, Systemd, _followers, notify_of, sender
+from sow.core.definitions import Configuration
 from sow.store import repair
 from tests import forks
 from tests.server.stand_ins import stepped
@@ -99,6 +100,18 @@ def test_the_line_may_be_json_and_an_interrupt_stops_it_cleanly(command, tmp_pat
         assert process.communicate(timeout=END_S_MAX)[0] == ""
         assert process.returncode == 0
     assert (ready["topics"], ready["data_directory"]) == (1, str(tmp_path / "d"))
+
+
+def test_followers_are_on_the_ports_after_its_own_with_data_of_their_own():
+    configuration = Configuration("test", host="127.0.0.1", data_directory="data")
+    found = _followers(2, ["x.xml"], "http://127.0.0.1:9000", configuration, "secret")
+    words = {name: one.words[4:] for name, one in found.items()}
+    assert [*words] == ["follower 1", "follower 2"]
+    assert words["follower 2"] == [
+        "x.xml", "--follow", "http://127.0.0.1:9000", "--host", "127.0.0.1", "--port", "9002",
+        "--data-dir", "data/followers/2", "--until-input-ends",
+    ]  # fmt: skip
+    assert all(one.is_server and one.token == "secret" for one in found.values())
 
 
 def test_a_second_server_on_the_same_data_says_who_has_it(command):

@@ -13,8 +13,10 @@ from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.engine.recovery.redo import Progress
 from sow.errors import Busy, Replaying
 from sow.protocol.commands import COMMANDS
+from sow.server.api.followers import FollowersHandler
 from sow.server.api.health import HealthHandler
 from sow.server.api.openapi import description
+from sow.server.api.status import Nodes, StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
     TABLE,
@@ -45,6 +47,8 @@ def table_of(world, directory):
         Staging(directory, 0),
         authenticator_of(Security(), NotImplemented),
         SimpleNamespace(),
+        StatusHandler(world.runtime, world.engine, "http://here", NotImplemented, Nodes(lambda: 0)),
+        FollowersHandler(world.runtime, world.engine, Nodes(lambda: 0)),
     )
     status = status_of()
     status.follow(world.runtime, world.executor, lambda: None)
@@ -121,7 +125,6 @@ async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method,
 
 
 AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/"} | {
-    "/v1/status",
     "/console/{file}",
     "/console/{folder}/{file}",
     "/sow.js",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import tracemalloc
 from contextlib import contextmanager
 
@@ -193,6 +194,50 @@ async def test_frames_are_carried_out_in_order_and_done_says_when():
     assert client.records == 10
     await client.world.runtime.durable()
     assert b"heartbeat" in client.below.transport.written
+    await client.close()
+
+
+def acks_to(client):
+    """The acks that were written, by what they answer."""
+    lines = re.findall(rb'\{"c":"ack"[^}]*\}', client.below.transport.written)
+    return {ack["cid"]: ack for ack in map(json.loads, lines)}
+
+
+def sow(cid, **more):
+    return json.dumps({"c": "sow", "t": "orders", "cid": cid, **more}).encode()
+
+
+@stepped
+async def test_a_query_waits_for_its_bookmark_and_what_follows_it_for_the_query():
+    client = Client()
+    frame = [publishes(0, 1), sow("early", min_bookmark="2"), sow("late", min_bookmark="9", wait=1)]
+    client.incoming.add(b"\n".join([*frame, publishes(1, 1)]))
+    await turns(20)
+    assert client.records == 1, "what comes before it does not wait"
+    client.world.publish(b'{"id":7}')
+    await client.world.runtime.durable()
+    await client.incoming.done()
+    assert client.records == 3
+    await client.world.runtime.durable()
+    acks = acks_to(client)
+    assert acks["early"]["status"] == "success"
+    assert (acks["late"]["status"], acks["late"]["reason"]) == ("failure", "not yet")
+    await client.close()
+
+
+@stepped
+async def test_a_bookmark_that_means_nothing_here_is_refused():
+    client = Client()
+    others = {"text": "invalid bookmark", "0123456789abcdef-1": "another log"}
+    for text in others:
+        client.incoming.add(sow(text, min_bookmark=text))
+    client.incoming.add(b'{"c":"subscribe","t":"orders","cid":"s","min_bookmark":"1"}')
+    await client.incoming.done()
+    await client.world.runtime.durable()
+    assert {cid: ack["reason"] for cid, ack in acks_to(client).items()} == {
+        **others,
+        "s": "bad request",
+    }
     await client.close()
 
 

@@ -1,0 +1,207 @@
+"""Following: an engine that applies the log of another server, the primary, and nothing else.
+
+What an engine does follows from its configuration, the changes in the log and their times. So one
+that gets the same log is at each bookmark as the primary was:
+
+    entries ──> the same numbers, times, records ──> routed like a publish, and logged again here
+    beats ────> time passes: windows end when the log's time says so, never by a clock of this side
+
+Records expire when the log says so. A change that was logged in several entries is one turn
+(`goes_on`); views are released at its end. Who follows an engine like this changes nothing in it:
+topics that are not in the log have no records here, and are refused with the primary's address.
+
+It does not know how entries arrive, nor when. Reloads and starts stand in the log as well, and are
+the caller's (`sow.server.boot.follower`): they concern more than an engine.
+"""
+
+from collections.abc import Callable, Iterable
+
+from sow.core.cooperative import Task
+from sow.core.definitions import Configuration
+from sow.engine.configuration_history import ConfigurationHistory
+from sow.engine.engine import Engine
+from sow.engine.recovery.redo import is_unstored
+from sow.engine.running_topics import Expiries, LiveTopic, SourceTopic, ViewTopic
+from sow.errors import ClientError, NotPrimary, StoreError
+from sow.store.protocols import LogEntry, goes_on, part_of
+from sow.topic.batch import Batch, Reason
+
+RECORDS_AT_ONCE = 500
+"""Records that are applied in one step: two milliseconds or so with a few followers."""
+
+
+class FollowedConfigurations(ConfigurationHistory):
+    """The starts and reloads of a log that another server writes."""
+
+    def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
+        """Nothing: the primary notes them."""
+
+    def look_again(self) -> None:
+        """Another one has been taken from the log."""
+        self._all = None
+
+
+class FollowingEngine(Engine):
+    """An engine that follows the server at `primary`."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        primary: str,
+        has_room: Callable[[int], bool] = lambda _size_bytes: True,
+        takes: Callable[[int], bool] | None = None,
+        lost: Callable[[], StoreError | None] = lambda: None,
+    ) -> None:
+        super().__init__(configuration, has_room, takes, lost)
+        self.primary = primary
+        self.configurations: FollowedConfigurations = FollowedConfigurations(
+            self.catalog, self.sequencer, self
+        )
+
+    def attach_topic(self, topic: LiveTopic) -> None:
+        """Schedule the timers of a new topic; nothing expires by itself."""
+        if isinstance(topic, SourceTopic) and not topic.is_system:
+            topic.leave_expired()
+        super().attach_topic(topic)
+
+    def topic(self, name: str) -> LiveTopic:
+        """The topic of a name; raises NotPrimary for one that the log does not have."""
+        topic = super().topic(name)
+        if not self._is_followed(topic):
+            raise NotPrimary(
+                f"topic {topic.name} is not in the transaction log, so only the primary has its "
+                f"records: {self.primary}",
+                primary=self.primary,
+            )
+        return topic
+
+    def _is_followed(self, topic: LiveTopic) -> bool:
+        if isinstance(topic, SourceTopic):
+            return topic.is_logged or topic.is_system
+        names = topic.underlyings if isinstance(topic, ViewTopic) else (topic.underlying,)
+        return all(self._is_followed(self.topics[name]) for name in names if name in self.topics)
+
+    def publishable(self, name: str) -> SourceTopic:  # noqa: ARG002
+        """Raises NotPrimary: the primary takes what is published."""
+        raise self.refusal("publishes")
+
+    def has_account(self, entry: LogEntry) -> bool:
+        """Whether an account is as an entry has it."""
+        table, (identity,) = self.topics[entry.topic].records.table, entry.identities or ("",)
+        slot = table.slots.get(identity)
+        return slot is not None and (int(table.seqs[slot]), int(table.ts_us[slot])) == (
+            entry.seq,
+            entry.ts_us,
+        )
+
+    def take_account(self, entry: LogEntry) -> None:
+        """Take over an account of the primary, and keep it here, too."""
+        if self.has_account(entry):
+            return
+        self.sequencer.write(entry)
+        self.topics[entry.topic].records.put(
+            entry.identities or (), entry.bodies, {}, [entry.seq], [entry.ts_us]
+        )
+        self.configurations.look_again()
+        self.columns.restore()
+        self.notify_work()
+
+    def refusal(self, what: str) -> NotPrimary:
+        """The error for what only the primary takes."""
+        return NotPrimary(
+            f"this server follows {self.primary} and takes no {what}: send this there",
+            primary=self.primary,
+        )
+
+
+class Following:
+    """Applies the log to an engine, in steps, from its newest record on."""
+
+    def __init__(self, engine: FollowingEngine) -> None:
+        self._engine = engine
+        self._before: LogEntry | None = None
+        """The last entry that was applied."""
+
+    def apply(self, entries: Iterable[LogEntry]) -> Task[None]:
+        """Apply entries, in order; what is applied already is passed over."""
+        engine = self._engine
+        for entry in entries:
+            first = max(0, engine.seq + 1 - entry.seq)
+            if first >= len(entry):
+                continue
+            assert entry.seq <= engine.seq + 1, "the log has a hole"
+            if self._before is None or not goes_on(self._before, entry):
+                yield from self.pass_time(entry.ts_us)
+            self._before = entry
+            for start in range(first, len(entry), RECORDS_AT_ONCE):
+                end = min(start + RECORDS_AT_ONCE, len(entry))
+                yield from self._apply(
+                    entry if end - start == len(entry) else part_of(entry, start, end)
+                )
+
+    def pass_time(self, until_us: int) -> Task[None]:
+        """End the turn, and let time pass: each timer runs when it is due."""
+        engine = self._engine
+        yield from self._end_turn()
+        while (due_us := engine.due_us()) is not None and due_us <= until_us:
+            yield from engine.fall_due(due_us)
+            yield from self._end_turn()
+        engine.sequencer.moment(until_us)
+
+    def _end_turn(self) -> Task[None]:
+        """Release the views, and whatever is late."""
+        engine = self._engine
+        if engine.views.is_dirty:
+            engine.views.release()
+        while engine.output.late:
+            engine.output.catch_up()
+            yield
+            if engine.views.is_dirty:
+                engine.views.release()
+
+    def _apply(self, entry: LogEntry) -> Task[None]:
+        engine = self._engine
+        engine.sequencer.write(entry)
+        engine.sequencer.begin_after(entry.seq + len(entry) - 1)
+        if not is_unstored(entry):
+            topic = self._topic(entry)
+            if topic is not None:
+                batch = carried_out(topic, entry, entry.expires_us)
+                if batch is not None:
+                    engine.pass_on(topic, batch)
+        yield
+        while engine.output.late:
+            engine.output.catch_up()
+            yield
+
+    def _topic(self, entry: LogEntry) -> SourceTopic | None:
+        """The topic that an entry changes; None where the configuration of then has no place for
+        it."""
+        try:
+            topic = self._engine.catalog.expected(entry.topic)
+        except ClientError:
+            return None
+        if not isinstance(topic, SourceTopic):
+            return None
+        if topic.name not in self._engine.topics:
+            self._engine.enter(topic)
+        return topic
+
+
+def carried_out(topic: SourceTopic, entry: LogEntry, expires_us: Expiries) -> Batch | None:
+    """Change a topic by an entry of the log; None where it has no such record any more."""
+    seqs = range(entry.seq, entry.seq + len(entry))
+    if entry.op in ("delete", "expire"):
+        table, named = topic.records.table, zip(entry.identities or (), seqs, strict=True)
+        there = {name: seq for name, seq in named if name in table}
+        reason: Reason = "expired" if entry.op == "expire" else "deleted"
+        return topic.drop([*there], reason, [*there.values()], entry.ts_us)
+    messages, origin = topic.records.stored(entry.bodies, entry.identities), entry.origin
+    events = topic.records.events
+    if events is None or origin is None:
+        return topic.store(messages, seqs, entry.ts_us, expires_us)
+    messages = messages._replace(author=origin.author)
+    if not origin.edits:
+        return topic.store(messages, seqs, entry.ts_us, expires_us)
+    event = events.find(messages.identities[0], origin.edits)
+    return event and topic.edited(messages, event, seqs, entry.ts_us, expires_us)

@@ -1,0 +1,217 @@
+"""What followers read: the log as it grows, and what they report of themselves.
+
+A follower reads one endless answer in the frames of `sow.store.feed`. Blocks leave as they are
+stored, so nothing is decoded or encoded for it, and only what is durable leaves. A beat says how
+far time has come: followers have no other clock. It is sent after each commit, when a window may
+end here, and otherwise as often as the follower wishes.
+
+The log behind a follower is kept while it reads and for an hour after that, unless the disk has no
+room: one that is away for longer takes a copy of everything again. Each reports about itself now
+and then, which is what `/v1/status` shows of it.
+"""
+
+import asyncio
+from collections.abc import Generator, Iterator
+from contextlib import closing
+
+import msgspec
+from aiohttp import hdrs, web
+
+from sow.core.clock import SECOND_US
+from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS
+from sow.core.media_types import FRAMES, JSON
+from sow.engine.engine import Engine
+from sow.errors import ClientError, NotEntitled, NotKept, clipped
+from sow.history.bookmarks import number_of
+from sow.server.api.admin import gathered_frames
+from sow.server.api.response_schemas import NodeStatus
+from sow.server.api.status import Nodes, ServerNode
+from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
+from sow.server.http.body_reading import read_body
+from sow.server.http.chunked_response import write_part
+from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.http.route import operation, parameters_of, read_seconds, route
+from sow.server.loop.runtime import ServerRuntime
+from sow.store.feed import Beat, account_frame, beat_frame, block_frame
+from sow.store.protocols import LogEntry
+
+BEAT_S = 1.0
+"""A beat at least so often, unless the follower wishes otherwise."""
+BEAT_S_MIN = 0.05
+"""And at most, where nothing happens: each takes some fifty microseconds."""
+GATHERED_S = 0.005
+"""Commits of so long leave together: a busy server has hundreds in a second."""
+FEED_ACCOUNTS = (CONFIGURATIONS, KNOWN_COLUMNS)
+"""The system topics that a follower needs: what was in force, and the types of columns."""
+
+
+class NodeReport(msgspec.Struct, forbid_unknown_fields=True):
+    """What a follower says of itself."""
+
+    bookmark: str
+    state_hash: str
+    lag_ms: int
+    pid: int
+
+
+class FollowersHandler:
+    """`/v1/log/entries` and `/v1/nodes` of one server."""
+
+    def __init__(self, runtime: ServerRuntime, engine: Engine, nodes: Nodes) -> None:
+        self._runtime = runtime
+        self._engine = engine
+        self._nodes = nodes
+        self._open: set[asyncio.Event] = set()
+
+    @route(
+        "GET",
+        "/v1/log/entries",
+        "admin",
+        "The log as a follower reads it",
+        ("from", "beat", "node"),
+    )
+    @operation("read_entries", answers=(FRAMES,))
+    async def entries(self, request: web.Request) -> web.StreamResponse:
+        """`GET /v1/log/entries`: the log behind the bookmark `from`, without an end; a beat every
+        `beat` seconds at least. `node` is the follower's own address. Raises ClientError, NotKept,
+        AnotherLog."""
+        if not permissions_of(request).reads_everything:
+            raise NotEntitled(
+                "the log holds all records of all topics; beside Admin it takes an Allow of Read "
+                "with <Topic>.*</Topic>, without Filter and Select"
+            )
+        requested = parameters_of(request)
+        beat_s = max(BEAT_S_MIN, read_seconds(requested, "beat") or BEAT_S)
+        after, node = self._after(requested.get("from", "0")), requested.get("node", "")
+        response = web.StreamResponse(headers={LOG_HEADER: self._runtime.journal.log_id})
+        response.content_type = FRAMES
+        await response.prepare(request)
+        if request.method == hdrs.METH_HEAD:
+            return response
+        ended = asyncio.Event()
+        self._open.add(ended)
+        try:
+            with self._nodes.reading(node, after) as reading:
+                feed = _Feed(self._runtime, self._engine, after)
+                while not ended.is_set():
+                    await reauthorize_stream(request)
+                    await feed.send(response)
+                    reading.reached(feed.after)
+                    await feed.wait(ended, beat_s)
+        finally:
+            self._open.discard(ended)
+        return response
+
+    def _after(self, text: str) -> int:
+        journal = self._runtime.journal
+        after = number_of(text, journal.log_id)
+        if after is None:
+            raise ClientError(f"from={clipped(text)} is not a bookmark", reason="invalid bookmark")
+        if not journal.first_seq - 1 <= after <= journal.last_seq:
+            raise NotKept(
+                f"the log has records {journal.first_seq} to {journal.last_seq}, and not what "
+                f"follows {after}; take a copy of everything: POST /v1/backup"
+            )
+        return after
+
+    @route("PUT", "/v1/nodes/{node}", "logon", "What a follower says of itself")
+    @operation("report_node", NodeStatus, body=NodeReport, takes=(JSON,))
+    async def report(self, request: web.Request) -> web.Response:
+        """`PUT /v1/nodes/{node}`: note how far a follower is; `node` is its address."""
+        # Not as the demand of the route: the audit would have a line for each second.
+        permissions_of(request).check("admin")
+        try:
+            report = msgspec.json.decode(await read_body(request), type=NodeReport)
+        except msgspec.MsgspecError as error:
+            raise ClientError(f"the body is no report of a node: {clipped(str(error))}") from None
+        url = request.match_info["node"]
+        node = ServerNode(url, "follower", *msgspec.structs.astuple(report))
+        self._nodes.note(node)
+        return json_response(node._asdict())
+
+    def close(self) -> None:
+        """End every answer, because the server stops."""
+        for ended in list(self._open):
+            ended.set()
+
+
+class _Feed:
+    """What one follower gets, from the log behind record `after` on."""
+
+    def __init__(self, runtime: ServerRuntime, engine: Engine, after: int) -> None:
+        self._runtime = runtime
+        self._engine = engine
+        self.after = after
+        """The last record that was sent."""
+        self._updates = -1
+        self._sent: set[tuple[str, int, int]] = set()
+        """Accounts that were sent: their names, numbers and times."""
+        self._committed = runtime.commit.next()
+
+    async def send(self, response: web.StreamResponse) -> None:
+        """Send what has become durable, and a beat."""
+        engine = self._engine
+        self._committed = self._runtime.commit.next()
+        topics = [engine.catalog.account(one) for one in FEED_ACCOUNTS]
+        while (updates := sum(topic.updates for topic in topics)) != self._updates:
+            self._updates = updates
+            accounts = b"".join(map(account_frame, self._accounts()))
+            await self._runtime.settled()
+            if accounts:
+                await write_part(response, memoryview(accounts))
+        # In the same step: what is noted from now on stands behind this record.
+        until = self._runtime.journal.last_seq
+        if until > self.after:
+            pieces = gathered_frames(self._blocks(until))
+            try:
+                while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                    await write_part(response, memoryview(piece))
+            finally:
+                await asyncio.to_thread(pieces.close)
+            self.after = until
+        await write_part(response, memoryview(beat_frame(self._beat())))
+
+    def _blocks(self, until: int) -> Generator[bytes, None, None]:
+        journal = self._runtime.journal
+        with closing(journal.blocks(self.after, until)) as blocks:
+            for block in blocks:
+                yield block_frame(block)
+
+    def _accounts(self) -> Iterator[LogEntry]:
+        """What has not been sent of the accounts, in the order of their numbers and times."""
+        found = []
+        for definition in FEED_ACCOUNTS:
+            table = self._engine.catalog.account(definition).records.table
+            for identity, slot in table.slots.items():
+                stamp = int(table.seqs[slot]), int(table.ts_us[slot])
+                if (identity, *stamp) not in self._sent:
+                    self._sent.add((identity, *stamp))
+                    body = table.bodies[slot] or b""
+                    found.append(
+                        LogEntry(
+                            "publish", definition.name, *stamp, [identity], [body], account=True
+                        )
+                    )
+        return iter(sorted(found, key=lambda entry: (entry.seq, entry.ts_us)))
+
+    def _beat(self) -> Beat:
+        """How far time has come: nothing is on its way that would be earlier."""
+        sequencer = self._engine.sequencer
+        if self.after < sequencer.seq or self._engine.atomic.topic is not None:
+            return Beat(self.after, 0)
+        return Beat(self.after, sequencer.moment(self._runtime.now_us()))
+
+    async def wait(self, ended: asyncio.Event, beat_s: float) -> None:
+        """Wait for the next commit, or until something may fall due."""
+        due_us, wait_s = self._engine.due_us(), beat_s
+        if due_us is not None:
+            wait_s = min(wait_s, max(GATHERED_S, (due_us - self._runtime.now_us()) / SECOND_US))
+        ending = asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait(
+                (self._committed, ending), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self._committed.done():
+                await asyncio.sleep(GATHERED_S)
+        finally:
+            ending.cancel()

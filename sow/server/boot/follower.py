@@ -1,0 +1,409 @@
+"""A follower: a server that has a copy of another one's data directory, and reads its log.
+
+    nothing here, or too old ──> a backup of the primary, restored under the name of its log
+    start ────────────────────> as any server's, from that directory
+    from then on ─────────────> the log (`sow.server.api.followers`), applied (`Following`), logged
+                                here again; a reload of the primary at its place in it
+
+All of it is in `following/` in the data directory, so no directory of a primary is ever touched,
+and none of a follower taken for one. The primary is called again whenever the connection ends or
+is silent. When the primary has started again, or keeps the log behind us no more, this server has
+to start again, too (`is_over`).
+"""
+
+import asyncio
+import logging
+import shutil
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+from aiohttp import ClientError as CallFailed
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
+
+from sow.core.clock import SECOND_US, LogClock, monotonic_us
+from sow.core.cooperative import Task
+from sow.core.definitions import (
+    CONFIGURATIONS,
+    Configuration,
+    ConflatedTopic,
+    JournalSettings,
+    without_system_topics,
+)
+from sow.core.origin_parsing import is_loopback
+from sow.engine.configuration_history import noted
+from sow.engine.following import Following, FollowingEngine
+from sow.errors import Damaged, NotKept, SowError, StoreError, clipped
+from sow.server.api.status import ServerNode
+from sow.server.http.moments import Heard
+from sow.server.loop.runtime import ServerRuntime
+from sow.store.backup import BLOCK_FRAME, BackupWriter, FrameReader, StoredBackup
+from sow.store.directory import DataDirectory
+from sow.store.feed import ACCOUNT_FRAME, BEAT_FRAME, account_of, beat_of, entries_of
+from sow.store.manifest import ManifestFile
+from sow.store.protocols import LogEntry
+from sow.store.restoring import restore
+
+log = logging.getLogger("sow.follower")
+
+FOLLOWING, COMING, COPIED = "following", "coming", "copied"
+"""The directory of what is followed, one that becomes it, and a backup that becomes that."""
+RETRY_S = 0.5
+"""Pause before the primary is called again: a restart of it takes a second or more."""
+SILENT_FACTOR = 2.0
+"""Beats that may be missing before a connection counts as broken: networks lose one."""
+BEATS_A_LAG = 3
+"""Beats in the time that a follower may be behind: one may be late, and one lost."""
+CONNECTED_S = 5.0
+"""How long a connection may take to be made."""
+SAID_CHARS_MAX = 2000
+"""So much of an error of the primary is read."""
+
+
+class Upstream(NamedTuple):
+    """The server that is followed, and a token of its, if it needs one."""
+
+    url: str
+    token: str = ""
+
+
+class FollowedData(NamedTuple):
+    """What the directory holds: the log, up to which record, under which configuration."""
+
+    log_id: str
+    seq: int
+    configuration: Configuration
+
+
+Adopt = Callable[[Configuration], Awaitable[object]]
+"""Goes on under a configuration that was reloaded; raises ConfigError where that takes a start."""
+
+
+class Follower:
+    """Follows `upstream` for a server that has the configuration file `own`; `clock` is its
+    clock, which shows the time of the log."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        own: Configuration,
+        clock: LogClock,
+        now_s: Callable[[], float] = lambda: monotonic_us() / SECOND_US,
+    ) -> None:
+        self.upstream = upstream
+        self.clock = clock
+        self.heard = Heard(upstream.url, lambda: own.follower.lag_us_max, now_s)
+        self.is_over = asyncio.Event()
+        """This server has to start again to go on."""
+        self._own = own
+        self._root = Path(own.data_directory)
+        self._beat_s = own.follower.lag_us_max / SECOND_US / BEATS_A_LAG
+        self._coming: deque[LogEntry] = deque()
+        """Starts and reloads that are not reached yet."""
+        self._is_lost = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._engine: FollowingEngine
+        self._runtime: ServerRuntime
+        self._following: Following
+        self._adopt: Adopt
+        self._status: Callable[[], Awaitable[ServerNode]]
+
+    @property
+    def directory(self) -> Path:
+        """What it has of the primary."""
+        return self._root / FOLLOWING
+
+    # Before the start.
+
+    async def prepare(self) -> Configuration:
+        """Have the primary's data, as far as that is needed; returns the configuration to start
+        with. Waits for the primary where there is nothing to start with; raises StoreError."""
+        while True:
+            held = await asyncio.to_thread(held_in, self.directory)
+            try:
+                async with self._session() as calls:
+                    await self._bring(calls, held)
+                held = await asyncio.to_thread(held_in, self.directory)
+            except (CallFailed, OSError, TimeoutError) as error:
+                log.warning("%s does not answer: %s", self.upstream.url, clipped(str(error)))
+                if held is None:
+                    await asyncio.sleep(RETRY_S)
+                    continue
+            if held is not None:
+                return followed(held.configuration, self._own)
+
+    async def _bring(self, calls: ClientSession, held: FollowedData | None) -> None:
+        """Copy everything, unless what is held can go on by the log."""
+        async with calls.get(self._address("/v1/log/extent")) as answer:
+            await _check(answer)
+            extent = await answer.json()
+        if held is not None:
+            if held.log_id == extent["log"] and (
+                int(extent["oldest"]) <= held.seq <= int(extent["newest"])
+            ):
+                return
+            log.warning(
+                "what is held ends at bookmark %s of log %s, and %s has %s to %s of log %s: "
+                "everything is copied again",
+                held.seq,
+                held.log_id,
+                self.upstream.url,
+                extent["oldest"],
+                extent["newest"],
+                extent["log"],
+            )
+        await self._copy(calls)
+
+    async def _copy(self, calls: ClientSession) -> None:
+        """Make the directory of a backup that the primary sends."""
+        coming, copied = self._root / COMING, self._root / COPIED
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (coming, copied):
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+        with BackupWriter(copied) as writer:
+            reader = FrameReader(writer.take)
+            async with calls.post(self._address("/v1/backup")) as answer:
+                await _check(answer)
+                async for data in answer.content.iter_any():
+                    self.heard.hear()
+                    reader.feed(data)
+            if writer.contents is None:
+                raise ConnectionResetError("the backup ended before its end")
+        await asyncio.to_thread(_put_in_place, copied, coming, self.directory)
+        log.info(
+            "copied everything of %s up to bookmark %s", self.upstream.url, writer.contents.bookmark
+        )
+
+    # While the server runs.
+
+    def begin(
+        self,
+        engine: FollowingEngine,
+        runtime: ServerRuntime,
+        adopt: Adopt,
+        status: Callable[[], Awaitable[ServerNode]],
+    ) -> None:
+        """Follow the log from the engine's newest record on; `adopt` goes on under a reloaded
+        configuration, and `status` is what the primary gets to know of this server."""
+        self._engine, self._runtime, self._adopt = engine, runtime, adopt
+        self._following, self._status = Following(engine), status
+        self.clock.go_on_from(engine.now_us)
+        self.heard.apply(engine.now_us)
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._report())]
+
+    async def close(self) -> None:
+        """Follow no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while not self.is_over.is_set():
+            try:
+                async with self._session() as calls:
+                    await self._read(calls)
+                raise ConnectionResetError("it ended the connection")
+            except NotKept as error:
+                log.warning("%s: this server starts again", error.detail)
+                self.is_over.set()
+            except (CallFailed, OSError, TimeoutError, SowError) as error:
+                if not self._is_lost:
+                    said = str(error) or type(error).__name__
+                    log.warning("lost %s: %s", self.upstream.url, clipped(said))
+                self._is_lost = True
+                await asyncio.sleep(RETRY_S)
+            except Exception:
+                log.exception("the server failed to follow %s, and starts again", self.upstream.url)
+                self.is_over.set()
+
+    async def _read(self, calls: ClientSession) -> None:
+        """Read the log and apply it, until the connection ends."""
+        after = f"{self._runtime.journal.log_id}-{self._engine.seq}"
+        node = (await self._status()).url
+        query = f"?from={after}&beat={self._beat_s:.3f}&node={quote(node, safe='')}"
+        frames: list[tuple[bytes, bytes]] = []
+        reader = FrameReader(lambda kind, content: frames.append((kind, content)))
+        async with calls.get(self._address("/v1/log/entries" + query)) as answer:
+            await _check(answer)
+            if self._is_lost:
+                log.info("found %s again", self.upstream.url)
+            self._is_lost = False
+            async for data in answer.content.iter_any():
+                self.heard.hear()
+                reader.feed(data)
+                some, frames[:] = [*frames], []
+                for kind, content in some:
+                    await self._take(kind, content)
+                    if self.is_over.is_set():
+                        return
+
+    async def _take(self, kind: bytes, content: bytes) -> None:
+        if kind == BLOCK_FRAME:
+            entries = entries_of(content)
+            self.heard.hear(entries[-1].ts_us)
+            await self._apply(entries)
+        elif kind == ACCOUNT_FRAME:
+            await self._take_account(account_of(content))
+        elif kind == BEAT_FRAME:
+            beat = beat_of(content)
+            await self._reach(beat.seq)
+            if beat.time_us:
+                self.heard.hear(beat.time_us)
+                await self._run(self._following.pass_time(beat.time_us))
+        else:
+            raise Damaged("what came is no log")
+
+    async def _apply(self, entries: Sequence[LogEntry]) -> None:
+        """Apply entries, and between them what was reloaded there."""
+        some: list[LogEntry] = []
+        for entry in entries:
+            if self._coming and self._coming[0].seq < entry.seq:
+                await self._run(self._following.apply(some))
+                some = []
+                await self._reach(entry.seq - 1)
+            some.append(entry)
+        await self._run(self._following.apply(some))
+        while self._runtime.commit.is_behind:
+            await asyncio.shield(self._runtime.commit.next())
+
+    async def _run(self, steps: Task[None]) -> None:
+        await self._runtime.turns.run("following", steps)
+        self.clock.go_on_from(self._engine.now_us)
+        self.heard.apply(self._engine.now_us)
+
+    # Accounts.
+
+    async def _take_account(self, entry: LogEntry) -> None:
+        """Take in an account, or keep it until its place is reached."""
+        if entry.topic != CONFIGURATIONS.name:
+            self._engine.take_account(entry)
+        elif not self._engine.has_account(entry):
+            self._coming.append(entry)
+
+    async def _reach(self, seq: int) -> None:
+        """Everything up to a record is applied: go on under what was in force from there on."""
+        while self._coming and self._coming[0].seq <= seq and not self.is_over.is_set():
+            entry = self._coming.popleft()
+            await self._run(self._following.pass_time(entry.ts_us))
+            self._engine.take_account(entry)
+            await self._runtime.durable()
+            change = self._engine.configurations.all()[-1]
+            if change.is_start:
+                log.info("%s has started again, and so does this server", self.upstream.url)
+                self.is_over.set()
+                return
+            try:
+                await self._adopt(followed(change.configuration, self._own))
+            except SowError as error:
+                log.warning("this takes a start: %s", error.detail)
+                self.is_over.set()
+
+    # The primary.
+
+    async def _report(self) -> None:
+        """Tell the primary now and then how far this server is."""
+        while True:
+            if self._is_lost:
+                await asyncio.sleep(self._beat_s)
+                continue
+            own = await self._status()
+            reported = ("bookmark", "state_hash", "lag_ms", "pid")
+            report = {name: getattr(own, name) for name in reported}
+            path = f"/v1/nodes/{quote(own.url, safe='')}"
+            try:
+                async with (
+                    self._session() as calls,
+                    calls.put(self._address(path), json=report) as answer,
+                ):
+                    await answer.read()
+            except (CallFailed, OSError, TimeoutError):
+                pass  # the log is read by another connection, which reports the loss
+            await asyncio.sleep(self._beat_s)
+
+    def _address(self, path: str) -> str:
+        return self.upstream.url.rstrip("/") + path
+
+    def _session(self) -> ClientSession:
+        token = self.upstream.token
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        silent_s = SILENT_FACTOR * self._beat_s + CONNECTED_S
+        timeout = ClientTimeout(total=None, sock_connect=CONNECTED_S, sock_read=silent_s)
+        headers["Accept-Encoding"] = "identity"
+        # On this machine nobody else can answer, and a certificate is of another name.
+        checks = not is_loopback(urlsplit(self.upstream.url).hostname or "")
+        return ClientSession(
+            headers=headers, timeout=timeout, connector=TCPConnector(ssl=checks, limit=4)
+        )
+
+
+async def _check(answer: ClientResponse) -> None:
+    """Raise what the primary has refused: NotKept where it has not the log behind us, StoreError
+    for what no other attempt mends."""
+    if answer.status == 200:
+        return
+    text = (await answer.text())[:SAID_CHARS_MAX]
+    try:
+        problem = await answer.json(content_type=None)
+        reason, detail = str(problem["reason"]), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        reason, detail = "", clipped(text)
+    if reason in (NotKept.reason, "another log"):
+        raise NotKept(detail)
+    if answer.status in (401, 403, 404):
+        raise StoreError(f"{answer.url.origin()} refuses to be followed: {detail}", reason=reason)
+    raise ConnectionResetError(detail)
+
+
+def _put_in_place(copied: Path, coming: Path, directory: Path) -> None:
+    """Make a directory of a backup, in place of what there was."""
+    restore(StoredBackup(copied), coming, now_us=None)
+    shutil.rmtree(directory, ignore_errors=True)
+    coming.rename(directory)
+    shutil.rmtree(copied)
+
+
+def held_in(path: Path) -> FollowedData | None:
+    """What a directory holds; None for one that holds nothing to start with. Raises StoreError if
+    another process has it."""
+    if not path.is_dir():
+        return None
+    with closing(DataDirectory(path)) as directory:
+        manifest = ManifestFile(path).manifest
+        if manifest is None:
+            return None
+        settings = JournalSettings(directory=manifest.journal)
+        with closing(directory.journal(settings, must_exist=True)) as journal:
+            history = noted(journal.accounts() or ())
+            if not history:
+                return None
+            return FollowedData(manifest.log_id, journal.last_seq, history[-1].configuration)
+
+
+def followed(log_has: Configuration, own: Configuration) -> Configuration:
+    """The configuration of a follower: that of the log, with what its own file says of the machine.
+    What Spark conflates for the primary is conflated here, by the same rules."""
+    log_has, security = without_system_topics(log_has), log_has.security
+    topics = tuple(
+        replace(one, engine="embedded") if isinstance(one, ConflatedTopic) else one
+        for one in log_has.topics
+    )
+    return replace(
+        log_has,
+        topics=topics,
+        host=own.host,
+        port=own.port,
+        data_directory=str(Path(own.data_directory) / FOLLOWING),
+        sessions=own.sessions,
+        limits=own.limits,
+        follower=own.follower,
+        server_log=own.server_log,
+        security=replace(
+            security,
+            tls=own.security.tls,
+            authentication=own.security.authentication or security.authentication,
+        ),
+    )

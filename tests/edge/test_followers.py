@@ -1,0 +1,177 @@
+"""A server that follows another one, over real sockets: the same answers, and nothing else."""
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from sow.core.clock import LogClock
+from sow.server.boot.follower import Follower, Upstream
+from tests.edge.serving import Running, configuration
+
+TOPICS = """
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>fleeting</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Durability>transient</Durability></Topic>
+<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+  <UnderlyingTopic>orders</UnderlyingTopic><Interval>200ms</Interval></ConflatedTopic>
+<View><Name>sums</Name><MessageType>json</MessageType><UnderlyingTopic>orders</UnderlyingTopic>
+  <Projection><Field>/desk AS /desk</Field><Field>SUM(/n) AS /n</Field></Projection>
+  <Grouping><Field>/desk</Field></Grouping></View>
+"""
+CONFIG = configuration(TOPICS)
+
+
+class Following(Running):
+    """A follower of a running server."""
+
+    def __init__(self, primary, directory, **own):
+        self._own = replace(CONFIG, data_directory=str(directory), **own)
+        self._primary = primary
+        super().__init__(self._own, directory)
+
+    async def _start(self):
+        upstream = Upstream(self._primary.url)
+        self.follower = Follower(upstream, self._own, LogClock())
+        self._more = {"follower": self.follower}
+        return await super()._start()
+
+    def reach(self, bookmark):
+        answer = self.get(f"/v1/topics?min_bookmark={bookmark}&wait=60")
+        assert answer.status == 200, answer.body
+
+
+@pytest.fixture
+def primary(tmp_path):
+    server = Running(CONFIG, tmp_path / "primary")
+    yield server
+    server.close()
+
+
+@contextmanager
+def following(primary, directory):
+    server = Following(primary, directory)
+    try:
+        yield server
+    finally:
+        server.close()
+    assert server.errors == []
+
+
+def status(server):
+    return server.get("/v1/status").json
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_it_shows_what_the_primary_shows(primary, tmp_path):
+    primary.publish("orders", *({"id": at, "desk": at % 2, "n": at} for at in range(10)))
+    with following(primary, tmp_path / "one") as follower:
+        assert follower.records("orders") == primary.records("orders")
+        bookmark = primary.publish("orders", {"id": 3, "desk": 1, "n": 100}).json["bookmark"]
+        follower.reach(bookmark)
+        for name in ("orders", "sums"):
+            assert follower.records(name) == primary.records(name)
+        until(lambda: {"id": 3, "desk": 1, "n": 100} in follower.records("orders-C"))
+        assert follower.records("orders-C") == primary.records("orders-C")
+        ours, its = status(primary), status(follower)
+        assert (ours["role"], its["role"]) == ("primary", "follower")
+        assert its["upstream"] == primary.url
+        for name in ("log", "bookmark", "state_hash", "name"):
+            assert its[name] == ours[name]
+        until(lambda: len(status(primary)["nodes"]) == 2)
+        assert status(primary)["nodes"][1]["state_hash"] == its["state_hash"]
+        log = "/v1/log?topics=orders"
+        assert follower.get(log).body == primary.get(log).body
+
+
+def test_it_takes_no_writes_and_says_who_does(primary, tmp_path):
+    primary.publish("fleeting", {"id": 1})
+    with following(primary, tmp_path / "one") as follower:
+        for answer in (
+            follower.publish("orders", {"id": 1}),
+            follower.request("DELETE", "/v1/topics/orders/records?filter=1=1"),
+            follower.request("POST", "/v1/config/reload"),
+            follower.get("/v1/topics/fleeting/records"),
+        ):
+            assert (answer.status, answer.json["reason"]) == (421, "not primary")
+            assert answer.headers["SOW-Primary"] == primary.url == answer.json["primary"]
+        with follower.socket() as ws:
+            (ack,) = ws.ask({"c": "publish", "t": "orders", "d": {"id": 1}})
+            assert (ack["status"], ack["reason"], ack["primary"]) == (
+                "failure",
+                "not primary",
+                primary.url,
+            )
+            (ack,) = ws.ask({"c": "sow", "t": "fleeting"}, cid="2")
+            assert ack["reason"] == "not primary"
+
+
+def test_subscribers_get_what_is_published_to_the_primary(primary, tmp_path):
+    with following(primary, tmp_path / "one") as follower, follower.socket() as ws:
+        ws.ask({"c": "sow_and_subscribe", "t": "orders"})
+        bookmark = primary.publish("orders", {"id": 1, "n": 1}).json["bookmark"]
+        *_, line = ws.until(c="p")
+        assert (line["d"], line["bm"]) == ({"id": 1, "n": 1}, bookmark)
+
+
+def test_it_goes_on_where_it_was_after_a_stop_and_after_the_primarys(primary, tmp_path):
+    primary.publish("orders", {"id": 1, "n": 1})
+    with following(primary, tmp_path / "one") as follower:
+        follower.stop()
+        bookmark = primary.publish("orders", {"id": 2, "n": 2}).json["bookmark"]
+        follower.start()
+        follower.reach(bookmark)
+        assert follower.records("orders") == primary.records("orders")
+        assert status(follower)["state_hash"] == status(primary)["state_hash"]
+
+
+def test_it_starts_anew_when_the_primary_has_and_goes_on_by_the_log(primary, tmp_path):
+    primary.publish("orders", {"id": 1, "n": 1})
+    with following(primary, tmp_path / "one") as follower:
+        primary._config = replace(CONFIG, port=primary.server.port)
+        primary.stop()
+        assert follower.records("orders") == [{"id": 1, "n": 1}]
+        primary.start()
+        follower.wait(follower.follower.is_over.wait())
+        follower.stop()
+        bookmark = primary.publish("orders", {"id": 2, "n": 2}).json["bookmark"]
+        follower.start()
+        follower.reach(bookmark)
+        assert status(follower)["state_hash"] == status(primary)["state_hash"]
+
+
+def test_what_is_of_another_log_is_copied_again(primary, tmp_path):
+    primary.publish("orders", {"id": 1, "n": 1})
+    with following(primary, tmp_path / "one") as follower:
+        follower.stop()
+        other = Running(CONFIG, tmp_path / "other")
+        try:
+            other.publish("orders", {"id": 7, "n": 7})
+            follower._primary = other
+            follower.start()
+            assert follower.records("orders") == [{"id": 7, "n": 7}]
+            assert status(follower)["log"] == status(other)["log"]
+            follower.stop()
+        finally:
+            other.close()
+        follower._primary = primary
+        follower.start()
+        assert follower.records("orders") == [{"id": 1, "n": 1}]
+
+
+def test_a_reload_reaches_it_at_its_place(primary, tmp_path):
+    later = replace(CONFIG, topics=(*CONFIG.topics, replace(CONFIG.topics[2], name="slower")))
+    with following(primary, tmp_path / "one") as follower:
+        primary.publish("orders", {"id": 1, "n": 1})
+        primary.server._reloader._reread = lambda: replace(later, port=0)
+        assert primary.request("POST", "/v1/config/reload").status == 200
+        until(lambda: follower.get("/v1/topics/slower").status == 200)
+        assert follower.records("slower") == primary.records("slower") == [{"id": 1, "n": 1}]
+        assert not follower.follower.is_over.is_set()

@@ -1,0 +1,175 @@
+"""An engine that follows a log is at each bookmark and time as the one that writes it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import ConflatedTopic, Series, Topic
+from sow.engine import following as module
+from sow.engine.following import Following, FollowingEngine
+from sow.engine.state_hash import StateHash
+from sow.errors import NotPrimary
+from tests.engine.test_replay import ABOVE, DESKS, DESKS_C, OVER, SUMS, TICK, shown
+from tests.laws.harness import MS, ORDERS, SECOND, SLOW, World
+from tests.store.in_memory import MemoryJournal
+
+LIVED = Topic("lived", "json", keys=("/id",), expires=True, expiration_us=SECOND)
+LIVED_C = ConflatedTopic("lived-C", "json", "lived", interval_us=SECOND)
+EVENTS = Topic("events", "json", keys=("/id",), series=Series(events_max=3))
+FLEETING = Topic("fleeting", "json", keys=("/id",), durability="transient")
+FLEETING_C = ConflatedTopic("fleeting-C", "json", "fleeting", interval_us=SECOND)
+ALL = (
+    ORDERS, DESKS, LIVED, EVENTS, FLEETING, SLOW, DESKS_C, ABOVE, TICK, LIVED_C, FLEETING_C,
+    SUMS, OVER,
+)  # fmt: skip
+SHOWN = (
+    "orders", "/desk/1", "lived", "events", "orders-C", "/desk/1-C", "above", "tick", "lived-C",
+    "sums", "over",
+)  # fmt: skip
+acts = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(("orders", "/desk/1", "lived", "events", "fleeting")),
+            st.integers(0, 3),
+            st.integers(0, 5),
+        ),
+        st.tuples(st.just("delete"), st.integers(0, 3), st.just(0)),
+        st.tuples(st.just("wait"), st.integers(1, 1500), st.just(0)),
+        st.tuples(st.just("drop"), st.integers(0, 3), st.just(0)),
+    ),
+    max_size=14,
+)
+
+
+class Follower:
+    """An engine that follows the log of a world, and logs it again."""
+
+    def __init__(self, world):
+        self.world = world
+        self.engine = FollowingEngine(world.configuration, "http://primary")
+        self.journal = MemoryJournal()
+        self.following = Following(self.engine)
+
+    def catch_up(self, until=2**63):
+        """Apply what is durable, and let the time be that of the primary."""
+        entries = self.world.journal.read(self.engine.seq)
+        for entry in entries:
+            if entry.seq > until:
+                return
+            run_to_completion(self.following.apply([entry]))
+        run_to_completion(self.following.pass_time(self.world.engine.now_us))
+        self.settle()
+
+    def settle(self):
+        group = self.engine.flush()
+        if group.entries:
+            self.journal.append(group.entries)
+        self.engine.sequencer.release(group)
+
+
+def live(world, act):
+    kind, first, second = act
+    if kind == "wait":
+        world.advance(first * MS)
+    elif kind in ("delete", "drop"):
+        world.delete("orders" if kind == "delete" else "events", f"/id = {first}")
+    else:
+        world.publish(kind, {"id": first, "symbol": "AB"[second % 2], "n": second})
+    world.advance(1)
+    world.settle()
+
+
+def hash_of(engine):
+    return run_to_completion(StateHash(engine).at_now())
+
+
+@given(acts, st.booleans())
+def test_it_is_as_the_primary_is_at_every_moment(acts, keeps_up):
+    world = World(*ALL)
+    follower, then = Follower(world), None
+    for act in acts:
+        live(world, act)
+        if keeps_up:
+            follower.catch_up()
+            then = {name: shown(world.engine, name) for name in SHOWN}
+            assert {name: shown(follower.engine, name) for name in SHOWN} == then
+            assert hash_of(follower.engine) == hash_of(world.engine)
+            follower.engine.check()
+    follower.catch_up()
+    for name in SHOWN:
+        assert shown(follower.engine, name) == shown(world.engine, name)
+    assert hash_of(follower.engine) == hash_of(world.engine)
+    assert [*follower.journal.read(0)] == [*world.journal.read(0)]
+
+
+def test_windows_end_by_the_time_of_the_log_and_by_nothing_else():
+    world = World(ORDERS, SLOW)
+    follower = Follower(world)
+    world.publish("orders", {"id": 1, "n": 1})
+    world.settle()
+    follower.catch_up()
+    run_to_completion(follower.engine.fall_due(follower.engine.now_us))
+    assert shown(follower.engine, "orders-C") == []
+    world.advance(2 * SECOND)
+    follower.catch_up()
+    assert shown(follower.engine, "orders-C") == shown(world.engine, "orders-C") != []
+
+
+def test_records_expire_when_the_log_says_so():
+    world = World(LIVED)
+    follower = Follower(world)
+    world.publish("lived", {"id": 1})
+    world.settle()
+    follower.catch_up()
+    run_to_completion(follower.following.pass_time(world.now + 10 * SECOND))
+    assert len(shown(follower.engine, "lived")) == 1
+    world.advance(2 * SECOND)
+    world.settle()
+    follower.catch_up()
+    assert shown(follower.engine, "lived") == []
+
+
+def test_a_series_has_its_events_and_what_replaced_them():
+    world = World(EVENTS)
+    follower = Follower(world)
+    for at in range(5):
+        world.publish("events", {"id": 1, "n": at})
+    topic = world.engine.topic("events")
+    first, newest = (topic.records.events.last("1", 3)[at] for at in (0, -1))
+    for event in (first, newest):
+        messages = topic.records.read([b'{"id":1,"n":%d}' % (event.seq * 100)])
+        world.engine.pass_on(topic, topic.edit(messages._replace(author="ann"), event, world.now))
+    world.settle()
+    follower.catch_up()
+    events = follower.engine.topic("events").records.events
+    assert events.last("1", 3) == topic.records.events.last("1", 3)
+    assert shown(follower.engine, "events") == shown(world.engine, "events")
+
+
+def test_a_large_change_is_applied_in_steps_and_logged_as_it_was(monkeypatch):
+    monkeypatch.setattr(module, "RECORDS_AT_ONCE", 7)
+    world = World(ORDERS, SUMS)
+    follower = Follower(world)
+    world.publish("orders", *({"id": at, "symbol": "A", "n": 1} for at in range(50)))
+    world.settle()
+    (entry,) = world.journal.read(0)
+    assert sum(1 for _ in follower.following.apply([entry])) >= 8
+    follower.catch_up()
+    assert shown(follower.engine, "sums") == shown(world.engine, "sums")
+    assert sum(map(len, follower.journal.read(0))) == 50
+
+
+def test_what_is_not_in_the_log_is_the_primarys():
+    world = World(*ALL)
+    follower = Follower(world)
+    world.publish("fleeting", {"id": 1})
+    world.settle()
+    follower.catch_up()
+    assert follower.engine.seq == world.engine.seq
+    for name in ("fleeting", "fleeting-C"):
+        with pytest.raises(NotPrimary, match="http://primary") as refused:
+            follower.engine.topic(name)
+        assert refused.value.fields() == {"primary": "http://primary"}
+    with pytest.raises(NotPrimary):
+        follower.engine.publish("orders", [b'{"id":1}'], world.now)

@@ -1,0 +1,104 @@
+"""What followers read and report; tests/edge/test_followers.py has whole servers."""
+
+import asyncio
+import json
+
+from sow.core.security_definitions import Allow
+from sow.server.api.followers import FollowersHandler
+from sow.server.api.status import HEARD_S, REMEMBERED_S, Nodes, ServerNode
+from sow.store.backup import FrameReader
+from tests.server.stand_ins import (
+    Anybody,
+    Served,
+    World,
+    asking,
+    authenticator_of,
+    routes_to,
+    stepped,
+)
+
+REPORT = {"bookmark": "7", "state_hash": "0" * 16, "lag_ms": 3, "pid": 42}
+
+
+class Place(Served):
+    def __init__(self, world, **more):
+        self.now_s = 0.0
+        self.nodes = Nodes(lambda: self.now_s)
+        self.followers = FollowersHandler(world.runtime, world.engine, self.nodes)
+        super().__init__(world, *routes_to(self.followers), **more)
+
+    async def report(self, body, **headers):
+        body = json.dumps(body).encode()
+        return await self.ask("PUT", "/v1/nodes/http%3A%2F%2Fone", body, headers)
+
+
+@stepped
+async def test_a_position_that_the_log_has_not_is_refused():
+    async with Place(World()) as place:
+        for text, status, reason in (
+            ("now", 400, "invalid bookmark"),
+            ("7", 400, "invalid bookmark"),
+            ("0123456789abcdef-0", 409, "another log"),
+        ):
+            answer = await place.get(f"/v1/log/entries?from={text}")
+            assert (answer.status, answer.json["reason"]) == (status, reason)
+
+
+@stepped
+async def test_it_is_for_those_who_may_read_everything():
+    authn = authenticator_of(asking(Allow("orders", ("read",))), lambda _by: Anybody())
+    async with Place(World(), authn=authn) as place:
+        headers = {"Authorization": "Bearer ann"}
+        assert (await place.ask("GET", "/v1/log/entries", headers=headers)).status == 403
+        assert (await place.report(REPORT, **headers)).status == 403
+
+
+@stepped
+async def test_nodes_are_known_as_long_as_they_are_heard():
+    async with Place(World()) as place:
+        assert (await place.report(REPORT)).json["bookmark"] == "7"
+        node = ServerNode("http://one", "follower", "7", "0" * 16, 3, 42)
+        assert place.nodes.all() == [node]
+        place.now_s = HEARD_S + 1
+        assert place.nodes.all() == [ServerNode("http://one", "follower")]
+        place.now_s = REMEMBERED_S + 1
+        assert place.nodes.all() == []
+        assert (await place.report({"bookmark": 7})).status == 400
+
+
+def test_the_log_is_kept_for_who_reads_and_a_while_longer():
+    now_s = 0.0
+    nodes = Nodes(lambda: now_s)
+    with nodes.reading("one", 5) as reading:
+        now_s = 2 * REMEMBERED_S
+        assert nodes.positions() == {"one": 5}
+        reading.reached(9)
+    assert nodes.positions() == {"one": 9}
+    now_s += REMEMBERED_S + 1
+    assert nodes.positions() == {}
+
+
+@stepped
+async def test_what_is_durable_leaves_with_beats_until_the_server_stops():
+    world = World()
+    async with Place(world) as place:
+        world.engine.configurations.note(is_start=True)
+        world.publish(b'{"id":1}')
+        await world.runtime.durable()
+        found = []
+        reader = FrameReader(lambda kind, content: found.append((kind, content)))
+        socket = await place.begin("GET", "/v1/log/entries?from=0&beat=1&node=one")
+        await asyncio.sleep(0.1)
+        place.followers.close()
+        while not socket.closed:
+            socket.take()
+            await asyncio.sleep(0.01)
+        head, _, body = socket.written.partition(b"\r\n\r\n")
+        assert b"SOW-Log: " + world.journal.log_id.encode() in head
+        while body:
+            size, _, body = body.partition(b"\r\n")
+            reader.feed(body[: int(size, 16)])
+            body = body[int(size, 16) + 2 :]
+        kinds = [kind for kind, _ in found]
+        assert kinds.index(b"a") < kinds.index(b"b") < kinds.index(b"t")
+        assert place.nodes.positions() == {"one": 1}

@@ -1,0 +1,110 @@
+"""What a server says of itself, and to whom; and the bookmark that answers have."""
+
+import asyncio
+import os
+
+from sow.core.security_definitions import Allow
+from sow.server.api.status import Nodes, StatusHandler
+from sow.server.api.topics import TopicsHandler
+from sow.server.http.authn_middleware import AUTHN
+from sow.server.http.moments import MOMENTS, Moments
+from tests.server.stand_ins import (
+    Anybody,
+    Served,
+    World,
+    asking,
+    authenticator_of,
+    routes_to,
+    stepped,
+    turns,
+)
+
+
+class Place(Served):
+    """The status of a world, whose answers have moments."""
+
+    def __init__(self, world, **more):
+        self.nodes = Nodes(lambda: 0)
+
+        async def is_known(request):
+            return await self.app[AUTHN].is_known(request)
+
+        status = StatusHandler(world.runtime, world.engine, "http://here:1", is_known, self.nodes)
+        topics = TopicsHandler(world.runtime, world.engine)
+        super().__init__(world, *routes_to(status, topics), **more)
+        self.app[MOMENTS] = moments = Moments()
+        moments.follow(world.runtime)
+        self.app.on_response_prepare.append(moments.mark)
+
+
+@stepped
+async def test_it_says_what_it_is_and_how_far_it_is():
+    async with Place(world := World()) as place:
+        world.publish(b'{"id":1}', b'{"id":2}')
+        answer = await place.get("/v1/status")
+        found = answer.json
+        (node,) = found.pop("nodes")
+        assert len(found.pop("state_hash")) == 16
+        assert found == {
+            "name": "test",
+            "environment": None,
+            "colour": None,
+            "role": "primary",
+            "upstream": None,
+            "log": world.journal.log_id,
+            "bookmark": "2",
+            "lag_ms": 0,
+        }
+        assert (node["url"], node["pid"]) == ("http://here:1", os.getpid())
+        assert answer.headers["SOW-Bookmark"] == "2"
+
+
+@stepped
+async def test_without_credentials_it_says_only_what_it_is_called():
+    authn = authenticator_of(asking(Allow(".*", ("read",))), lambda _by: Anybody())
+    async with Place(World(), authn=authn) as place:
+        nobody = await place.get("/v1/status")
+        assert nobody.json == {"name": "test", "environment": None, "colour": None}
+        somebody = await place.get("/v1/status", Authorization="Bearer ann")
+        assert somebody.json["role"] == "primary"
+
+
+@stepped
+async def test_every_answer_names_the_newest_durable_bookmark_errors_too():
+    async with Place(world := World()) as place:
+        world.publish(b'{"id":1}')
+        await world.runtime.durable()
+        assert (await place.get("/v1/topics")).headers["SOW-Bookmark"] == "1"
+        missing = await place.get("/v1/topics/nothing")
+        assert (missing.status, missing.headers["SOW-Bookmark"]) == (404, "1")
+
+
+@stepped
+async def test_a_request_waits_for_the_bookmark_that_it_is_to_contain():
+    async with Place(world := World()) as place:
+        socket = await place.begin("GET", "/v1/topics?min_bookmark=2&wait=30")
+        world.publish(b'{"id":1}')
+        await world.runtime.durable()
+        await turns(20)
+        assert not socket.written
+        log = world.journal.log_id
+        both = asyncio.create_task(place.get(f"/v1/topics?min_bookmark={log}-2"))
+        world.publish(b'{"id":2}')
+        await world.runtime.durable()
+        assert (await both).headers["SOW-Bookmark"] == "2"
+        assert b"200 OK" in socket.written
+        late = await place.get("/v1/topics?min_bookmark=3&wait=0")
+        assert (late.status, late.json["reason"]) == (504, "not yet")
+        assert not world.runtime._sought
+
+
+@stepped
+async def test_what_is_no_bookmark_of_this_log_is_refused():
+    async with Place(World()) as place:
+        for text, status, reason in (
+            ("now", 400, "invalid bookmark"),
+            ("-1", 400, "invalid bookmark"),
+            ("0123456789abcdef-1", 409, "another log"),
+        ):
+            answer = await place.get(f"/v1/topics?min_bookmark={text}")
+            assert (answer.status, answer.json["reason"]) == (status, reason)

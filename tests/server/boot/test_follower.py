@@ -1,0 +1,75 @@
+"""What a follower starts with: its directory, and the configuration of the log; whole servers are
+in tests/edge/test_followers.py."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from sow.core.clock import LogClock
+from sow.core.definitions import (
+    Configuration,
+    ConflatedTopic,
+    FollowerSettings,
+    Limits,
+    Topic,
+    with_system_topics,
+)
+from sow.core.security_definitions import Authentication, Role, Security
+from sow.server.boot import follower as module
+from sow.server.boot.follower import FOLLOWING, Follower, Upstream, followed, held_in
+
+ORDERS = Topic("orders", "json", keys=("/id",))
+COPY = ConflatedTopic("orders-C", "json", "orders", interval_us=1_000_000, engine="spark")
+LOG_HAS = Configuration(
+    "desk",
+    (ORDERS, COPY),
+    port=1,
+    limits=Limits(connections_max=1),
+    security=Security(
+        authentication=Authentication(tokens_file="tokens"), roles=(Role("all", ("*",), ()),)
+    ),
+)
+OWN = Configuration(
+    "own", port=2, data_directory="here", follower=FollowerSettings(lag_us_max=1_000_000)
+)
+
+
+def test_definitions_and_roles_are_of_the_log_and_the_machine_is_its_own():
+    found = followed(with_system_topics(LOG_HAS), OWN)
+    assert found.topics == (ORDERS, replace(COPY, engine="embedded"))
+    assert (found.name, found.port, found.limits, found.follower) == (
+        "desk",
+        2,
+        OWN.limits,
+        OWN.follower,
+    )
+    assert found.data_directory == f"here/{FOLLOWING}"
+    assert found.security == LOG_HAS.security
+    files = Authentication(users_file="users")
+    own = replace(OWN, security=Security(authentication=files))
+    assert followed(LOG_HAS, own).security == replace(LOG_HAS.security, authentication=files)
+
+
+def test_a_directory_without_data_holds_nothing(tmp_path):
+    assert held_in(tmp_path / "absent") is None
+    (tmp_path / "empty").mkdir()
+    assert held_in(tmp_path / "empty") is None
+
+
+def test_without_data_it_waits_for_the_primary(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    own = replace(OWN, data_directory=str(tmp_path))
+    follower, tried = Follower(Upstream("http://127.0.0.1:1"), own, LogClock()), []
+
+    async def bring(_calls, held):
+        tried.append(held)
+        if len(tried) == 3:
+            raise StopIteration
+        raise ConnectionRefusedError("nobody there")
+
+    monkeypatch.setattr(follower, "_bring", bring)
+    with pytest.raises(RuntimeError):
+        asyncio.run(follower.prepare())
+    assert tried == [None] * 3
+    assert not follower.directory.exists() or not any(follower.directory.iterdir())
