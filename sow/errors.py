@@ -12,6 +12,7 @@
         UnknownRecord        no record of that key
         InvalidTopic         the topic exists but does not take this command
         AnotherLog           a bookmark of another log, unknown to this server
+        NotPrimary           a write to a server that follows another one
         NotAvailable         planned, not built yet
         Unauthenticated      no credentials, or credentials that are not valid
         NotEntitled          the user may not do that
@@ -19,6 +20,7 @@
         TooLarge             over a configured limit
       Busy                   a resource is held by other requests; retry later
         IssuerAway           the issuer of signed tokens cannot be reached
+        NotReached           a bookmark was requested that is not reached in time
         Replaying            the server has just started and is still replaying its log
       Stopped                a view that needs too much memory; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on
@@ -221,6 +223,21 @@ class AnotherLog(ClientError):
     status = 409
 
 
+class NotPrimary(ClientError):
+    """The server follows another one, `primary`, which takes what this one does not."""
+
+    reason = "not primary"
+    status = 421
+
+    def __init__(self, detail: str, *, reason: str | None = None, primary: str = "") -> None:
+        super().__init__(detail, reason=reason)
+        self.primary = primary
+
+    def fields(self) -> dict[str, object]:
+        """The address of the server that takes it."""
+        return {"primary": self.primary}
+
+
 class NotAvailable(ClientError):
     """Planned and not built in this version; refused by name, never ignored."""
 
@@ -272,6 +289,13 @@ class IssuerAway(Busy):
     """The issuer of signed tokens cannot be reached, so a token cannot be verified."""
 
     retry_after_s = 5
+
+
+class NotReached(Busy):
+    """The server has not reached the bookmark that an answer is to contain."""
+
+    reason = "not yet"
+    status = 504
 
 
 class Replaying(Busy):
