@@ -25,6 +25,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from sow.cli.output import AS_JSON, EXPRESSIONS
+from sow.core.addresses import listed
 from sow.core.origin_parsing import URL_DEFAULT, is_loopback
 from sow.errors import SowError
 
@@ -66,7 +67,13 @@ def _access_option(name: str, metavar: str | None, meaning: str, **more: Any) ->
 
 
 server_options = (
-    _access_option("url", None, "Address of the server.", default=URL_DEFAULT, show_default=True),
+    _access_option(
+        "url",
+        None,
+        "Address of the server, or several of one log: http://a:8080,http://b:8080.",
+        default=URL_DEFAULT,
+        show_default=True,
+    ),
     _access_option("ca", "FILE", "Certificates of trusted authorities for https://, in PEM form."),
     _access_option(
         "certificate", "FILE", "A certificate that authenticates the user, in PEM form."
@@ -256,9 +263,9 @@ def _client(ctx: click.Context) -> Any:
     from sow.client import Client
 
     given = ctx.meta[ACCESS]
-    there = urlsplit(given["url"])
+    servers = [urlsplit(url) for url in listed(given["url"])]
     user, password = given["user"], os.environ.get("SOW_PASSWORD")
-    is_safe = there.scheme == "https" or is_loopback(there.hostname or "")
+    is_safe = all(one.scheme == "https" or is_loopback(one.hostname or "") for one in servers)
     credentials: dict[str, Any] = {}
     if is_safe and user is None:
         credentials = {"token": given["token"]}

@@ -1,4 +1,4 @@
-"""The client of one server.
+"""The client of one server, or of several that have one log.
 
 Queries and deletes use HTTP; publishes and subscriptions use WebSockets: one per topic that the
 client publishes to, and one per subscription.
@@ -8,14 +8,15 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Self, cast
 
 import aiohttp
 
-from sow.client.connector import ClientAuth, Connector, Token, checked_url, refused_redirects
+from sow.client.connector import ClientAuth, HttpSession, Token, checked_urls, refused_redirects
 from sow.client.encode import Document, RowBodies, encode_all, is_data_frame
 from sow.client.errors import Disconnected
-from sow.client.http import CONNECT_S, Http, Rows, length_prefixed, records_of, topic_path
+from sow.client.http import Http, Rows, length_prefixed, records_of, topic_path
 from sow.client.idempotent import IdempotentPublisher
 from sow.client.live_view import Live, LiveCall, LiveWindow
 from sow.client.publish_store import PublishStore
@@ -29,11 +30,12 @@ from sow.client.requests import (
     parameters,
     subscription,
 )
-from sow.client.socket import Retry, Socket
+from sow.client.socket import Retry, Sockets
 from sow.client.subscription import Subscription
+from sow.core.addresses import Addresses
 from sow.core.media_types import FRAMES
 from sow.core.origin_parsing import URL_DEFAULT
-from sow.errors import BadMessage, ClientError
+from sow.errors import BadMessage, ClientError, SowError
 
 FRAME_MESSAGES = 1000
 """Messages of a frame, which is stored completely or not at all: enough to share the cost of a
@@ -49,7 +51,10 @@ class Client(EventRequests):
     """One server, from `async with` to its end (or `close`).
 
     `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for an
-    invalid one. The client connects with its first request. `name` is the client's name in
+    invalid one. Several, as a list or text with commas, are servers of one log: the client uses
+    the first that answers, and goes on at another when it is lost (docs/clients.md, "Several
+    addresses"); with `read_your_writes` reads wait until the server in use has what this client
+    has written. The client connects with its first request. `name` is the client's name in
     `/v1/sessions` and in the server's log. `retry` says how long subscriptions try to reconnect.
 
     Credentials are a `token` (or a function that returns one, for tokens that expire), or `user`
@@ -64,10 +69,11 @@ class Client(EventRequests):
 
     def __init__(
         self,
-        url: str = URL_DEFAULT,
+        url: str | Sequence[str] = URL_DEFAULT,
         *,
         name: str = "sow.client",
         retry: Retry | None = None,
+        read_your_writes: bool = False,
         token: Token | None = None,
         user: str | None = None,
         password: str | None = None,
@@ -75,14 +81,15 @@ class Client(EventRequests):
         key: str | None = None,
         ca: str | None = None,
     ) -> None:
-        self.url = checked_url(url)
+        self._addresses = Addresses(checked_urls(url), read_your_writes)
         self._access = ClientAuth(
             token=token, user=user, password=password, certificate=certificate, key=key, ca=ca
         )
         self.name = name
         self.retry = retry or Retry()
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session = HttpSession(self._addresses, self._access, self._traces)
+        session = self._session.opened
+        self._sockets = Sockets(self._addresses, session, self._access, name)
         self._publishers: dict[str, Publisher] = {}
         self._numbered: list[IdempotentPublisher] = []
         self._subscriptions: dict[Subscription, None] = {}
@@ -94,10 +101,15 @@ class Client(EventRequests):
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
+    @property
+    def url(self) -> str:
+        """The address of the server in use."""
+        return self._addresses.current
+
     async def close(self) -> None:
         """Close every connection of this client: its subscriptions end, and messages that are not
         acknowledged may or may not be stored. The client can be used again."""
-        self._check_loop()
+        self._session.check_loop()
         for followed in [*self._subscriptions]:
             await followed.close()
         for publisher in self._publishers.values():
@@ -105,55 +117,16 @@ class Client(EventRequests):
         self._publishers.clear()
         while self._numbered:
             await self._numbered.pop().close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def _http(self) -> aiohttp.ClientSession:
-        self._check_loop()
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-            connector = Connector(self._access.context())
-            self._session = aiohttp.ClientSession(
-                timeout=timeout, connector=connector, trace_configs=self._traces()
-            )
-            self._loop = asyncio.get_running_loop()
-        return self._session
+        await self._session.close()
 
     def _traces(self) -> list[aiohttp.TraceConfig]:
         """Hooks of the HTTP session: no redirect is followed."""
-        return [refused_redirects(self.url)]
-
-    def _check_loop(self) -> None:
-        """Raises ClientError if no event loop runs, or another than that of the connections."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            if self._session is not None:
-                return  # nothing is created or awaited here
-            raise ClientError(
-                "no event loop is running; call this in a coroutine, or use sow.client.sync"
-            ) from None
-        if self._session is not None and loop is not self._loop:
-            raise ClientError(
-                "this client has connections of another event loop; use and close it in one "
-                "asyncio.run, and create another client in each further one"
-            )
-
-    async def _connect(self, session: str | None = None, seen: int | None = None) -> Socket:
-        return await Socket.connect(
-            self._http(), self.url, self.name, session, seen, self._access.headers()
-        )
-
-    async def _connect_as(self, name: str) -> Socket:
-        """Log on as a named publisher, whose messages are numbered."""
-        headers = self._access.headers()
-        return await Socket.connect(self._http(), self.url, name, headers=headers, sequence=True)
+        return [refused_redirects(self._addresses)]
 
     @property
     def http(self) -> Http:
         """Requests that have no method here (docs/http.md); use it on the event loop."""
-        return Http(self.url, self._http(), self._access)
+        return Http(self._addresses, self._session.opened(), self._access)
 
     # Publishing.
 
@@ -172,10 +145,12 @@ class Client(EventRequests):
         With the durable name `client` messages are numbered, from `seq` on, or from behind what the
         server has of that name: what it has is not stored again.
         """
-        if client is None:
-            return Publisher(await self._connect(), topic, window)
-        socket = await self._connect_as(client)
-        return Publisher(socket, topic, window, socket.sequence + 1 if seq is None else seq)
+        sockets, noted = self._sockets, self._addresses.wrote
+        socket = await sockets.for_writes(client)
+        if client is not None and seq is None:
+            seq = socket.sequence + 1
+        move = partial(sockets.after, owned=client)
+        return Publisher(socket, topic, window, None if client is None else seq, move, noted)
 
     def idempotent_publisher(
         self, name: str, store: str | os.PathLike[str] | None = None, *, adopt: bool = False
@@ -187,7 +162,13 @@ class Client(EventRequests):
         another log is refused, unless the publisher may `adopt` it. Raises ClientError for a file
         in use, and Damaged for one that is not as it was written.
         """
-        made = IdempotentPublisher(self._connect_as, self.retry, PublishStore(name, store), adopt)
+        made = IdempotentPublisher(
+            self._sockets.connect_as,
+            self.retry,
+            PublishStore(name, store),
+            adopt,
+            self._addresses.wrote,
+        )
         self._numbered.append(made)
         return made
 
@@ -278,7 +259,7 @@ class Client(EventRequests):
         if isinstance(frames, list) and any(b"\n" in body for frame in frames for body in frame):
             bodies = [body for frame in frames for body in frame]
             return await self._publish_over_http(topic, bodies, key, expires_s, delta)
-        self._check_loop()
+        self._session.check_loop()
         publisher = await self._kept(topic) or await self.publisher(topic)
         sent, published = publisher.sent, publisher.published
         try:
@@ -551,9 +532,18 @@ class Client(EventRequests):
         return (Live if top_n is None else LiveWindow)(followed, topic, columns)
 
     def _subscription(self, command: str, requested: dict[str, object]) -> Subscription:
-        made = Subscription(self._connect, command, requested, self.retry, self._forget)
+        made = Subscription(
+            self._sockets, command, requested, self.retry, self._forget, self._is_logged
+        )
         self._subscriptions[made] = None
         return made
+
+    async def _is_logged(self, topic: str) -> bool:
+        """Whether the records of a topic are the changes of the log: no copy, view or pattern."""
+        try:
+            return bool((await self.topic(topic))["kind"] == "topic")
+        except SowError:
+            return False
 
     def _forget(self, closed: Subscription) -> None:
         self._subscriptions.pop(closed, None)

@@ -18,8 +18,9 @@ it gives it as the address.
 import asyncio
 import base64
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -29,9 +30,10 @@ from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
-from sow.client.errors import Unreachable
+from sow.client.errors import Disconnected, Unreachable, is_away, none_answers
+from sow.core.addresses import Addresses, listed
 from sow.core.origin_parsing import URL_DEFAULT
-from sow.errors import ClientError, clipped, shown
+from sow.errors import AnotherLog, ClientError, NotPrimary, SowError, clipped, shown
 
 GOODBYE_S = 1.0
 """How long a server may take to close a connection: a few turns of its loop and a round trip."""
@@ -73,13 +75,15 @@ class Connector(aiohttp.TCPConnector):
         await asyncio.sleep(0)
 
 
-def refused_redirects(url: str) -> aiohttp.TraceConfig:
-    """A trace that makes an aiohttp session raise Unreachable if the server at `url` redirects."""
+def refused_redirects(addresses: Addresses) -> aiohttp.TraceConfig:
+    """A trace that makes an aiohttp session raise Unreachable if a server redirects."""
 
     async def refuse(
         _session: object, _context: object, seen: aiohttp.TraceRequestRedirectParams
     ) -> None:
         seen.response.close()
+        requested = str(seen.response.url)
+        url = next((one for one in addresses.all if requested.startswith(one)), requested)
         there = clipped(seen.response.headers.get(hdrs.LOCATION, "nowhere"))
         raise Unreachable(
             f"{url} redirects to {there}, which is not followed; if that is the server, "
@@ -90,6 +94,11 @@ def refused_redirects(url: str) -> aiohttp.TraceConfig:
     trace.on_request_redirect.append(refuse)
     return trace
 
+
+CONNECT_S = 10.0
+"""Timeout of a connection: TCP sends a lost packet again after 1, 3 and 7 seconds."""
+CONNECT_ELSEWHERE_S = 3.5
+"""The same where there is another address to go on at: two of these packets."""
 
 Token = str | Callable[[], str]
 """A token, or a function that returns one."""
@@ -155,6 +164,57 @@ ANYBODY = ClientAuth()
 """No credentials."""
 
 
+class HttpSession:
+    """The HTTP connections of a client, from the first `opened()` to `close`, all in one event
+    loop; `traces` are hooks of aiohttp's."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        access: ClientAuth,
+        traces: Callable[[], list[aiohttp.TraceConfig]],
+    ) -> None:
+        self._connect_s = CONNECT_ELSEWHERE_S if addresses.are_several else CONNECT_S
+        self._access = access
+        self._traces = traces
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def opened(self) -> aiohttp.ClientSession:
+        """The session of aiohttp, opened with the first call; raises ClientError."""
+        self.check_loop()
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s)
+            connector = Connector(self._access.context())
+            self._session = aiohttp.ClientSession(
+                timeout=timeout, connector=connector, trace_configs=self._traces()
+            )
+            self._loop = asyncio.get_running_loop()
+        return self._session
+
+    def check_loop(self) -> None:
+        """Raises ClientError if no event loop runs, or another than that of the connections."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if self._session is not None:
+                return  # nothing is created or awaited here
+            raise ClientError(
+                "no event loop is running; call this in a coroutine, or use sow.client.sync"
+            ) from None
+        if self._session is not None and loop is not self._loop:
+            raise ClientError(
+                "this client has connections of another event loop; use and close it in one "
+                "asyncio.run, and create another client in each further one"
+            )
+
+    async def close(self) -> None:
+        """Close them all."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
 def checked_url(url: str) -> str:
     """The address without its final slash, with http:// if it has no scheme; raises ClientError for
     another scheme, or no host."""
@@ -166,6 +226,53 @@ def checked_url(url: str) -> str:
     if scheme not in ("http", "https") or not rest or not _names_a_host(text):
         raise ClientError(f"{shown(url)} is not an address such as {URL_DEFAULT}")
     return text
+
+
+def checked_urls(given: str | Sequence[str]) -> list[str]:
+    """The addresses of a list, or of text with commas; raises ClientError."""
+    return [checked_url(url) for url in listed(given)]
+
+
+Found = TypeVar("Found")
+
+
+async def first_answer(
+    addresses: Addresses,
+    attempt: Callable[[str], Awaitable[Found]],
+    for_writes: bool = False,
+    is_repeatable: bool = True,
+    without: Sequence[str] = (),
+) -> Found:
+    """What `attempt` returns at the first address of a round that answers.
+
+    A follower that refuses names the primary, which is tried next. What is not `is_repeatable` is
+    not tried again where it may have arrived. Addresses in `without` are left out. Raises the error
+    of `attempt` that is not of a server that is away, and else, if no address answers, what speaks
+    against each.
+    """
+    tried = list(without)
+    errors: list[SowError] = []
+    while (url := addresses.next(tried, for_writes)) is not None:
+        tried.append(url)
+        try:
+            found = await attempt(url)
+        except NotPrimary as error:
+            errors.append(error)
+            if error.primary:
+                addresses.lead_to(error.primary, url)
+            for_writes = True
+        except SowError as error:
+            if isinstance(error, Disconnected) and not is_repeatable:
+                raise
+            if not (is_away(error) or (isinstance(error, AnotherLog) and addresses.are_several)):
+                raise
+            errors.append(error)
+            addresses.leave(url)
+        else:
+            if not for_writes:
+                addresses.use(url)
+            return found
+    raise none_answers(errors) from errors[0].__cause__
 
 
 def _names_a_host(url: str) -> bool:

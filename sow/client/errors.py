@@ -5,7 +5,7 @@ both become the error that the server raised, so that a caller handles HTTP and 
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from sow.errors import (
     InvalidTopic,
     NotAvailable,
     NotEntitled,
+    NotPrimary,
     SowError,
     StoreError,
     StoreFailing,
@@ -108,6 +109,7 @@ BY_REASON: Mapping[str, type[SowError]] = {
         InvalidTopic,
         NotEntitled,
         NotAvailable,
+        NotPrimary,
         StoreError,
         StoreFailing,
         TooLarge,
@@ -122,9 +124,9 @@ def failure(report: Mapping[str, Any]) -> SowError:
     """The error of a problem document, or of a failure ack as a mapping.
 
     `report` may have `reason`, `detail`, `status` (of HTTP), `index` (of the bad message), `field`
-    (the bad one in it) and `position` with `expected` (in an expression). The class of the error
-    follows from the reason; an unknown reason gives a ClientError, or a SowError if the status is
-    500 or more.
+    (the bad one in it), `position` with `expected` (in an expression) and `primary`. The class of
+    the error follows from the reason; an unknown reason gives a ClientError, or a SowError if the
+    status is 500 or more.
     """
     reason = str(report.get("reason") or SowError.reason)
     detail = str(report.get("detail") or reason)
@@ -137,6 +139,8 @@ def failure(report: Mapping[str, Any]) -> SowError:
     if report.get("position") is not None and isinstance(error, ClientError):
         error.position = int(report["position"])
         error.expected = str(report.get("expected") or "")
+    if isinstance(error, NotPrimary):
+        error.primary = str(report.get("primary") or "")
     if report.get("status") is not None and isinstance(report["status"], int):
         error.status = report["status"]
     return error
@@ -152,9 +156,43 @@ def _kind(report: Mapping[str, Any], reason: str, detail: str) -> type[SowError]
     return BY_REASON.get(reason, default)
 
 
+PASSING = frozenset({"upstream lost", "replaying", "not yet", "stale"})
+"""Reasons of a server that does not answer as it should for now, and has done nothing."""
+
+
+def is_away(error: SowError) -> bool:
+    """Whether a server does not answer for now, so that another one may."""
+    return isinstance(error, Unreachable | Disconnected) or error.reason in PASSING
+
+
+def none_answers(errors: Sequence[SowError]) -> SowError:
+    """The error of a round in which no address could be used, from that of each."""
+    first, *others = errors
+    if not others or all(isinstance(error, AnotherLog) for error in errors):
+        return first
+    named = "; ".join(error.detail for error in errors)
+    return Unreachable(f"none of {len(errors)} addresses can be used: {named}")
+
+
 def not_sow(url: str, answered: str) -> Unreachable:
     """The error for a server at `url` that is not SOW, or another version of it."""
     return Unreachable(f"{url} does not speak SOW: it answered {answered or 'nothing'}")
+
+
+def _of_handshake(url: str, status: int) -> SowError:
+    if status == Unreachable.status:
+        return Unreachable(
+            f"the server at {url} accepts no more connections at the moment, or is starting "
+            "and restores its records; try again in some seconds"
+        )
+    if status == Unauthenticated.status:
+        return Unauthenticated(
+            f"the server at {url} rejects the credentials: give a token (SOW_TOKEN), or a user "
+            "and password"
+        )
+    if status == TooManyLogons.status:
+        return TooManyLogons(f"too many logons at {url}; try again in some seconds")
+    return not_sow(url, str(status))
 
 
 @contextmanager
@@ -184,22 +222,12 @@ def reported(url: str) -> Iterator[None]:
             f"no server answers at {url} ({why.lower()}); start one with sow serve, "
             "or give the address of one (--url or SOW_URL; url in a program)"
         ) from error
+    except aiohttp.ConnectionTimeoutError as error:
+        raise Unreachable(f"no server answers at {url} in time ({error})") from error
     except aiohttp.InvalidURL as error:
         raise ClientError(f"{url} is not an address such as http://127.0.0.1:8080") from error
     except aiohttp.WSServerHandshakeError as error:
-        if error.status == Unreachable.status:
-            raise Unreachable(
-                f"the server at {url} accepts no more connections at the moment, or is starting "
-                "and restores its records; try again in some seconds"
-            ) from error
-        if error.status == Unauthenticated.status:
-            raise Unauthenticated(
-                f"the server at {url} rejects the credentials: give a token (SOW_TOKEN), or a user "
-                "and password"
-            ) from error
-        if error.status == TooManyLogons.status:
-            raise TooManyLogons(f"too many logons at {url}; try again in some seconds") from error
-        raise not_sow(url, str(error.status)) from error
+        raise _of_handshake(url, error.status) from error
     except aiohttp.ClientResponseError as error:
         # A redirect loop, or a server that does not speak HTTP: aiohttp shows several lines.
         raise not_sow(url, error.message.split("\n", 1)[0].rstrip(":")) from error

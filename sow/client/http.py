@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -21,15 +21,23 @@ import msgspec
 import orjson
 from yarl import URL
 
-from sow.client.connector import ANYBODY, ClientAuth
-from sow.client.errors import OlderServer, Unreachable, failure, not_sow, reported
+from sow.client.connector import ANYBODY, ClientAuth, first_answer
+from sow.client.errors import (
+    Disconnected,
+    OlderServer,
+    Unreachable,
+    failure,
+    not_sow,
+    reported,
+)
 from sow.client.notebooks import ShownTable, shown_table
 from sow.client.tables import AnswerTable, from_stream, to_pandas, to_polars
+from sow.core.addresses import Addresses
 from sow.core.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
-from sow.errors import SowError, Unauthenticated, shown
+from sow.errors import NotPrimary, SowError, Unauthenticated, shown
 
-CONNECT_S = 10.0
-"""Timeout of a connection: TCP sends a lost packet again after 1, 3 and 7 seconds."""
+SAFE_METHODS = ("GET", "HEAD")
+"""Methods of requests that can be sent again, whatever became of the first."""
 
 WHOLE_BYTES = 1024**2
 """A body up to so many bytes is written to the socket at once, as aiohttp advises."""
@@ -38,6 +46,12 @@ WHOLE_BYTES = 1024**2
 TAKEN_BYTES_MAX = 512 * 1024**2
 """Of an answer that is read as a whole and is not a table: twice a million records. A longer one
 does not come from a SOW server, or has to be read row by row (`Rows`)."""
+
+
+PRIMARY = "SOW-Primary"
+"""The header in which a follower names the server for what it does not do itself."""
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +144,22 @@ class Http:
     """The HTTP API of the server at `url`, for requests without a method of their own
     (docs/http.md).
 
-    Every method raises Unreachable and Disconnected, and the errors that the server reports.
+    Of several addresses a request goes to the one in use, and one that a follower does not answer
+    to the primary. Every method raises Unreachable and Disconnected, and the errors that the server
+    reports.
     """
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, access: ClientAuth = ANYBODY
+        self, addresses: Addresses, session: aiohttp.ClientSession, access: ClientAuth = ANYBODY
     ) -> None:
-        self.url = url
+        self._addresses = addresses
         self._session = session
         self._access = access
+
+    @property
+    def url(self) -> str:
+        """The address of the server in use."""
+        return self._addresses.current
 
     @asynccontextmanager
     async def request(
@@ -162,21 +183,31 @@ class Http:
         and `idempotency_key` (docs/http.md, "Exactly once") are the headers of these names.
         """
         query = {name: _text(value) for name, value in (params or {}).items() if value is not None}
+        is_read = method in SAFE_METHODS or path == "/v1/snapshots"
+        if is_read and (least := self._addresses.min_bookmark):
+            query.setdefault("min_bookmark", least)
         # Compression takes longer than it saves on a local network.
-        headers = {"Accept": accept, "Accept-Encoding": "identity", **self._access.headers()}
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
         if content_type is not None:
             headers["Content-Type"] = content_type
         if prefer is not None:
             headers["Prefer"] = prefer
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
-        with reported(self.url):
-            address = URL(self.url + path, encoded=True).update_query(query)
-            response = await self._session.request(
-                method, address, headers=headers, data=_sent(body)
-            )
-            if response.status >= 400 and not any_status:
-                raise await _problem(self.url, response, query)
+
+        async def attempt(url: str) -> aiohttp.ClientResponse:
+            sent = headers | self._access.headers()
+            with reported(url):
+                address = URL(url + path, encoded=True).update_query(query)
+                response = await self._session.request(
+                    method, address, headers=sent, data=_sent(body)
+                )
+                primary = response.headers.get(PRIMARY) if response.status == 421 else None
+                if primary is not None or (response.status >= 400 and not any_status):
+                    raise await _problem(url, response, query, primary)
+            return response
+
+        response = await first_answer(self._addresses, attempt, not is_read, is_read)
         # Outside `reported`: errors of the caller's block are not errors of the network.
         async with response:
             yield response
@@ -200,29 +231,50 @@ class Http:
         Raises Unreachable for an answer that is not JSON or not of that type. Reading a field that
         it does not have raises Unreachable too: the server is not SOW, or another version.
         """
-        opening = self.request(
-            method,
-            path,
-            params,
-            accept=accept,
-            body=body,
-            content_type=content_type,
-            any_status=any_status,
-            idempotency_key=idempotency_key,
-        )
-        async with opening as response:
-            content = await taken(self.url, response)
-        return decoded(self.url, content, kind)
+
+        async def content() -> bytes:
+            opening = self.request(
+                method,
+                path,
+                params,
+                accept=accept,
+                body=body,
+                content_type=content_type,
+                any_status=any_status,
+                idempotency_key=idempotency_key,
+            )
+            async with opening as response:
+                return await taken(self.url, response)
+
+        if method in SAFE_METHODS:
+            return decoded(self.url, await self._whole(content), kind)
+        found = decoded(self.url, await content(), kind)
+        if isinstance(found, dict):
+            self._addresses.wrote(str(found.get("bookmark", "")))
+        return found
+
+    async def _whole(self, read: Callable[[], Awaitable[Found]]) -> Found:
+        """What `read` returns, which reads a whole answer: once more if the connection breaks
+        meanwhile and there is another address."""
+        try:
+            return await read()
+        except Disconnected:
+            if not self._addresses.are_several:
+                raise
+            return await read()
 
     async def table(self, topic: str, params: Mapping[str, object]) -> Any:
         """A query answer as a pyarrow Table, with the types that the server gives.
 
         `params` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        async with self.request("GET", records_of(topic), params, accept=ARROW) as response:
-            with reported(self.url):
-                content = await response.read()
-        return from_stream(content)
+
+        async def content() -> bytes:
+            async with self.request("GET", records_of(topic), params, accept=ARROW) as response:
+                with reported(self.url):
+                    return await response.read()
+
+        return from_stream(await self._whole(content))
 
     async def columns(
         self,
@@ -255,6 +307,16 @@ class Http:
     async def _schema(self, topic: str, requested: Mapping[str, object]) -> Any:
         """The pyarrow Schema of the answer to a query, which is sent for no rows."""
         return (await self.table(topic, {**requested, "top_n": 0, "skip_n": None})).schema
+
+
+async def answer(http: Http, topic: str, params: Mapping[str, object]) -> Answer:
+    """A query answer as a whole."""
+
+    async def read() -> Answer:
+        async with http.rows(topic, params) as rows:
+            return await rows.all()
+
+    return await http._whole(read)
 
 
 async def taken(url: str, response: aiohttp.ClientResponse) -> bytes:
@@ -303,7 +365,7 @@ def _text(value: object) -> str:
 
 
 async def _problem(
-    url: str, response: aiohttp.ClientResponse, params: Mapping[str, str]
+    url: str, response: aiohttp.ClientResponse, params: Mapping[str, str], primary: str | None
 ) -> SowError:
     try:
         report = orjson.loads(await taken(url, response))
@@ -315,7 +377,10 @@ async def _problem(
                 f"{url} requires credentials: give a token (SOW_TOKEN), or a user and password"
             )
         return SowError(f"{url} does not speak SOW: it answered {response.status}")
-    found = failure({"status": response.status, **report})
+    given = {"status": response.status, **report}
+    if primary is not None:
+        return failure({**given, "reason": NotPrimary.reason, "primary": primary})
+    found = failure(given)
     unknown = [name for name in params if found.detail.startswith(f"no parameter {shown(name)}")]
     return OlderServer(url, found.detail) if unknown else found
 

@@ -32,9 +32,12 @@ WAITING_BYTES_MAX = 256 * 1024**2
 """What may wait for a server that is away, in memory: then `publish` waits too."""
 LATER = frozenset(
     {"busy", "replaying", "disk full", "store error", "store failing", "memory full",
-     "internal error", "too many logons", "stopped"}
+     "internal error", "too many logons", "stopped", "upstream lost", "outcome unknown"}
 )  # fmt: skip
-"""Reasons of a refusal that are no fault of the message: it stays, and is sent again."""
+"""Reasons of a refusal that are no fault of the message: it stays, and is sent again. What may have
+been stored is not stored twice, since it keeps its number."""
+ELSEWHERE = frozenset({"not primary", "no quorum"})
+"""Reasons to look for the server that takes it, which are no errors."""
 REPLACED = "replaced"
 
 
@@ -55,8 +58,8 @@ class AlreadyDone:
 class IdempotentPublisher(DrainedAtEnd):
     """Publishes as one name, until `close` or the end of `async with`, which waits for all acks.
 
-    `connect` logs on with the name. `store` is what waits. With `adopt` it may be that of another
-    log.
+    `connect` logs on with the name, at whichever server takes it. `store` is what waits. With
+    `adopt` it may be that of another log. `noted` gets the bookmark of each ack.
     """
 
     def __init__(
@@ -65,12 +68,14 @@ class IdempotentPublisher(DrainedAtEnd):
         retry: Retry,
         store: PublishStore,
         adopt: bool = False,
+        noted: Callable[[str], None] = lambda _bookmark: None,
     ) -> None:
         self.name = store.client
         self._connect = connect
         self._retry = retry
         self._store = store
         self._adopt = adopt
+        self._noted = noted
         self._renumbers = False
         """The next logon numbers what waits."""
         self._errors: deque[SowError] = deque()
@@ -329,6 +334,7 @@ class IdempotentPublisher(DrainedAtEnd):
         frame = self._flight.popleft()
         if not line.failed:
             self._store.applied(frame.numbers)
+            self._noted(line.bm or "")
         elif not self._rewinds:
             if line.reason == "sequence gap" and isinstance(line.expected, int):
                 raise SequenceLost(self.name, self._held, line.expected - 1)
@@ -339,6 +345,8 @@ class IdempotentPublisher(DrainedAtEnd):
 
     def _refuse(self, error: SowError) -> None:
         """The first frame is refused: it leaves the store, or only its bad message."""
+        if error.reason in ELSEWHERE:
+            raise Disconnected(error.detail, reason=error.reason)
         if error.reason in LATER:
             if not any(one.reason == error.reason for one in self._errors):
                 self._errors.append(error)
@@ -350,4 +358,4 @@ class IdempotentPublisher(DrainedAtEnd):
 
 def _is_passing(error: SowError) -> bool:
     """Whether a logon may succeed later."""
-    return isinstance(error, Disconnected | Unreachable) or error.reason in LATER
+    return isinstance(error, Disconnected | Unreachable) or error.reason in LATER | ELSEWHERE

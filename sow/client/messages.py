@@ -43,7 +43,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     ``gap`` comes from this client: the connection and its session were lost. If `exact`, the
     following messages make up for it (a new snapshot, or the log from the last bookmark on);
     otherwise updates may be missing. ``heartbeat`` has the number of `conflated` and `dropped`
-    messages.
+    messages. ``notice`` is of a chained server: its upstream is lost, or back (`reason`).
     """
 
     c: str
@@ -112,6 +112,7 @@ class Line(Message, omit_defaults=True):
     log: str = ""
     version: str = ""
     resumed: bool | None = None
+    primary: str = ""
     deleted: int | None = None
     matches: int | None = None
     returned: int | None = None
@@ -124,7 +125,7 @@ class Line(Message, omit_defaults=True):
 
     def error(self) -> SowError:
         """The error of a failure ack."""
-        names = ("reason", "detail", "index", "field", "position", "expected")
+        names = ("reason", "detail", "index", "field", "position", "expected", "primary")
         return failure({name: getattr(self, name) for name in names})
 
 

@@ -2,7 +2,8 @@
 
 A frame of the publisher is stored atomically. Up to `window` frames may be unacknowledged; `send`
 waits beyond that. After a failure nothing more is sent, but frames in flight may have been stored:
-`published` counts exactly what was acknowledged.
+`published` counts exactly what was acknowledged. What a follower refuses goes to the primary that
+it names, in the same order.
 
 A repeatable batch is applied atomically and exactly once, however often its connection breaks.
 Chunks are staged under the name of a writer and the number of the batch, and committed at the end
@@ -16,7 +17,7 @@ import contextlib
 import secrets
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -29,7 +30,7 @@ from sow.client.messages import Line
 from sow.client.socket import Retry, Socket, framed
 from sow.client.tables import arrow
 from sow.core.media_types import ARROW, JSON
-from sow.errors import BadMessage, SowError
+from sow.errors import BadMessage, NotPrimary, SowError
 
 WINDOW_FRAMES = 64
 """Unacknowledged frames: with the usual hundred messages in each, enough to hide an fsync and a
@@ -37,11 +38,24 @@ round trip at any rate that the server can store."""
 
 
 class Sent(NamedTuple):
-    """A frame that waits for its ack: `first` is the index of its first message overall."""
+    """A frame that waits for its ack: `first` is the index of its first message overall. A frame
+    that was refused by a follower is sent again, so it is kept."""
 
     cid: str
     first: int
     messages: int
+    frame: bytes
+
+
+Move = Callable[[NotPrimary, str], Awaitable[Socket]]
+"""Connects to the server that a refusal names, which is of the server at an address."""
+MOVES_MAX = 5
+"""So often in a row: two servers that name each other are no reason to go on for ever."""
+
+
+async def nowhere(refusal: NotPrimary, _url: str) -> Socket:
+    """For a publisher that has one connection and no other."""
+    raise refusal
 
 
 class DrainedAtEnd(ABC):
@@ -75,11 +89,17 @@ class Publisher(DrainedAtEnd):
     """Publishes to one topic over its own connection, until `close` or the end of `async with`.
 
     `window` is how many frames may be unacknowledged. `seq` is the number of the first message, if
-    they are numbered.
+    they are numbered. `move` connects to the primary, `noted` gets the bookmark of each ack.
     """
 
     def __init__(
-        self, socket: Socket, topic: str, window: int = WINDOW_FRAMES, seq: int | None = None
+        self,
+        socket: Socket,
+        topic: str,
+        window: int = WINDOW_FRAMES,
+        seq: int | None = None,
+        move: Move = nowhere,
+        noted: Callable[[str], None] = lambda _bookmark: None,
     ) -> None:
         self.topic = topic
         self.sent = 0
@@ -95,6 +115,12 @@ class Publisher(DrainedAtEnd):
         self._socket = socket
         self._window = window
         self._waiting: deque[Sent] = deque()
+        self._move = move
+        self._noted = noted
+        self._refusal: NotPrimary | None = None
+        self._refused: deque[Sent] = deque()
+        """Frames that a follower has refused, to be sent to the primary."""
+        self._moves = 0
         self._failure: SowError | None = None
         self._moved = asyncio.Event()
         self._reader = asyncio.get_running_loop().create_task(self._read())
@@ -148,8 +174,12 @@ class Publisher(DrainedAtEnd):
         await self._until_below(self._window)
         if self.seq is not None:
             self.seq += 1 if command == "sow_delete" else len(bodies)
-        self._waiting.append(Sent(cid, self.sent, len(bodies)))
+        sent = Sent(cid, self.sent, len(bodies), frame)
         self.sent += len(bodies)
+        if self._refusal is not None:
+            self._refused.append(sent)  # behind those that are on their way to the primary
+            return
+        self._waiting.append(sent)
         await self._socket.send(frame)
 
     def _encoded(self, messages: Sequence[Document], nan_as_null: bool) -> list[bytes]:
@@ -165,7 +195,7 @@ class Publisher(DrainedAtEnd):
         await self._until_below(1)
 
     async def _until_below(self, count: int) -> None:
-        while len(self._waiting) >= count and not self._reader.done():
+        while len(self._waiting) + len(self._refused) >= count and not self._reader.done():
             self._moved.clear()
             await self._moved.wait()
         if self._failure is not None:
@@ -176,6 +206,8 @@ class Publisher(DrainedAtEnd):
             while True:
                 for line in await self._socket.receive():
                     self._on_line(line)
+                if self._refusal is not None and not self._waiting:
+                    await self._go_to_primary(self._refusal)
                 self._moved.set()
         except SowError as error:
             self._failure = self._failure or error
@@ -193,12 +225,33 @@ class Publisher(DrainedAtEnd):
             error = line.error()
             if isinstance(error, BadMessage):
                 error.index += frame.first
-            self._failure = self._failure or error
+            if isinstance(error, NotPrimary) and self._failure is None:
+                self._refusal = error
+                self._refused.append(frame)
+            else:
+                self._failure = self._failure or error
         else:
+            self._moves = 0
             self.published += frame.messages
             if line.duplicate or line.applied is not None:
                 self.duplicates += frame.messages - (line.applied or 0)
             self.bookmark = line.bm or self.bookmark
+            self._noted(self.bookmark)
+
+    async def _go_to_primary(self, refusal: NotPrimary) -> None:
+        """Send what was refused to the server that takes it; nothing of it was applied."""
+        self._moves += 1
+        if self._moves > MOVES_MAX:
+            raise refusal
+        socket = await self._move(refusal, self._socket.url)
+        before, self._socket = self._socket, socket
+        await before.close()
+        while self._refused:
+            # In the order in which it was given; more may come meanwhile.
+            sent = self._refused.popleft()
+            self._waiting.append(sent)
+            await socket.send(sent.frame)
+        self._refusal = None
 
     @property
     def is_open(self) -> bool:
@@ -207,7 +260,7 @@ class Publisher(DrainedAtEnd):
 
     async def settle(self) -> None:
         """Wait until every frame has an ack, success or failure."""
-        while self._waiting and not self._reader.done():
+        while (self._waiting or self._refused) and not self._reader.done():
             self._moved.clear()
             await self._moved.wait()
 

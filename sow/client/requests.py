@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sow.client.encode import Document, encode
-from sow.client.http import Answer, Http, length_prefixed, records_of
+from sow.client.http import Answer, Http, answer, length_prefixed, records_of
 from sow.client.tables import to_pandas, to_polars
 from sow.core.media_types import FRAMES
 
@@ -51,8 +51,7 @@ class QueryRequest(Coroutine[Any, Any, Answer]):
 
     async def answer(self) -> Answer:
         """The records, decoded; the same as awaiting the query itself."""
-        async with self._http.rows(self._topic, self._requested) as rows:
-            return await rows.all()
+        return await answer(self._http, self._topic, self._requested)
 
     async def to_arrow(self) -> Any:
         """The records as a pyarrow Table (types: docs/http.md)."""

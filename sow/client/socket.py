@@ -1,6 +1,7 @@
 """One WebSocket to a server: sends frames and receives lines, without interpreting them.
 
-`Retry` says when to open another one: with exponential backoff, jitter and a deadline. Sleep and
+`Sockets` opens them, at the first of the client's addresses that answers. `Retry` says when to open
+another one: with exponential backoff, jitter and a deadline. Sleep and
 randomness are parameters, so that tests need neither.
 """
 
@@ -10,12 +11,16 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import orjson
 
-from sow.client.errors import ClosedByServer, Disconnected, reported
+from sow.client.connector import ClientAuth, first_answer
+from sow.client.errors import ClosedByServer, Disconnected, Unreachable, reported
 from sow.client.messages import Line, read_lines
+from sow.core.addresses import Addresses
+from sow.errors import AnotherLog, NotPrimary
 
 HEARTBEAT_S = 30.0
 """The interval of pings: half the minute after which the server closes a silent connection."""
@@ -134,6 +139,70 @@ def framed(fields: Mapping[str, object], bodies: Sequence[bytes]) -> bytes:
     """A command and its bodies as one frame."""
     head = orjson.dumps({key: value for key, value in fields.items() if value is not None})
     return b"%b\n%b" % (head, b"\n".join(bodies))
+
+
+LOGON_S = 10.0
+"""How long a server may take for a logon where there is another address: one that is stopped takes
+connections, and never answers."""
+
+
+class Sockets:
+    """Opens sockets as the client `name`, at the first of its addresses that answers; `http` is the
+    client's session of aiohttp."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        http: Callable[[], aiohttp.ClientSession],
+        access: ClientAuth,
+        name: str,
+    ) -> None:
+        self.addresses = addresses
+        self._http = http
+        self._access = access
+        self._name = name
+
+    async def connect(self, session: str | None = None, seen: int | None = None) -> Socket:
+        """A socket for reads: resumes a `session`, which only the server that has it can."""
+        return await self._first(self._name, False, session=session, seen=seen)
+
+    async def for_writes(self, owned: str | None = None) -> Socket:
+        """A socket to the server for writes, as far as it is known; with `owned` it owns this name,
+        to number messages."""
+        return await self._first(owned or self._name, True, sequence=owned and True)
+
+    async def after(self, refusal: NotPrimary, url: str, owned: str | None = None) -> Socket:
+        """The same after the `refusal` of the server at `url`, which names another one."""
+        if refusal.primary:
+            self.addresses.lead_to(refusal.primary, url)
+        name = owned or self._name
+        return await self._first(name, True, without=[url], sequence=owned and True)
+
+    async def connect_as(self, name: str) -> Socket:
+        """A socket that owns the name of a publisher."""
+        return await self.for_writes(name)
+
+    async def _first(
+        self, name: str, for_writes: bool, without: Sequence[str] = (), **more: Any
+    ) -> Socket:
+        http = self._http()
+        limit_s = LOGON_S if self.addresses.are_several else None
+
+        async def attempt(url: str) -> Socket:
+            try:
+                async with asyncio.timeout(limit_s):
+                    headers = self._access.headers()
+                    socket = await Socket.connect(http, url, name, headers=headers, **more)
+            except TimeoutError:
+                raise Unreachable(f"{url} did not answer within {LOGON_S:g} seconds") from None
+            try:
+                self.addresses.check_log(url, socket.log_id)
+            except AnotherLog:
+                await socket.close()
+                raise
+            return socket
+
+        return await first_answer(self.addresses, attempt, for_writes, without=without)
 
 
 FACTOR = 2

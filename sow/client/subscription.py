@@ -10,18 +10,24 @@ command may not have arrived.
 
 Bookmarks are sent with the name of their log, so that a server with another log refuses them
 instead of continuing from an unrelated number.
+
+With several addresses the subscription goes on at another server, which does not have the session.
+Servers of one log name each place in it alike, so it goes on behind the last bookmark that it was
+sent, without gap or repeat. For that it knows a bookmark from its beginning on. What no log has
+(conflated topics, views, live windows, groups, deltas to a snapshot) has a new snapshot there.
 """
 
 import asyncio
 import contextlib
+import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Self
 
-from sow.client.errors import ClosedByServer, Disconnected, Unreachable
+from sow.client.errors import ClosedByServer, Disconnected, is_away
 from sow.client.messages import Line, Message
-from sow.client.socket import Retry, Socket
-from sow.errors import AnotherLog, ClientError, SowError
+from sow.client.socket import Retry, Socket, Sockets
+from sow.errors import AnotherLog, ClientError, NotPrimary, SowError
 from sow.history.bookmarks import going_on, is_range, with_log
 
 ACK = "ack"
@@ -29,12 +35,18 @@ NOT_LOGGED = (AnotherLog.reason, "invalid bookmark", "invalid topic")
 """Reasons why a subscription that began at `now` may not be able to resume from a bookmark."""
 
 
-class Connect(Protocol):
-    """Opens a socket, for a resumed session or a new one."""
+OF_THE_SNAPSHOT = ("as_of", "order_by", "top_n", "skip_n")
+"""Fields of a command that only its snapshot needs."""
+NOT_IN_LOG = ("projection", "grouping", "skip_n")
+"""Fields of a command whose lines are no changes of the log; `skip_n` makes a live window."""
+OPTIONS_NOT_IN_LOG = re.compile(r"\b(live|positions|last=|conflation)")
+ELSEWHERE = frozenset({"upstream lost"})
+"""Reasons of a server that ends a session and is away itself."""
 
-    async def __call__(self, session: str | None = None, seen: int | None = None) -> Socket:
-        """A socket after its logon; raises Unreachable."""
-        ...
+
+async def never(_topic: str) -> bool:
+    """Of no topic is known that it is in the log."""
+    return False
 
 
 class Subscription:
@@ -45,14 +57,18 @@ class Subscription:
 
     def __init__(
         self,
-        connect: Connect,
+        sockets: Sockets,
         command: str,
         fields: Mapping[str, object],
         retry: Retry,
         closed: Callable[["Subscription"], None] = lambda _closed: None,
+        is_logged: Callable[[str], Awaitable[bool]] = never,
     ) -> None:
-        """`closed` is called when it has been closed."""
-        self._connect = connect
+        """`closed` is called when it has been closed; `is_logged` whether the lines of a topic are
+        the changes of the log."""
+        self._sockets = sockets
+        self._connect = sockets.connect
+        self._is_logged = is_logged
         self._command = command
         self._fields = fields
         self._retry = retry
@@ -63,6 +79,10 @@ class Subscription:
         self._seen = 0
         self._cid = ""
         self._ready: deque[Message] = deque()
+        self._was_open = False
+        """The server has acknowledged it before, so that a new beginning is a gap."""
+        self._is_whole = False
+        """The snapshot has come, of a subscription with one."""
         self._gap: Message | None = None
         """The gap to report when the server acknowledges the new subscription."""
         self._ended = False
@@ -72,9 +92,10 @@ class Subscription:
         self.name = ""
         """The server's name of the subscription, once it is open."""
         self.bookmark = ""
-        """The bookmark of the newest update received, with the name of its log."""
+        """The bookmark of the newest update received, with the name of its log; with several
+        addresses that of the beginning before there is one."""
         self.resumed = 0
-        """How often the session was resumed without a gap."""
+        """How often it went on without a gap: in its session, or elsewhere from its bookmark."""
         self.gaps = 0
         """How often it could not be resumed, and the subscription started again."""
 
@@ -90,27 +111,61 @@ class Subscription:
             if self._fields.get("as_of") is not None:
                 moment = with_log(str(self._fields["as_of"]), socket.log_id)
                 self._fields = {**self._fields, "as_of": moment}
-            await self._begin(socket, self._fields)
+            self._adopt(socket)
+            try:
+                await self._begin(self._fields)
+            except SowError as error:
+                if not (self._sockets.addresses.are_several and is_away(error)):
+                    raise
+                self._sockets.addresses.leave(socket.url)
+                await self._return(error)
 
-    async def _begin(self, socket: Socket, fields: Mapping[str, object]) -> None:
-        """Subscribe on a new session."""
+    def _adopt(self, socket: Socket) -> None:
+        """Go on with a new session."""
         self._socket, self._session, self._seen = socket, socket.session, 0
         self._log_id = socket.log_id
-        await self._subscribe(socket, fields)
 
-    async def _subscribe(self, socket: Socket, fields: Mapping[str, object]) -> None:
+    async def _begin(self, fields: Mapping[str, object], command: str | None = None) -> None:
+        """Subscribe on a new session, at the primary if a follower does not have the topic."""
+        assert self._socket is not None
+        try:
+            await self._subscribe(self._socket, fields, command)
+        except NotPrimary as error:
+            await self._socket.close()
+            self._adopt(await self._sockets.after(error, self._socket.url))
+            await self._subscribe(self._socket, fields, command)
+
+    async def _subscribe(
+        self, socket: Socket, fields: Mapping[str, object], command: str | None = None
+    ) -> None:
         self.name = ""
+        command = command or self._command
+        if command.startswith("sow_and_"):
+            self._is_whole = False
+        elif self._sockets.addresses.are_several and fields.get("bm") in (None, "now"):
+            await self._note_beginning(socket)
         # The ack "completed" marks the end of a range.
         acks = "processed,completed" if is_range(str(fields.get("bm") or "")) else None
-        self._cid = await socket.command(self._command, **fields, a=acks)
+        self._cid = await socket.command(command, **fields, a=acks)
         while not self.name:
             for line in await self._receive(socket):
                 self._take(line)
 
+    async def _note_beginning(self, socket: Socket) -> None:
+        """Learn the bookmark of this moment, by a query of no records: where to go on elsewhere if
+        nothing comes before the connection is lost."""
+        cid = await socket.command("sow", t=self._fields["t"], top_n=0, a="completed")
+        is_answered = False
+        while not is_answered:
+            for line in await self._receive(socket):
+                if line.c == "group_end" and line.bm is not None:
+                    self.bookmark = with_log(line.bm, self._log_id)
+                is_answered = is_answered or (line.c == ACK and line.cid == cid)
+
     def _accept(self, ack: Line) -> None:
         if ack.failed:
             raise ack.error()
-        self.name = ack.s
+        self.name, self._was_open = ack.s, True
         if self._gap is not None:
             self._ready.append(self._gap)
             self._gap = None
@@ -132,6 +187,7 @@ class Subscription:
             return
         if line.c in ("p", "oof", "group_end") and line.bm is not None:
             self.bookmark = with_log(line.bm, self._log_id)
+            self._is_whole = self._is_whole or line.c == "group_end"
         self._ended = self._ended or line.c == "unsubscribed"
         self._ready.append(line)
 
@@ -175,8 +231,12 @@ class Subscription:
             assert self._socket is not None
             try:
                 lines = await self._receive(self._socket)
-            except ClosedByServer:
-                raise
+            except ClosedByServer as error:
+                if error.reason not in ELSEWHERE or not self._sockets.addresses.are_several:
+                    raise
+                self._sockets.addresses.leave(self._socket.url)
+                await self._return(error)
+                continue
             except Disconnected as error:
                 if not self._ended:
                     await self._return(error)
@@ -184,31 +244,68 @@ class Subscription:
             for line in lines:
                 self._take(line)
 
-    async def _return(self, error: Disconnected) -> None:
+    async def _return(self, error: SowError) -> None:
         """Reconnect after the connection has broken; raises `error` when it is time to give up."""
         async for _ in self._retry.attempts():
-            with contextlib.suppress(Unreachable, Disconnected):
-                # A subscription that was not acknowledged may not have arrived, and the session
-                # would continue without it.
-                known = (self._session, self._seen) if self.name else (None, None)
+            # A subscription that was not acknowledged may not have arrived, and the session would
+            # continue without it.
+            known = (self._session, self._seen) if self.name else (None, None)
+            socket: Socket | None = None
+            try:
                 socket = await self._connect(*known)
                 if socket.resumed:
                     self._socket = socket
                     self.resumed += 1
                 else:
-                    await self._restart(socket)
+                    self._adopt(socket)
+                    if not await self._goes_on():
+                        await self._restart(socket.reason)
                 return
+            except SowError as found:
+                if not is_away(found):
+                    raise
+                if socket is not None:
+                    self._sockets.addresses.leave(socket.url)
         raise error
 
-    async def _restart(self, socket: Socket) -> None:
+    async def _goes_on(self) -> bool:
+        """Subscribe on a new session behind the last bookmark, if there are several addresses;
+        returns whether the log has what follows."""
+        if not self.bookmark or not self._sockets.addresses.are_several:
+            return False
+        fields = dict(self._fields)
+        if self._command.startswith("sow_and_"):
+            if not (self._is_whole and await self._is_in_log()):
+                return False
+            fields = {name: one for name, one in fields.items() if name not in OF_THE_SNAPSHOT}
+        fields["bm"] = going_on(str(fields.get("bm") or ""), self.bookmark)
+        is_exact = self._gap is None
+        try:
+            await self._begin(fields, self._command.removeprefix("sow_and_"))
+        except SowError as error:
+            if error.reason not in NOT_LOGGED:
+                raise
+            return False
+        self.resumed += is_exact
+        return True
+
+    async def _is_in_log(self) -> bool:
+        """Whether what follows a snapshot is the changes of the log."""
+        options = str(self._fields.get("opts") or "")
+        if "delta" in self._command or OPTIONS_NOT_IN_LOG.search(options):
+            return False
+        is_derived = any(name in self._fields for name in NOT_IN_LOG)
+        return not is_derived and await self._is_logged(str(self._fields["t"]))
+
+    async def _restart(self, closed_for: str) -> None:
         """Subscribe on a new session, from the last bookmark if the subscription began with one.
 
         The bookmark of any line works, whatever its topic: all are in one order.
         """
         if self.bookmark and "as_of" in self._fields:
             # The past was sent: what is missing are the changes since.
-            left_out = ("as_of", "order_by", "top_n", "skip_n")
-            fields = {name: one for name, one in self._fields.items() if name not in left_out}
+            kept = self._fields.items()
+            fields = {name: one for name, one in kept if name not in OF_THE_SNAPSHOT}
             self._command = self._command.removeprefix("sow_and_")
             self._fields = {**fields, "bm": self.bookmark}
         snapshot = self._command.startswith("sow_and_")
@@ -216,17 +313,17 @@ class Subscription:
         goes_on = not snapshot and "bm" in fields and bool(self.bookmark)
         if goes_on:
             fields["bm"] = going_on(str(fields["bm"]), self.bookmark)
-        reason = socket.reason if self._gap is None else self._gap.reason
-        if self.name or self._gap is not None:
+        reason = closed_for if self._gap is None else self._gap.reason
+        if self._was_open:
             self._gap = Message("gap", reason=reason, exact=snapshot or goes_on)
         try:
-            await self._begin(socket, fields)
+            await self._begin(fields)
         except SowError as error:
             if not goes_on or error.reason not in NOT_LOGGED:
                 raise
             # The missed updates are not in the log: continue with new ones.
             self._gap = Message("gap", reason=reason, exact=False)
-            await self._subscribe(socket, self._fields)
+            await self._begin(self._fields)
 
     async def _take_whole(self) -> None:
         """Subscribe again on the same connection, without deltas; raises what `open` raises.

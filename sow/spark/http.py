@@ -2,7 +2,9 @@
 
 Runs in Spark's Python workers, so it imports next to nothing. A request that fails to connect is
 retried until `retry_s` have passed; every request of the data source is idempotent, since reads
-name what they read and writes are staged under names of their own.
+name what they read and writes are staged under names of their own. So it can also go on at another
+of several addresses, at once and in the middle of a read: what it reads has the name of its log,
+and a follower that is behind waits for it. What a follower refuses goes to the primary.
 """
 
 import http.client
@@ -10,11 +12,13 @@ import json
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from sow.core.addresses import Addresses, listed
 from sow.core.media_types import ARROW, JSON
 from sow.errors import ClientError, SowError
 
@@ -25,6 +29,11 @@ PAUSE_S_MAX = 5.0
 ANSWER_WAIT_S = 30.0
 """Timeout of an answer, in addition to the time for retries: a server may be busy."""
 AWAY = (502, 503, 504)
+MISDIRECTED = 421
+"""A follower names the server that does it, in the header SOW-Primary."""
+SAFE = ("GET",)
+SNAPSHOTS_PATH = "/v1/snapshots"
+"""Where a POST is a read: any server takes snapshots."""
 OLDER = (
     "; the server is older than this data source: update the server first, or install the version "
     "of the server here"
@@ -118,8 +127,17 @@ class Unanswered(OSError):
     """A server has taken a request, and does not answer it in time."""
 
 
+class Led(OSError):
+    """A follower names the primary."""
+
+    def __init__(self, url: str, primary: str) -> None:
+        super().__init__(f"{url} is a follower, and names {primary or 'no primary'}")
+        self.primary = primary
+
+
 class SowServer:
-    """A server at a URL. Can be pickled; connects again wherever it is used.
+    """A server at a URL, or several of one log, with commas between them. Can be pickled; connects
+    again wherever it is used.
 
     `ca` are the trusted certificates of https://, as text in PEM form; None: those of the machine.
     """
@@ -131,21 +149,35 @@ class SowServer:
         retry_s: float = 60.0,
         ca: str | None = None,
     ) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ClientError(f"url {url!r} is not an address; write http://host:8080")
-        if "@" in parts.netloc:
-            # It would appear in every error, so it is not shown.
-            raise ClientError("the option url contains a user; give the option token")
+        self._addresses = Addresses([_checked(one) for one in listed(url)])
         if token_source.token and not is_token(token_source.token):
             raise ClientError("the token has invalid characters; copy it again")
         self.url = url
-        self._secure = parts.scheme == "https"
-        self._address = (parts.hostname, parts.port or (443 if self._secure else 80))
-        self._prefix = parts.path.rstrip("/")
         self._token_source = token_source
         self._retry_s = retry_s
         self._ca = ca
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """All addresses, the one first where reads begin."""
+        return self._addresses.all
+
+    @property
+    def in_use(self) -> str:
+        """The address that has answered the last read."""
+        return self._addresses.current
+
+    def at(self, place: int) -> "SowServer":
+        """The same, with reads that begin at the address number `place`, modulo their number."""
+        found, urls = copy(self), self.addresses
+        place %= len(urls)
+        found._addresses = Addresses([*urls[place:], *urls[:place]])
+        return found
+
+    def each(self) -> "list[SowServer]":
+        """A server for each address, which is not tried again and goes on nowhere else."""
+        sources = (self._token_source, 0.0, self._ca)
+        return [SowServer(url, *sources) for url in self.addresses]
 
     def json(self, method: str, path: str, body: object = None, **requested: object) -> Any:
         """The decoded answer; `body` is sent as JSON."""
@@ -169,16 +201,19 @@ class SowServer:
     ) -> Reply:
         """The whole answer; raises ServerRefusal, or SowError when the server stays away. If it
         `is_patient`, a request that was taken is repeated until it is answered, however long that
-        takes: the server goes on with it meanwhile, and does it once."""
-        query = urlencode(
-            {k: _text(v) for k, v in requested.items() if v is not None}, quote_via=quote
-        )
-        target = f"{self._prefix}{path}" + (f"?{query}" if query else "")
+        takes: the server goes on with it meanwhile, and does it once. Of several addresses, each is
+        tried before a pause; `min_bookmark` is requested of these alone, since one server has
+        everything."""
+        left_out = () if self._addresses.are_several else ("min_bookmark",)
+        sent = {k: _text(v) for k, v in requested.items() if v is not None and k not in left_out}
+        query = urlencode(sent, quote_via=quote)
+        target = path + (f"?{query}" if query else "")
         headers = {"Accept": accept, "Content-Type": content_type}
         give_up, pause_s = time.monotonic() + self._retry_s, PAUSE_S
         while True:
             try:
-                return self._once(method, target, content, headers | self._token_source.header())
+                is_read = method in SAFE or path == SNAPSHOTS_PATH
+                return self._round(not is_read, method, target, content, headers)
             except ssl.SSLCertVerificationError as error:
                 # Retries do not help.
                 raise SowError(
@@ -197,18 +232,59 @@ class SowServer:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        if not self._secure:
-            return http.client.HTTPConnection(*self._address, timeout=timeout_s)
+    def _round(
+        self,
+        is_write: bool,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+    ) -> Reply:
+        """The answer of the first address that gives one; raises the error of the last."""
+        tried: list[str] = []
+        failed: Exception = OSError("there is no address")
+        while (url := self._addresses.next(tried, is_write)) is not None:
+            tried.append(url)
+            try:
+                reply = self._once(url, method, target, content, headers)
+            except Led as error:
+                failed, is_write = error, True
+                if error.primary:
+                    self._addresses.lead_to(error.primary, url)
+            except ssl.SSLCertVerificationError:
+                raise
+            except (OSError, http.client.HTTPException) as error:
+                if is_write and isinstance(error, Unanswered):
+                    raise  # the server may still go on with it
+                failed = error
+                self._addresses.leave(url)
+            else:
+                if not is_write:
+                    self._addresses.use(url)
+                return reply
+        raise failed
+
+    def _connection(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host = parts.hostname or ""
+        if parts.scheme != "https":
+            return http.client.HTTPConnection(host, parts.port or 80, timeout=timeout_s)
         context = ssl.create_default_context(cadata=self._ca)
-        return http.client.HTTPSConnection(*self._address, timeout=timeout_s, context=context)
+        port = parts.port or 443
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
     def _once(
-        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]
+        self,
+        url: str,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
     ) -> Reply:
-        connection = self._connection(ANSWER_WAIT_S + self._retry_s)
+        sent = {**headers, **self._token_source.header()}
+        connection = self._connection(url, ANSWER_WAIT_S + self._retry_s)
         try:
-            connection.request(method, target, content, dict(headers))
+            connection.request(method, _prefix(url) + target, content, sent)
             try:
                 response = connection.getresponse()
             except TimeoutError as error:
@@ -218,9 +294,27 @@ class SowServer:
             connection.close()
         if response.status in AWAY:
             raise http.client.HTTPException(f"it answered {response.status}")
+        primary = response.headers.get("SOW-Primary")
+        if response.status == MISDIRECTED and primary is not None:
+            raise Led(url, primary)
         if response.status >= 400:
             raise _refusal(self.url, response.status, body)
         return Reply(body, response.headers.get("SOW-Bookmark", ""))
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ClientError(f"url {url!r} is not an address; write http://host:8080")
+    if "@" in parts.netloc:
+        # It would appear in every error, so it is not shown.
+        raise ClientError("the option url contains a user; give the option token")
+    return url
+
+
+def _prefix(url: str) -> str:
+    """The path below which the server is."""
+    return urlsplit(url if "://" in url else f"http://{url}").path.rstrip("/")
 
 
 def _refusal(url: str, status: int, body: bytes) -> SowError:

@@ -62,19 +62,21 @@ KEY = re.compile(r"[!-+\--~]+\Z")
 
 
 class LogPart(InputPartition):
-    """A range of the log called `log`: after one bookmark, up to and including another."""
+    """A range of the log called `log`: after one bookmark, up to and including another. It is read
+    at the address number `place` first."""
 
-    def __init__(self, after: int, until: int, log: str) -> None:
+    def __init__(self, after: int, until: int, log: str, place: int = 0) -> None:
         self.after = after
         self.until = until
         self.log = log
+        self.place = place
 
     def read(
         self, options: SourceOptions, condition: str | None, needed: Needed
     ) -> Iterator[pa.RecordBatch]:
         """The rows that pass the filter, in Arrow; raises DataLoss and ServerRefusal."""
         return range_of_log(
-            options.server,
+            options.server.at(self.place),
             options.topic,
             self.after,
             self.until,
@@ -229,7 +231,8 @@ def split_log(options: SourceOptions, part: Mapping[str, Any], parts: int) -> li
         if int(found["to"]) >= until:
             break
         cuts.append(int(found["to"]))
-    return [LogPart(start, stop, log) for start, stop in pairwise([*cuts, until])]
+    ranges = pairwise([*cuts, until])
+    return [LogPart(start, stop, log, place) for place, (start, stop) in enumerate(ranges)]
 
 
 COMPARISON_FILTERS: dict[type[Filter], str] = {

@@ -7,18 +7,24 @@ A snapshot is taken on the server while a read is planned, and read in parts by 
 name; the server releases it when it has not been used for a while, or restarts. Then its rows come
 from the log: each part knows its topic and moment. A pattern is one snapshot for each of its
 topics, all at one moment.
+
+With several addresses the parts of a read are dealt over them. Each server takes a snapshot of its
+own as of the moment of the first; one that cannot, or does not answer, gets no part. A task whose
+server is lost goes on at another, where its part of the log is the same, and that of the snapshot
+is taken again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from sow.errors import ClientError
+from sow.errors import ClientError, SowError
 from sow.history.bookmarks import POSITION
-from sow.spark.http import Reply, ServerRefusal, SowServer, member, segment
+from sow.spark.http import SNAPSHOTS_PATH, Reply, ServerRefusal, SowServer, member, segment
 
 ROWS_AT_ONCE = 200_000
 """Size of an answer: it is read completely before use, so that the request can be repeated."""
@@ -80,10 +86,14 @@ def extent(
     limit: int | None = None,
     condition: str | None = None,
     is_compared: bool = False,
+    least: str | None = None,
 ) -> Any:
     """The ends of a range of the log, the rows that a topic has in it, and the log's own ends;
-    `is_compared`: each row is to be read with the record before it."""
+    `is_compared`: each row is to be read with the record before it. A follower waits until it has
+    `least`, by default the ends of the range."""
     requested = {"topics": member(topic), "from": start, "to": to, "limit": limit}
+    ends = (end for end in (least, to, start) if end is not None and POSITION.fullmatch(end))
+    requested["min_bookmark"] = next(ends, None)
     if is_compared:
         requested["before"] = "keys"
     return server.json("GET", "/v1/log/extent", **requested, filter=condition)
@@ -109,6 +119,7 @@ def _changes(
 ) -> Reply | ServerRefusal:
     """The answer to one request for a range; the refusal if its beginning is not in the log."""
     requested = {"topics": member(topic), "limit": ROWS_AT_ONCE, "filter": condition}
+    requested["min_bookmark"] = ends["to"]
     try:
         return server.arrow("/v1/log", **requested, **ends, **needed)
     except ServerRefusal as error:
@@ -194,11 +205,13 @@ class Wanted(NamedTuple):
 
 
 class TakenSnapshot(NamedTuple):
-    """A snapshot: its name, its query, and its moment with the name of the log."""
+    """A snapshot: its name, its query, its moment with the name of the log; and of several
+    addresses the names that it has there, by the place of the address."""
 
     name: str
     requested: dict[str, Any]
     bookmark: str
+    names: Mapping[int, str] = {0: ""}
 
     @property
     def number(self) -> int:
@@ -208,32 +221,64 @@ class TakenSnapshot(NamedTuple):
     @property
     def parts(self) -> "list[SnapshotPart]":
         """The parts for tasks."""
-        numbers = range(self.requested["parts"])
-        return [SnapshotPart(self.name, part, self.requested, self.bookmark) for part in numbers]
+        numbers, dealt = range(self.requested["parts"]), cycle(self.names.items())
+        return [
+            SnapshotPart(name or self.name, part, self.requested, self.bookmark, place)
+            for part, (place, name) in zip(numbers, dealt, strict=False)
+        ]
 
 
 class SnapshotPart(InputPartition):
-    """One part of a snapshot; `requested` and `bookmark` take the same one again."""
+    """One part of a snapshot; `requested` and `bookmark` take the same one again. It is read at the
+    address number `place` first."""
 
-    def __init__(self, snapshot: str, part: int, requested: dict[str, Any], bookmark: str) -> None:
+    def __init__(
+        self, snapshot: str, part: int, requested: dict[str, Any], bookmark: str, place: int = 0
+    ) -> None:
         self.snapshot = snapshot
         self.part = part
         self.requested = requested
         self.bookmark = bookmark
+        self.place = place
 
     def read(self, server: SowServer, needed: Needed = WHOLE_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows, in Arrow; raises ServerRefusal if neither snapshot nor log has them any
         more."""
+        server = server.at(self.place)
         try:
             return part_of_snapshot(server, self.snapshot, self.part, needed)
         except ServerRefusal as error:
             if error.reason != "not found" or self.requested.get("last"):
                 raise  # events have no past
             gone = error
-        again = server.json("POST", "/v1/snapshots", **{**self.requested, "as_of": self.bookmark})
+        again = _taken_again(server, self.requested, self.bookmark)
         if again["bookmark"] != self.bookmark.rpartition("-")[2]:
             raise gone  # it was taken inside a change of several records: it cannot be had again
         return part_of_snapshot(server, again["snapshot"], self.part, needed)
+
+
+def _taken_again(server: SowServer, requested: Mapping[str, Any], bookmark: str) -> Any:
+    """The answer to a snapshot as of a moment, from a server that has it, or waits for it."""
+    then = {**requested, "as_of": bookmark, "min_bookmark": bookmark}
+    return server.json("POST", SNAPSHOTS_PATH, **then)
+
+
+def _taken_elsewhere(server: SowServer, taken: TakenSnapshot) -> TakenSnapshot:
+    """The same snapshot at each of several addresses that can take it."""
+    if len(server.addresses) == 1:
+        return taken
+    names: dict[int, str] = {}
+    for place, (url, other) in enumerate(zip(server.addresses, server.each(), strict=True)):
+        if url == server.in_use:
+            names[place] = taken.name
+            continue
+        try:
+            found = _taken_again(other, taken.requested, taken.bookmark)
+        except SowError:
+            continue  # the others have its parts
+        if found["bookmark"] == str(taken.number):
+            names[place] = found["snapshot"]
+    return taken._replace(names=names or {0: taken.name})
 
 
 def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[TakenSnapshot]:
@@ -280,8 +325,10 @@ def _one(
         "last": wanted.last,
         "parts": wanted.parts or _enough(topic["records"]),
     }
-    found = server.json("POST", "/v1/snapshots", **requested)
-    return TakenSnapshot(found["snapshot"], requested, position(log, int(found["bookmark"])))
+    least = moment if moment is not None and POSITION.fullmatch(moment) else None
+    found = server.json("POST", SNAPSHOTS_PATH, **requested, min_bookmark=least)
+    bookmark = position(log, int(found["bookmark"]))
+    return _taken_elsewhere(server, TakenSnapshot(found["snapshot"], requested, bookmark))
 
 
 def _enough(records: int) -> int:

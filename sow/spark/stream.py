@@ -201,7 +201,14 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"query reads {self.options.topic}: its earlier rows would never be read. Give "
                 "each topic a checkpoint of its own"
             )
-        here: Mapping[str, Any] = self._extent("now", limit=1)
+        reached = int(offset.get("bookmark", offset.get("newest", 0)))
+        least = position(offset.get("log", ""), reached)
+        try:
+            here: Mapping[str, Any] = self._extent("now", limit=1, least=least)
+        except ServerRefusal as error:
+            if error.reason != AnotherLog.reason:
+                raise
+            raise DataLoss(f"{self.options.url}: {error.detail}, with a new checkpoint") from None
         if offset.get("log", here["log"]) != here["log"]:
             raise DataLoss(
                 f"{self.options.url}: the checkpoint belongs to another log, {offset['log']}, and "
@@ -251,13 +258,24 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _extent(
-        self, start: str | int, limit: int | None, to: int | None = None, log: str = ""
+        self,
+        start: str | int,
+        limit: int | None,
+        to: int | None = None,
+        log: str = "",
+        least: str | None = None,
     ) -> Any:
         """The rows in a range of the log; numbers are those of `log`."""
         begin = start if isinstance(start, str) else position(log, start)
         end = None if to is None else position(log, to)
         return extent(
-            self._server, self.options.topic, begin, end, limit, is_compared=self.options.cdc
+            self._server,
+            self.options.topic,
+            begin,
+            end,
+            limit,
+            is_compared=self.options.cdc,
+            least=least,
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

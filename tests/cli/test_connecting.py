@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 
 import click
 import pytest
@@ -185,7 +186,7 @@ def test_a_command_gets_a_client_that_is_closed_when_it_ends(guarded):
     @click.argument("kind")
     async def listing(client, kind):
         """List the topics of a kind."""
-        kept.append((client, client._http()))
+        kept.append((client, client._session.opened()))
         found = await client.topics()
         click.echo(sum(one["kind"] == kind for one in found))
 
@@ -193,3 +194,18 @@ def test_a_command_gets_a_client_that_is_closed_when_it_ends(guarded):
     assert CliRunner().invoke(listing, words).stdout == "1\n"
     ((client, session),) = kept
     assert (client.name, session.closed) == ("sow listing", True)
+
+
+@pytest.mark.edge
+def test_a_command_takes_several_addresses_and_goes_to_the_first_that_answers(running):
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        away = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        done = CliRunner().invoke(main, ["topics", "--url", f"{away},{running.url}", "--json"])
+        assert (done.exit_code, done.stderr) == (0, "")
+        lost = CliRunner().invoke(main, ["topics", "--url", f"{away},{away}/x"])
+    assert lost.exit_code == 1
+    assert "none of 2 addresses can be used" in lost.stderr
+    wrong = CliRunner().invoke(main, ["topics", "--url", f"{running.url},"])
+    assert wrong.exit_code == 1
+    assert "has an empty one; write for example http://a:8080,http://b:8080" in wrong.stderr

@@ -18,6 +18,7 @@ from sow.client.http import (
     topic_path,
     understood,
 )
+from sow.core.addresses import Addresses
 from sow.errors import BadFilter, ClientError, SowError, Unauthenticated, UnknownTopic
 
 PLAIN = {"Accept-Encoding": "identity"}
@@ -108,7 +109,7 @@ def test_an_answer_that_breaks_off_is_a_connection_that_was_lost():
 
 def asking(response, *arguments, **named):
     session = Session(response)
-    return session, Http("http://there", session).json(*arguments, **named)
+    return session, Http(Addresses(["http://there"]), session).json(*arguments, **named)
 
 
 def test_parameters_that_are_none_are_left_out_and_flags_are_spelt_as_in_json():
@@ -173,7 +174,7 @@ def test_what_a_caller_does_with_an_answer_is_not_the_networks_fault():
     response = Response(b"{}")
 
     async def work():
-        async with Http("http://there", Session(response)).request("GET", "/"):
+        async with Http(Addresses(["http://there"]), Session(response)).request("GET", "/"):
             raise ConnectionError("the caller's own")
 
     with pytest.raises(ConnectionError, match="the caller's own"):
@@ -192,11 +193,115 @@ def test_bodies_of_any_bytes_stand_behind_their_length():
 
 def test_an_answer_that_is_an_error_is_given_to_who_asks_for_any():
     async def work():
-        http = Http("http://there", Session(Response(b"replaying", status=503)))
+        http = Http(Addresses(["http://there"]), Session(Response(b"replaying", status=503)))
         async with http.request("GET", "/readyz", any_status=True) as response:
             return response.status, await taken(http.url, response)
 
     assert wait(work()) == (503, b"replaying")
+
+
+# Several addresses.
+
+
+A, B = "http://a:1", "http://b:1"
+REFUSED = aiohttp.ClientConnectorError(None, OSError(111, "refused"))
+FOLLOWER = json.dumps({"reason": "not primary", "detail": "this is a follower"}).encode()
+
+
+class Network:
+    """Answers by address; an answer is used once, the last one of an address for ever."""
+
+    def __init__(self, **answers):
+        self.answers = {f"http://{host}:1": list(found) for host, found in answers.items()}
+        self.requested = []
+
+    async def request(self, method, address, headers, data):
+        url = f"http://{address.host}:1"
+        self.requested.append((method, str(address)))
+        found = self.answers[url].pop(0) if len(self.answers[url]) > 1 else self.answers[url][0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def of_several(network, *arguments, reads_writes=False, **named):
+    addresses = Addresses([A, B], reads_writes)
+    return addresses, Http(addresses, network).json(*arguments, **named)
+
+
+def led(body=FOLLOWER, primary=B):
+    return Response(body, status=421, headers={"SOW-Primary": primary})
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_server_that_does_not_answer_is_passed_over(method):
+    network = Network(a=[REFUSED], b=[Response(b"{}")])
+    addresses, work = of_several(network, method, "/v1/topics")
+    assert wait(work) == {}
+    assert network.requested == [(method, f"{A}/v1/topics"), (method, f"{B}/v1/topics")]
+    assert addresses.current == B
+
+
+def test_a_write_that_may_have_arrived_is_not_sent_again_and_a_read_is():
+    lost = [aiohttp.ServerDisconnectedError("cut"), Response(b"{}")]
+    _, work = of_several(Network(a=lost, b=[Response(b"{}")]), "POST", "/v1/x", body=b"1")
+    with pytest.raises(Disconnected, match="http://a:1 was lost"):
+        wait(work)
+    _, work = of_several(Network(a=lost[:1], b=[Response(b"{}")]), "GET", "/v1/x")
+    assert wait(work) == {}
+
+
+def test_an_answer_that_breaks_off_is_read_again_elsewhere():
+    broken = Response(b'{"a":', aiohttp.ClientPayloadError("cut"))
+    network = Network(a=[broken, REFUSED], b=[Response(b'{"a":1}')])
+    _, work = of_several(network, "GET", "/v1/x")
+    assert wait(work) == {"a": 1}
+
+
+def test_a_write_goes_from_a_follower_to_the_primary_and_reads_stay():
+    network = Network(a=[led(primary="http://p:1"), Response(b"[]")], b=[REFUSED])
+    network.answers["http://p:1"] = [Response(b'{"bookmark":"7"}'), Response(b"{}")]
+    addresses, work = of_several(network, "POST", "/v1/x", body=b"1")
+    assert wait(work) == {"bookmark": "7"}
+    wait(Http(addresses, network).json("GET", "/v1/y"))
+    wait(Http(addresses, network).json("POST", "/v1/z", body=b"1"))
+    hosts = [address.partition("//")[2][0] for _, address in network.requested]
+    assert hosts == ["a", "p", "a", "p"]
+
+
+def test_a_follower_alone_leads_to_its_primary_too():
+    network = Network(a=[led()], b=[Response(b"{}")])
+    assert wait(Http(Addresses([A]), network).json("GET", "/v1/topics/passing")) == {}
+
+
+def test_two_servers_that_name_each_other_are_no_primary():
+    network = Network(a=[led(primary=B)], b=[led(primary=A)])
+    _, work = of_several(network, "POST", "/v1/x")
+    with pytest.raises(Unreachable, match="none of 2 addresses can be used: this is a follower;"):
+        wait(work)
+    assert len(network.requested) == 2
+
+
+def test_a_wrong_host_is_no_follower():
+    wrong = json.dumps({"reason": "bad host", "detail": "the Host is not allowed"}).encode()
+    _, work = of_several(Network(a=[Response(wrong, status=421)], b=[]), "POST", "/v1/x")
+    with pytest.raises(ClientError, match="the Host is not allowed"):
+        wait(work)
+
+
+def test_reads_wait_for_what_was_written_if_that_is_wanted():
+    for reads_writes, sent in ((True, "?min_bookmark=5f-7"), (False, "")):
+        network = Network(a=[Response(b'{"bookmark":"7"}')], b=[])
+        addresses, work = of_several(network, "POST", "/v1/x", reads_writes=reads_writes)
+        addresses.check_log(A, "5f")
+        wait(work)
+        http = Http(addresses, network)
+        network.answers[A] = [Response(b"[]"), Response(b"[]")]
+        wait(http.json("GET", "/v1/y"))
+        wait(http.json("POST", "/v1/snapshots"))
+        assert [address for _, address in network.requested[1:]] == [
+            f"{A}/v1/y{sent}", f"{A}/v1/snapshots{sent}"
+        ]  # fmt: skip
 
 
 URL = "http://127.0.0.1:1"

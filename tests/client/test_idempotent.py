@@ -128,6 +128,25 @@ def test_what_is_published_is_stored_once_whatever_is_lost():
     assert sum(run(work(seed)) for seed in range(20)) > 40
 
 
+def test_a_server_that_is_no_longer_the_primary_is_left_without_an_error():
+    async def work():
+        server = Server()
+        refusing, server.refuses = server.connect, "not primary"
+
+        async def connect(name):
+            if server.logons:
+                server.refuses = ""  # the second logon is at the primary
+            return await refusing(name)
+
+        server.connect = connect
+        async with publisher_of(server) as publisher:
+            for n in range(5):
+                await publisher.publish("orders", {"n": n})
+        return numbers(server), server.logons
+
+    assert run(work()) == ([*range(5)], 2)
+
+
 def test_a_program_that_is_killed_finds_its_messages_again(tmp_path):
     async def life(server, first):
         publisher = publisher_of(server, tmp_path / "store")

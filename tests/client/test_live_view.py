@@ -352,7 +352,7 @@ def test_while_the_connection_is_made_again_reads_go_on(server, using):
     async def work(client):
         await client.publish("orders", {"id": 1})
         async with client.live("orders") as live:
-            connect, tried, again = client._connect, asyncio.Event(), asyncio.Event()
+            connect, tried, again = client._sockets.connect, asyncio.Event(), asyncio.Event()
 
             async def held(*known):
                 tried.set()

@@ -4,13 +4,15 @@ import asyncio
 from dataclasses import replace
 
 import msgspec
+import orjson
 import polars
 import pytest
 
 from sow.client import Client, Disconnected, Retry
 from sow.client.http import Http
-from sow.client.publisher import RepeatableBatch
-from sow.errors import BadMessage, ClientError, SowError, TooLarge, UnknownTopic
+from sow.client.messages import read_lines
+from sow.client.publisher import Publisher, RepeatableBatch
+from sow.errors import BadMessage, ClientError, NotPrimary, SowError, TooLarge, UnknownTopic
 from tests.edge.serving import Running, configuration
 
 
@@ -253,3 +255,72 @@ def test_a_batch_that_an_earlier_try_applied_meanwhile_is_done(reason):
     else:
         with pytest.raises(ClientError, match="dropped"):
             asyncio.run(work())
+
+
+class Answering:
+    """A socket that answers each frame: as a follower that names a primary, or as the primary."""
+
+    url = "http://a"
+
+    def __init__(self, primary=None):
+        self.primary, self.frames, self.closed = primary, [], False
+        self.answers = asyncio.Queue()
+        self.numbers = iter(range(1, 1000))
+
+    def next_cid(self):
+        return str(next(self.numbers))
+
+    async def send(self, frame):
+        head = orjson.loads(frame.split(b"\n", 1)[0])
+        self.frames.append((head.get("seq"), frame.split(b"\n")[1:]))
+        ack = {"c": "ack", "cid": head["cid"], "a": "persisted", "status": "success", "bm": "5"}
+        if self.primary:
+            ack |= {"status": "failure", "reason": "not primary", "primary": self.primary}
+        self.answers.put_nowait(orjson.dumps(ack))
+
+    async def receive(self):
+        return read_lines(await self.answers.get())
+
+    async def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("seq", [None, 7])
+def test_what_a_follower_refuses_goes_to_the_primary_in_order(seq):
+    follower, primary = Answering("http://p"), Answering()
+    noted = []
+
+    async def move(refusal, url):
+        assert (refusal.primary, url) == ("http://p", "http://a")
+        return primary
+
+    async def work():
+        publisher = Publisher(follower, "orders", 4, seq, move, noted.append)
+        for number in range(20):
+            await publisher.send([b"%d" % number])
+            if number % 3 == 0:
+                await asyncio.sleep(0)
+        await publisher.drain()
+        await publisher.close()
+        return publisher.sent, publisher.published
+
+    assert asyncio.run(work()) == (20, 20)
+    assert primary.frames == [
+        (seq and seq + number, [b"%d" % number]) for number in range(20)
+    ]  # fmt: skip
+    assert follower.closed
+    assert noted == ["5"] * 20
+
+
+def test_followers_that_name_each_other_are_left_to_the_caller():
+    async def move(_refusal, _url):
+        return Answering("http://a")
+
+    async def work():
+        publisher = Publisher(Answering("http://b"), "orders", move=move)
+        await publisher.send([b"1"])
+        with pytest.raises(NotPrimary):
+            await publisher.drain()
+        await publisher.close()
+
+    asyncio.run(asyncio.wait_for(work(), 20))

@@ -7,9 +7,11 @@ import orjson
 import pytest
 
 from sow.client import Retry
-from sow.client.errors import ClosedByServer, Disconnected
-from sow.client.socket import GIVEN_UP, Socket, framed
-from sow.errors import ClientError
+from sow.client.connector import ClientAuth
+from sow.client.errors import ClosedByServer, Disconnected, Unreachable
+from sow.client.socket import GIVEN_UP, Socket, Sockets, framed
+from sow.core.addresses import Addresses
+from sow.errors import ClientError, NotPrimary, Unauthenticated
 
 ACK = {"c": "ack", "cid": "1", "a": "processed", "status": "success", "session": "s-1"}
 
@@ -152,3 +154,81 @@ def test_chance_takes_away_half_of_a_wait_at_most(chance, share):
 
 def test_a_minute_is_a_dozen_or_two_attempts_as_it_comes():
     assert 10 < len(waits()[0]) < 25
+
+
+A, B = "http://a:1", "http://b:1"
+REFUSED = aiohttp.ClientConnectorError(None, OSError(111, "refused"))
+
+
+class Networks:
+    """A network in which each address answers with these frames, or an error."""
+
+    def __init__(self, answers):
+        self.answers, self.requested, self.sockets = answers, [], {}
+
+    async def ws_connect(self, url, **_settings):
+        url = url.removesuffix("/v1/ws")
+        self.requested.append(url)
+        answer = self.answers[url]
+        if isinstance(answer, Exception):
+            raise answer
+        frames = answer if type(answer) is tuple else (answer,)
+        self.sockets[url] = WebSocket(*frames)
+        return self.sockets[url]
+
+
+def sockets_of(answers, *urls):
+    network = Networks(answers)
+    return network, Sockets(Addresses(urls or [A, B]), lambda: network, ClientAuth(), "me")
+
+
+def test_the_first_address_that_answers_is_used_and_kept():
+    network, sockets = sockets_of({A: REFUSED, B: ACK})
+    for _ in range(2):
+        assert asyncio.run(sockets.connect()).url == B
+    assert network.requested == [A, B, B]
+
+
+def test_a_session_is_looked_for_where_it_was_first():
+    network, sockets = sockets_of({A: ACK, B: ACK})
+    asyncio.run(sockets.connect("s-0", 4))
+    assert network.requested == [A]
+    sent = orjson.loads(network.sockets[A].sent[0])
+    assert (sent["session"], sent["seen"]) == ("s-0", 4)
+
+
+def test_a_name_is_owned_at_the_primary():
+    refused = {**ACK, "status": "failure", "reason": "not primary", "primary": B}
+    network, sockets = sockets_of({A: refused, B: {**ACK, "sequence": 9}})
+    socket = asyncio.run(sockets.connect_as("feed"))
+    assert (socket.url, socket.sequence, sockets.addresses.current) == (B, 9, A)
+    assert network.sockets[A].closed
+    assert orjson.loads(network.sockets[B].sent[0])["sequence"] is True
+
+
+def test_who_has_refused_is_not_asked_again_when_the_primary_does_not_answer():
+    network, sockets = sockets_of({A: ACK, B: REFUSED}, A)
+    refusal = NotPrimary("this is a follower", primary=B)
+    with pytest.raises(Unreachable, match=r"^no server answers at http://b:1"):
+        asyncio.run(sockets.after(refusal, A))
+    assert network.requested == [B]
+
+
+def test_a_refusal_of_another_kind_is_no_reason_to_go_elsewhere():
+    refused = {**ACK, "status": "failure", "reason": "auth failure", "detail": "who is it"}
+    network, sockets = sockets_of({A: refused, B: ACK})
+    with pytest.raises(Unauthenticated, match="who is it"):
+        asyncio.run(sockets.connect())
+    assert network.requested == [A]
+
+
+def test_what_speaks_against_each_address_is_said():
+    _, sockets = sockets_of({A: REFUSED, B: ended(1001, "server stops")})
+    with pytest.raises(Unreachable) as caught:
+        asyncio.run(sockets.connect())
+    assert caught.value.detail == (
+        "none of 2 addresses can be used: no server answers at http://a:1 (connection refused); "
+        "start one with sow serve, or give the address of one (--url or SOW_URL; url in a "
+        "program); the server at http://b:1 closed the connection: server stops"
+    )
+    assert isinstance(caught.value.__cause__, aiohttp.ClientConnectorError)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.benchmarks import page as performance
 from tests.benchmarks.sowbench import page as sowbench
-from tests.docs import functions, metrics, sizes
+from tests.docs import capacity, functions, metrics, sizes
 from tests.docs.elements import reference
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +46,7 @@ def decisions() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     name: functools.cache(make)
     for name, make in {
+        "capacity": capacity.table,
         "configuration": lambda: reference().rstrip("\n"),
         "decisions": decisions,
         "metrics": metrics.table,

@@ -117,8 +117,9 @@ def test_a_wheel_has_the_packages_the_console_and_the_configuration_and_nothing_
     assert console < found
     assert {"sow/cli/demo.xml", "sow/py.typed", "conflated_topics/py.typed"} < found
     share = f"sow-{PROJECT['version']}.data/data/share/sow"
+    units = ("sow.service", "sow-edge@.service", "sow-follower@.service")
     assert {name for name in found if name.startswith(share)} == {
-        f"{share}/{name}" for name in ("alerts.yml", "config.xml", "grafana.json", "sow.service")
+        f"{share}/{name}" for name in ("alerts.yml", "config.xml", "grafana.json", *units)
     }
     assert {name.split("/")[0] for name in found} == {
         "conflated_topics",

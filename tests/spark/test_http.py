@@ -17,11 +17,13 @@ class Played:
 
     def __init__(self, monkeypatch, *answers):
         self.answers, self.requests, self.pauses, self.now_s = list(answers), [], [], 0.0
+        self.hosts = []
         monkeypatch.setattr(http.client, "HTTPConnection", self)
         time = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep)
         monkeypatch.setattr(module, "time", time)
 
     def __call__(self, host, port, timeout):
+        self.hosts.append(host)
         return SimpleNamespace(
             request=lambda *requested: self.requests.append(requested),
             getresponse=self.answer,
@@ -36,8 +38,8 @@ class Played:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        status, document = answer
-        headers = {"SOW-Bookmark": "7"}
+        status, document, *more = answer
+        headers = {"SOW-Bookmark": "7", **(more[0] if more else {})}
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         return SimpleNamespace(status=status, headers=headers, read=lambda: body)
 
@@ -57,6 +59,60 @@ def test_a_server_that_is_away_is_requested_again_with_longer_pauses(monkeypatch
     played = Played(monkeypatch, *away, (200, {}))
     assert SowServer("http://host:1").json("GET", "/") == {}
     assert played.pauses == [0.2, 0.4, 0.8]
+
+
+# Several addresses.
+
+
+SEVERAL = "http://a:1,http://b:1"
+
+
+def test_another_address_is_tried_at_once_and_kept(monkeypatch):
+    played = Played(monkeypatch, ConnectionRefusedError(), (200, {}))
+    server = SowServer(SEVERAL)
+    for _ in range(2):
+        assert server.json("GET", "/") == {}
+    assert (played.hosts, played.pauses, server.in_use) == (["a", "b", "b"], [], "http://b:1")
+
+
+def test_a_pause_follows_when_no_address_answers(monkeypatch):
+    played = Played(monkeypatch, ConnectionRefusedError(), (503, {}), (200, {}))
+    assert SowServer(SEVERAL).json("GET", "/") == {}
+    assert (played.hosts, played.pauses) == (["a", "b", "a"], [0.2])
+
+
+def test_a_read_begins_at_the_address_of_its_part(monkeypatch):
+    played = Played(monkeypatch, (200, {}))
+    for place in range(3):
+        pickle.loads(pickle.dumps(SowServer(SEVERAL).at(place))).json("GET", "/")
+    assert played.hosts == ["a", "b", "a"]
+    assert [one.addresses for one in SowServer(SEVERAL).each()] == [
+        ("http://a:1",),
+        ("http://b:1",),
+    ]
+
+
+@pytest.mark.parametrize("url", ["http://a:1", SEVERAL])
+def test_a_follower_leads_to_the_primary_which_has_the_next_write_too(monkeypatch, url):
+    led = (421, {"reason": "not primary"}, {"SOW-Primary": "http://p:1"})
+    played = Played(monkeypatch, led, (200, {}))
+    server = SowServer(url)
+    for method in ("POST", "POST", "GET"):
+        server.json(method, "/v1/writes/w/1/commit")
+    assert played.hosts == ["a", "p", "p", "a"]
+
+
+def test_a_follower_is_to_have_what_is_read_and_one_server_has_it(monkeypatch):
+    played = Played(monkeypatch, (200, {}))
+    for url in ("http://a:1", SEVERAL):
+        SowServer(url).json("GET", "/v1/log", min_bookmark="5f-7")
+    assert [target for _, target, *_ in played.requests] == ["/v1/log", "/v1/log?min_bookmark=5f-7"]
+
+
+@pytest.mark.parametrize("url", ["http://a,", "http://a,https://b", "http://a,ftp://b"])
+def test_a_list_that_is_none_is_refused(url):
+    with pytest.raises(ClientError, match=r"an empty one|different schemes|not an address"):
+        SowServer(url)
 
 
 def test_it_is_given_up_in_time_and_the_option_is_named(monkeypatch):

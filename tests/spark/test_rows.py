@@ -1,5 +1,9 @@
 """Ranges of the log continue, losses are reported, and snapshots are read in parts."""
 
+import re
+import shutil
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
@@ -12,6 +16,7 @@ from sow.spark.http import Reply, ServerRefusal, SowServer
 from sow.spark.rows import (
     DataLoss,
     Wanted,
+    extent,
     last_of_each_key,
     oldest_to_go_on_from,
     part_of_snapshot,
@@ -20,6 +25,7 @@ from sow.spark.rows import (
 )
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.spark.proxy import Cut, Proxy
 
 
 def row(bookmark, key="k", topic="t"):
@@ -177,3 +183,97 @@ def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
 def test_a_topic_that_is_not_there_is_refused(server):
     with pytest.raises(ServerRefusal, match="nothing"):
         take(SowServer(server.url), Wanted("nothing"))
+
+
+# Several addresses.
+
+
+class Twins:
+    """Two servers with equal logs, each behind a proxy, which leaves `min_bookmark` out: both have
+    everything."""
+
+    def __init__(self, directory, *documents):
+        config, first = configuration(TOPICS, MESSAGE_TYPES), directory / "a"
+        before = Running(config, first)
+        before.publish("orders", *documents)
+        before.close()
+        shutil.copytree(first, directory / "b")
+        self.servers = [Running(config, directory / name) for name in ("a", "b")]
+        self.proxies = [Proxy(server.url) for server in self.servers]
+        for proxy in self.proxies:
+            proxy.way = partial(self.passed, proxy)
+        self.url = ",".join(proxy.url for proxy in self.proxies)
+
+    def passed(self, proxy, requested, _forward):
+        target = re.sub("&min_bookmark=[^&]*", "", requested.target)
+        assert ("min_bookmark=" in requested.target) >= (requested.step == "read")
+        return proxy.forward(requested._replace(target=target))
+
+    def lose(self, proxy, after):
+        """One proxy cuts every connection after it has passed on so many parts or ranges."""
+
+        def way(requested, forward):
+            if len(proxy.steps("read")) + len(proxy.steps("part")) > after:
+                raise Cut
+            return self.passed(proxy, requested, forward)
+
+        proxy.way = way
+
+    def close(self):
+        for one in (*self.proxies, *self.servers):
+            one.close()
+
+
+@pytest.fixture
+def twins(tmp_path):
+    made = Twins(tmp_path, *({"id": n} for n in range(20)))
+    yield made
+    made.close()
+
+
+ALL = sorted(f'{{"id": {n}}}' for n in range(20))
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+@pytest.mark.parametrize("lost", [None, 0, 1])
+def test_the_parts_of_a_snapshot_are_read_from_all_addresses(twins, lost):
+    (taken,) = take(SowServer(twins.url), Wanted("orders", parts=6))
+    assert len(taken.names) == 2
+    if lost is not None:
+        twins.lose(twins.proxies[lost], after=1)
+    assert values(twins, taken.parts) == ALL
+    if lost is None:
+        assert [len(proxy.steps("part")) for proxy in twins.proxies] == [3, 3]
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+@pytest.mark.parametrize("lost", [None, 0, 1])
+def test_a_range_of_the_log_goes_on_elsewhere_in_the_middle(twins, lost, monkeypatch):
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 2)
+    server = SowServer(twins.url)
+    here = extent(server, "orders", "0")
+    after, until = int(here["from"]), int(here["to"])
+    if lost is not None:
+        twins.lose(twins.proxies[lost], after=2)
+    for place in range(2):
+        found = range_of_log(server.at(place), "orders", after, until, None, log=here["log"])
+        read = pa.Table.from_batches(list(found))["value"].to_pylist()
+        assert (len(read), sorted(read)) == (20, ALL)
+    assert all(len(proxy.steps("read")) > 2 for proxy in twins.proxies)
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_an_address_with_another_log_has_no_part_and_is_refused_by_its_log(twins, tmp_path):
+    other = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path / "other")
+    other.publish("orders", *({"id": n} for n in range(50)))
+    server = SowServer(f"{twins.proxies[0].url},{other.url}")
+    (taken,) = take(server, Wanted("orders", parts=4))
+    assert list(taken.names) == [0]
+    here = extent(server, "orders", "0")
+    until = int(here["to"])
+    with pytest.raises(ServerRefusal, match="is of the log"):
+        list(range_of_log(SowServer(other.url), "orders", 1, until, None, log=here["log"]))
+    other.close()

@@ -272,10 +272,11 @@ class Client(SyncContext[AsyncClient]):
 
     def __init__(
         self,
-        url: str = URL_DEFAULT,
+        url: str | Sequence[str] = URL_DEFAULT,
         *,
         name: str = "sow.client",
         retry: Retry | None = None,
+        read_your_writes: bool = False,
         token: Token | None = None,
         user: str | None = None,
         password: str | None = None,
@@ -287,6 +288,7 @@ class Client(SyncContext[AsyncClient]):
             url,
             name=name,
             retry=retry,
+            read_your_writes=read_your_writes,
             token=token,
             user=user,
             password=password,
@@ -308,7 +310,7 @@ class Client(SyncContext[AsyncClient]):
 
     @property
     def url(self) -> str:
-        """The address of the server."""
+        """The address of the server in use."""
         return self.awaited.url
 
     @property

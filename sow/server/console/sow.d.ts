@@ -12,6 +12,8 @@ export class SowError extends Error {
   readonly index?: number;
   /** The bad field of it. */
   readonly field?: string;
+  /** The address of the server that takes what a follower refuses. */
+  readonly primary?: string;
 }
 
 /** Log on to a server. */
@@ -21,8 +23,9 @@ export function connect(options?: ConnectOptions): Promise<Sow>;
 export function parseExact(text: string): Json;
 
 export interface ConnectOptions {
-  /** The server's address; by default the one that sow.js was loaded from. */
-  url?: string;
+  /** The server's address, by default the one that sow.js was loaded from; or several servers of one log, as a list or
+   * text with commas. */
+  url?: List;
   token?: string | (() => string | Promise<string>);
   user?: string;
   password?: string;

@@ -18,17 +18,18 @@ const BASE64_BYTES = 8192; // as many arguments as every engine takes in one cal
 const GIVEN_UP = 1008; // WebSocket close codes: the server has ended the session,
 const BARRED = 4401; // and this because the credentials are not valid any more
 
+const PASSING = ["invalid seen", "too many logons", "busy", "replaying", "not primary", "upstream lost"]; // of a logon
 const FINAL = new WeakSet(); // errors after which the client does not reconnect
 
 /** An error that the server reports, or of the connection to it. */
 export class SowError extends Error {
   /** `more` may have `position` and `expected` (in an expression), `index` and `field` (of a message),
-   * `held` and `highest` (numbers of a publisher). */
+   * `held` and `highest` (numbers of a publisher), `primary` (the address for what a follower refuses). */
   constructor(reason, detail, more = {}) {
     super(detail);
     this.name = "SowError";
     this.reason = reason;
-    for (const name of ["position", "expected", "index", "field", "held", "highest"]) {
+    for (const name of ["position", "expected", "index", "field", "held", "highest", "primary"]) {
       if (more[name] !== undefined && more[name] !== null) this[name] = more[name];
     }
   }
@@ -155,6 +156,68 @@ function address(url) {
   found.pathname = `${found.pathname.replace(/\/+$/, "")}/v1/ws`;
   found.search = found.hash = "";
   return found.href;
+}
+
+/** The addresses of the servers of one log, as a client uses them: it stays at the first that answers, and
+ * tries each once, from that on, when it is lost. Writes have one server, the primary, which followers name. */
+class Addresses {
+  #all;
+  #current;
+  log = ""; // the name of the log, once it is known
+
+  constructor(given) {
+    const urls = typeof given === "string" ? given.split(",").map((one) => one.trim()) : (given ?? [undefined]);
+    if (urls.length === 0 || (urls.length > 1 && urls.includes(""))) {
+      throw new SowError("bad request", `the list of addresses "${urls}" has an empty one; write http://a:8080,http://b:8080`);
+    }
+    this.#all = urls.map(address);
+    const [first] = this.#all;
+    const other = this.#all.find((url) => new URL(url).protocol !== new URL(first).protocol);
+    if (other !== undefined) {
+      throw new SowError("bad request", `the addresses ${first} and ${other} have different schemes; write all with one`);
+    }
+    if (new Set(this.#all).size < urls.length) throw new SowError("bad request", "an address is in the list twice; write it once");
+    this.#current = first;
+  }
+
+  get current() {
+    return this.#current;
+  }
+
+  get areSeveral() {
+    return this.#all.length > 1;
+  }
+
+  /** The same list, with another address in front: that of a primary. */
+  after(primary) {
+    const first = address(primary);
+    if (new URL(first).protocol !== new URL(this.#current).protocol) {
+      throw final("bad request", `${primary} is named as the server for writes, and has another scheme than ${this.#current}`);
+    }
+    const found = new Addresses([...new Set([first, ...this.#all])].map(ofSocket));
+    found.log = this.log;
+    return found;
+  }
+
+  /** The address to try after `tried`; undefined at the end of a round. */
+  next(tried) {
+    const at = this.#all.indexOf(this.#current);
+    return [...this.#all.slice(at), ...this.#all.slice(0, at)].find((url) => !tried.has(url));
+  }
+
+  use(url) {
+    if (this.#all.includes(url)) this.#current = url;
+  }
+
+  /** Begin the next round with another address. */
+  leave() {
+    this.#current = this.next(new Set([this.#current])) ?? this.#current;
+  }
+}
+
+/** The address of a server by that of its WebSocket. */
+function ofSocket(url) {
+  return url.replace(/\/v1\/ws$/, "");
 }
 
 // Encoding and decoding of messages.
@@ -322,8 +385,7 @@ class Connection {
   onlogon = null; // called with the ack of each logon
   conflated = 0;
   dropped = 0;
-  log = ""; // the name of the server's log
-  #url;
+  #addresses;
   #options;
   #name;
   #parse;
@@ -346,8 +408,8 @@ class Connection {
   #followed = new Set(); // subscriptions
   #touched = new Set(); // subscriptions with lines in the current frame
 
-  constructor(options) {
-    this.#url = address(options.url);
+  constructor(options, addresses = new Addresses(options.url)) {
+    this.#addresses = addresses;
     this.#options = options;
     this.#name = options.name ?? "sow.js";
     this.#parse = options.exact ? parseExact : JSON.parse;
@@ -357,9 +419,28 @@ class Connection {
     this.#random = options.random ?? Math.random;
   }
 
-  /** A connection of its own to the same server, which owns the name of a publisher. */
+  get #url() {
+    return this.#addresses.current;
+  }
+
+  /** The name of the server's log. */
+  get log() {
+    return this.#addresses.log;
+  }
+
+  /** Whether it can go on at another address. */
+  get areSeveral() {
+    return this.#addresses.areSeveral;
+  }
+
+  /** A connection of its own, which owns the name of a publisher. */
   beside(name) {
-    return new Connection({ ...this.#options, name, sequence: true });
+    return new Connection({ ...this.#options, name, sequence: true }, new Addresses(this.#options.url));
+  }
+
+  /** A connection for what a follower refuses, to the server that it names. */
+  toPrimary(primary) {
+    return new Connection(this.#options, this.#addresses.after(primary));
   }
 
   // States.
@@ -423,10 +504,30 @@ class Connection {
 
   // Connecting.
 
-  /** One attempt to open a socket and log on. */
+  /** One attempt to open a socket and log on, at the first address that answers. */
   async #open(attempt) {
     const credentials = await credentialsOf(this.#options);
-    if (attempt !== this.#attempt) return;
+    const errors = [];
+    const tried = new Set();
+    for (let url = this.#url; url !== undefined; url = this.#addresses.next(tried)) {
+      if (attempt !== this.#attempt) return;
+      tried.add(url);
+      try {
+        await this.#openAt(url, credentials, attempt);
+        this.#addresses.use(url);
+        return;
+      } catch (error) {
+        if (FINAL.has(error) || attempt !== this.#attempt) throw error;
+        errors.push(error);
+        if (error.primary) this.#addresses = this.#addresses.after(error.primary);
+      }
+    }
+    if (errors.length === 1) throw errors[0];
+    const detail = errors.map(({ message }) => message).join("; ");
+    throw new SowError("unreachable", `none of ${errors.length} addresses can be used: ${detail}`);
+  }
+
+  async #openAt(url, credentials, attempt) {
     const Socket = this.#options.WebSocket ?? globalThis.WebSocket;
     if (Socket === undefined) {
       throw new SowError(
@@ -438,11 +539,11 @@ class Connection {
     await new Promise((resolve, reject) => {
       let socket;
       try {
-        socket = new Socket(this.#url);
+        socket = new Socket(url);
       } catch (error) {
-        throw new SowError("unreachable", `no connection to ${this.#url}: ${error.message}`);
+        throw new SowError("unreachable", `no connection to ${url}: ${error.message}`);
       }
-      const stop = this.#after(LOGON_S, () => fail(this.#unreachable("it did not answer in time")));
+      const stop = this.#after(LOGON_S, () => fail(this.#unreachable(url, "it did not answer in time")));
       const fail = (error) => {
         stop();
         silence(socket);
@@ -451,7 +552,7 @@ class Connection {
       };
       socket.binaryType = "arraybuffer";
       socket.onerror = () => {}; // a close event with the reason follows
-      socket.onclose = ({ code, reason }) => fail(this.#broken(code, reason, true));
+      socket.onclose = ({ code, reason }) => fail(this.#broken(code, reason, url));
       socket.onopen = () => {
         if (attempt !== this.#attempt) return fail(new SowError("disconnected", "given up"));
         const session = this.#session === null ? {} : { session: this.#session, seen: this.#seen };
@@ -466,9 +567,11 @@ class Connection {
           // The ack is alone in its frame, so that both sides count lines from the same point.
           [ack] = linesOf(data);
         } catch {
-          return fail(new SowError("unreachable", `${this.#url} does not speak SOW`));
+          return fail(new SowError("unreachable", `${url} does not speak SOW`));
         }
         if (ack?.c !== "ack" || ack.status !== "success") return fail(this.#refused(ack));
+        const other = this.#otherLog(url, ack.log ?? "");
+        if (other !== null) return fail(other);
         stop();
         this.#onLogon(socket, ack);
         return resolve();
@@ -476,9 +579,18 @@ class Connection {
     });
   }
 
+  /** The error of a server with another log than the others of a list; null if it has the same. */
+  #otherLog(url, log) {
+    const known = this.#addresses.log;
+    if (this.areSeveral && known !== "" && log !== "" && log !== known) {
+      return new SowError("another log", `${url} has the log ${log}, and the other addresses ${known}; list servers of one log only`);
+    }
+    this.#addresses.log = log;
+    return null;
+  }
+
   #onLogon(socket, ack) {
     this.#socket = socket;
-    this.log = ack.log ?? "";
     socket.onmessage = ({ data }) => this.#onFrame(socket, data);
     socket.onclose = ({ code, reason }) => this.#lose(socket, this.#broken(code, reason));
     this.#watch();
@@ -501,22 +613,27 @@ class Connection {
     if (ack?.c === "close") return closedByServer(ack.reason);
     if (ack?.reason === "invalid seen") this.#session = null; // try again with a new session
     const error = failure(ack ?? {});
-    return ["invalid seen", "too many logons", "busy", "replaying"].includes(error.reason) ? error : asFinal(error);
+    return PASSING.includes(error.reason) ? error : asFinal(error);
   }
 
-  #unreachable(what) {
+  #unreachable(url, what) {
     return new SowError(
       "unreachable",
-      `no server answers at ${this.#url}, or it does not accept this page: ${what}; start one with ` +
+      `no server answers at ${url}, or it does not accept this page: ${what}; start one with ` +
         "sow serve, give its address as url, or list the page's origin in <AllowedOrigins>",
     );
   }
 
   /** The error of a closed socket. */
-  #broken(code, reason, before = false) {
+  #broken(code, reason, opening = null) {
     if (code === BARRED) return barred();
+    if (this.areSeveral && this.#farewell === "upstream lost") {
+      this.#farewell = "";
+      this.#addresses.leave();
+      return new SowError("disconnected", "the server has lost the one behind it");
+    }
     if (code === GIVEN_UP || this.#farewell !== "") return closedByServer(this.#farewell || reason);
-    if (before) return this.#unreachable(reason || `closed with ${code}`);
+    if (opening !== null) return this.#unreachable(opening, reason || `closed with ${code}`);
     return new SowError("disconnected", `the connection was lost: ${reason || `closed with ${code}`}`);
   }
 
@@ -874,11 +991,32 @@ class Following {
         const place = this.#options[name];
         if (place !== undefined && place !== null) this.#options[name] = withLog(String(place), this.#connection.log);
       }
+      if (this.#connection.areSeveral) await this.#noteBeginning();
       await this.#subscribe(this.#options);
     } catch (error) {
       this.#connection.forget(this);
       throw error;
     }
+  }
+
+  /** Learn the bookmark of this moment, by a query of no records: where to go on at another address if
+   * nothing comes before the connection is lost. */
+  async #noteBeginning() {
+    const { snapshot, bookmark } = this.#options;
+    if (snapshot || !["now", "", undefined, null].includes(bookmark)) return;
+    let name = "";
+    const onLine = ({ c, bm }) => {
+      if (c === "group_end" && bm !== undefined) this.bookmark = withLog(bm, this.#connection.log);
+    };
+    await this.#connection.request({
+      again: true,
+      last: "completed",
+      frame: (cid) => line({ c: "sow", t: this.#topic, top_n: 0, cid, a: "processed,completed" }),
+      onack: (ack, error) => {
+        if (error !== null || ack.a === "completed") this.#connection.unname(name);
+        else this.#connection.name((name = ack.s), { onLine });
+      },
+    });
   }
 
   /** `first` is called when the server acknowledges it, before any message. */
@@ -923,13 +1061,16 @@ class Following {
   startAgain(reason) {
     if (this.name === "") return; // not acknowledged yet, and sent again
     this.name = "";
-    this.gaps += 1;
     this.#leavePast();
-    const goesOn = !this.#options.snapshot && this.#options.bookmark !== undefined && this.bookmark !== "";
-    const options = goesOn
-      ? { ...this.#options, bookmark: goingOn(String(this.#options.bookmark), this.bookmark) }
-      : this.#options;
-    const report = (exact) => this.#give({ command: "gap", reason, exact });
+    const { snapshot, bookmark } = this.#options;
+    const { areSeveral } = this.#connection;
+    const goesOn = !snapshot && this.bookmark !== "" && (areSeveral || bookmark !== undefined);
+    const options = goesOn ? { ...this.#options, bookmark: goingOn(String(bookmark ?? ""), this.bookmark) } : this.#options;
+    const report = (exact) => {
+      if (exact && goesOn && areSeveral) return; // nothing is missing, nothing comes twice
+      this.gaps += 1;
+      this.#give({ command: "gap", reason, exact });
+    };
     this.#subscribe(options, () => report(goesOn || Boolean(this.#options.snapshot))).catch((error) => {
       if (this.#ended) return undefined;
       if (!goesOn || !["another log", "invalid bookmark", "invalid topic"].includes(error.reason)) return this.end(error);
@@ -1365,7 +1506,8 @@ function liveOptions(options) {
 // Publishing exactly once.
 
 const WINDOW_FRAMES = 64; // unacknowledged frames of a publisher
-const LATER = ["busy", "replaying", "disk full", "store error", "store failing", "memory full", "internal error"];
+const LATER = ["busy", "replaying", "disk full", "store error", "store failing", "memory full", "internal error", "upstream lost", "outcome unknown"];
+const MOVES = ["not primary", "no quorum"]; // reasons to look for the server that takes it, which are no errors
 
 /** A publisher of a durable name, on a connection of its own. What is published waits here, in order, until
  * the server has it; the first has the number `#base`. After each logon what the server does not have is
@@ -1581,6 +1723,11 @@ class IdempotentPublisher {
       this.#lose(error.expected - 1);
       return;
     }
+    if (MOVES.includes(error.reason)) {
+      this.#leave();
+      this.#start(); // at the server that takes it
+      return;
+    }
     if (!this.#errors.some(({ reason }) => reason === error.reason && LATER.includes(reason))) this.#errors.push(error);
     if (LATER.includes(error.reason)) {
       this.#leave(); // and connects again with the next call
@@ -1604,6 +1751,7 @@ class IdempotentPublisher {
 class Sow {
   onstate = null;
   #connection;
+  #writer = null; // the connection for writes, if the other one is to a follower
   #publishers = [];
 
   constructor(connection) {
@@ -1694,7 +1842,7 @@ class Sow {
 
   async #publish(head, bodies, start, alone) {
     try {
-      return await this.#connection.request({
+      return await this.#write({
         last: "persisted",
         frame: (cid) => (alone ? line({ ...head, cid, d: bodies[0] }) : line({ ...head, cid, n: bodies.length }, bodies)),
       });
@@ -1702,6 +1850,26 @@ class Sow {
       if (error.index !== undefined) error.index += start;
       throw error;
     }
+  }
+
+  /** Send a write, after a refusal of a follower to the primary that it names. */
+  async #write(request) {
+    if (this.#writer?.state === "closed") this.#writer = null;
+    const writer = this.#writer;
+    try {
+      return await (writer ?? this.#connection).request(request);
+    } catch (error) {
+      if (error.reason !== "not primary" || !error.primary) throw error;
+      // What was refused together goes on together, in its order.
+      if (this.#writer === writer) this.#toPrimary(error.primary);
+      return this.#writer.request(request);
+    }
+  }
+
+  #toPrimary(primary) {
+    this.#writer?.close();
+    this.#writer = this.#connection.toPrimary(primary);
+    this.#writer.begin().catch(() => {}); // those who wait for it get the error
   }
 
   /** A publisher of a durable name, whose messages are stored exactly once. */
@@ -1714,7 +1882,7 @@ class Sow {
   /** Delete the records that match `filter`, or of these `keys`; resolves to their number. */
   async delete(topic, options = {}) {
     const { filter, keys } = checked(options, ["filter", "keys"], "delete");
-    const ack = await this.#connection.request({
+    const ack = await this.#write({
       frame: (cid) => line({ c: "sow_delete", t: topic, filter, keys: listed(keys), cid }),
     });
     return ack.deleted;
@@ -1731,6 +1899,7 @@ class Sow {
 
   close() {
     for (const publisher of this.#publishers.splice(0)) publisher.close();
+    this.#writer?.close();
     this.#connection.close();
   }
 }

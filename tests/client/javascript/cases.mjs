@@ -1067,3 +1067,120 @@ export async function a_publisher_that_is_replaced_or_finds_no_server_says_so(cl
   equal(other.waiting, 1);
   await refused(() => other.publish("orders", "a\nb"), { reason: "bad message" });
 }
+
+// Several addresses.
+
+const SEVERAL = { url: ["http://a.example", "http://b.example"] };
+
+/** The server is lost and refuses, so that the next attempt is at another host. */
+async function moved(world, host) {
+  world.newest().end();
+  await world.clock.advance(1);
+  world.newest().end();
+  await settled();
+  equal(world.newest().url, `ws://${host}.example/v1/ws`);
+}
+
+export async function the_first_address_that_answers_is_used({ connect }) {
+  const { sockets, Socket } = network();
+  const coming = connect({ url: "http://a.example,http://b.example", WebSocket: Socket, after: new Clock().after });
+  await settled();
+  sockets[0].end();
+  await settled();
+  sockets[1].welcome();
+  const sow = await coming;
+  equal([sockets.map(({ url }) => url), sow.state], [["ws://a.example/v1/ws", "ws://b.example/v1/ws"], "connected"]);
+  sow.close();
+}
+
+export async function when_no_address_answers_each_is_named({ connect }) {
+  const { sockets, Socket } = network();
+  const coming = connect({ ...SEVERAL, WebSocket: Socket, after: new Clock().after });
+  const error = refused(() => coming, { reason: "unreachable", message: /^none of 2 addresses can be used: .*a\.example.*b\.example/ });
+  for (const at of [0, 1]) {
+    await settled();
+    sockets[at].end();
+  }
+  await error;
+}
+
+export async function a_list_that_is_none_is_refused({ connect }) {
+  for (const [url, message] of [
+    ["http://a,,http://b", /has an empty one/],
+    ["http://a,https://b", /different schemes/],
+    [["http://a", "http://a"], /twice/],
+    [[], /has an empty one/],
+  ]) await refused(() => connect({ url }), { reason: "bad request", message });
+}
+
+export async function a_subscription_goes_on_elsewhere_behind_its_bookmark({ connect }) {
+  const world = await connected({ connect }, SEVERAL);
+  const coming = world.sow.subscribe("orders");
+  await settled();
+  world.newest().agree("sow", { s: "q1" }, ["processed"]);
+  world.newest().say({ c: "group_begin", s: "q1" }, { c: "group_end", s: "q1", bm: "5" });
+  world.newest().agree("sow", {}, ["completed"]);
+  await settled();
+  world.newest().agree("subscribe", { s: "f1" }, ["processed"]);
+  const orders = await coming;
+  for (const [seen, host] of [["5", "b"], ["7", "a"]]) {
+    await moved(world, host);
+    world.newest().welcome({ session: `at ${host}`, reason: "unknown session" });
+    await settled();
+    equal(world.newest().last("subscribe").bm, seen);
+    world.newest().agree("subscribe", { s: "f2" });
+    world.newest().say({ c: "p", s: "f2", k: "1", d: { id: 1 }, bm: "7" });
+  }
+  equal([(await orders.next()).value.command, (await orders.next()).value.command, orders.gaps], ["p", "p", 0]);
+  world.sow.close();
+}
+
+export async function what_a_follower_refuses_goes_to_the_primary_in_order({ connect }) {
+  const world = await connected({ connect });
+  const publishes = [1, 2].map((id) => world.sow.publish("orders", { id }));
+  await settled();
+  const follower = world.sockets[0];
+  for (const { cid } of follower.sent.filter(({ c }) => c === "publish")) {
+    follower.say({ c: "ack", cid, a: "persisted", status: "failure", reason: "not primary", primary: "http://p.example" });
+  }
+  await settled();
+  const primary = world.newest();
+  equal([world.sockets.length, primary.url], [2, "ws://p.example/v1/ws"]);
+  primary.welcome();
+  await settled();
+  const sent = primary.sent.filter(({ c }) => c === "publish");
+  equal(sent.map(({ bodies }) => bodies), [['{"id":1}'], ['{"id":2}']]);
+  for (const { cid } of sent) primary.say({ c: "ack", cid, a: "persisted", status: "success", bm: "9" });
+  equal(await Promise.all(publishes), ["9", "9"]);
+  const third = world.sow.delete("orders", { filter: "/id = 1" });
+  await settled();
+  primary.agree("sow_delete", { deleted: 1 });
+  equal([await third, follower.last("sow_delete")], [1, undefined]);
+  world.sow.close();
+  equal([follower.closed, primary.closed], [true, true]);
+}
+
+export async function a_primary_without_the_encryption_of_the_address_is_refused({ connect }) {
+  const world = await connected({ connect }, { url: "https://a.example" });
+  const publish = world.sow.publish("orders", { id: 1 });
+  await settled();
+  const { cid } = world.newest().last("publish");
+  world.newest().say({ c: "ack", cid, a: "persisted", status: "failure", reason: "not primary", primary: "http://p.example" });
+  await refused(() => publish, { reason: "bad request", message: /another scheme/ });
+  equal(world.sockets.length, 1);
+  world.sow.close();
+}
+
+export async function a_server_with_another_log_is_passed_over({ connect }) {
+  const world = await connected({ connect }, SEVERAL);
+  await moved(world, "b");
+  world.newest().welcome({ session: "other", log: "5f0c9a1e22d47b03" });
+  await settled();
+  equal(world.sow.state, "connected");
+  await moved(world, "a");
+  const there = world.newest();
+  there.welcome({ session: "third", log: "0000000000000001" });
+  await settled();
+  equal([there.closed, world.sow.state], [true, "reconnecting"]);
+  world.sow.close();
+}

@@ -73,6 +73,21 @@ def test_without_an_address_it_is_where_the_file_came_from_below_a_path_too(outc
 
 
 PLANTED: dict[str, tuple[str, str, str]] = {
+    "a server with another log is used": (
+        "a_server_with_another_log_is_passed_over",
+        'log !== "" && log !== known',
+        "false",
+    ),
+    "a write stays at the follower": (
+        "what_a_follower_refuses_goes_to_the_primary_in_order",
+        'if (error.reason !== "not primary" || !error.primary) throw error;',
+        "throw error;",
+    ),
+    "a subscription starts again elsewhere": (
+        "a_subscription_goes_on_elsewhere_behind_its_bookmark",
+        "(areSeveral || bookmark !== undefined)",
+        "bookmark !== undefined",
+    ),
     "a number is a line": (
         "a_line_that_is_none_ends_it_with_a_sentence",
         'if (!lines.every(isObject)) throw new TypeError("a line is an object");',
