@@ -276,7 +276,10 @@ class WebSocketClient:
         except asyncio.CancelledError:
             if self._request.transport is None:
                 # The connection is closed and aiohttp cancels the handler: what the client sent
-                # before is executed all the same.
+                # before is executed all the same, but for questions that take long.
+                session = self._connection.session
+                if not self._executor.sessions.is_kept(session):
+                    session.disconnect()
                 await self._read_messages()
             raise
 
