@@ -182,7 +182,7 @@ class AtomicBatch:
             if change.keeps:
                 change.topic.records.table.thaw()
             change.topic.records.set_changing(False)
-            change.topic.passed_seq = self._seq()
+            change.topic.pass_up_to(self._seq())
             self._ended(change.topic, change.channels)
 
     # Waiting.

@@ -290,7 +290,7 @@ class BulkPublish:
         return self._prepared(name, read, steps) if delta else steps
 
     def _prepared(self, name: str, read: list[CheckedMessages], steps: Task[int]) -> Task[int]:
-        """The steps of a publish of deltas, of which none merges too much."""
+        """The steps of a publish of deltas, none with too much to merge."""
         records = self._publishable(name).records
         read[:] = [part for some in read for part in merged_at_once(records, some)]
         fields = records.fields

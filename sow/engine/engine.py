@@ -395,12 +395,13 @@ class Engine:
             self._note(topic)
         for notify in self._change_listeners:
             notify(topic.records, batch.changes.identities)
+        passed_seq = None
         if not topic.records.is_changing:
             if request is None:
-                topic.passed_seq = self.sequencer.seq
+                passed_seq = self.sequencer.seq
             else:
                 request.topics[topic.name] = topic
-        feeds, woken = topic.route(batch, self.sequencer.now_us, self.output.late)
+        feeds, woken = topic.route(batch, self.sequencer.now_us, self.output.late, passed_seq)
         for feed in feeds:
             self.output.waiting[feed.channel] = None
             self.timers.expect(feed.channel)

@@ -109,7 +109,7 @@ class RequestBoundaries:
 
     def _pass(self, request: OpenRequest) -> None:
         for topic in request.topics.values():
-            topic.passed_seq = self.sequencer.seq
+            topic.pass_up_to(self.sequencer.seq)
 
     def acknowledge(self) -> None:
         """What the request whose step is running has done so far may be acknowledged, though it

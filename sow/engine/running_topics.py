@@ -43,20 +43,9 @@ class LiveTopicBase:
     """
 
     __slots__ = (
-        "definition",
-        "falls_due",
-        "is_closed",
-        "is_listed",
-        "is_logged",
-        "is_system",
-        "name",
-        "passed_seq",
-        "pattern",
-        "records",
-        "router",
-        "stored_as",
-        "updates",
-    )
+        "definition", "falls_due", "is_closed", "is_listed", "is_logged", "is_system", "name",
+        "passed_seq", "pattern", "records", "router", "stored_as", "updates",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -88,11 +77,24 @@ class LiveTopicBase:
         self.falls_due = falls_due
         """Whether it ever has a timer."""
 
-    def route(self, batch: Batch, now_us: int, late: dict[Latecomer, None] | None = None) -> Routed:
+    def route(
+        self,
+        batch: Batch,
+        now_us: int,
+        late: dict[Latecomer, None] | None = None,
+        passed_seq: int | None = None,
+    ) -> Routed:
         """Route changes to all subscribers of the topic, as `Router.route` does; returns the feeds
-        and listeners that have work because of it."""
+        and listeners that have work because of it. Those up to `passed_seq`, if any, may be
+        acknowledged."""
+        if passed_seq is not None:
+            self.passed_seq = passed_seq
         self.updates += len(batch.changes.identities)
         return self.router.route(batch, now_us, late)
+
+    def pass_up_to(self, seq: int) -> None:
+        """Its changes up to `seq` may be acknowledged."""
+        self.passed_seq = seq
 
     def redefine(self, definition: Definition) -> None:
         """Continue with a definition that differs only in what is looked up when needed."""

@@ -13,7 +13,7 @@ from typing import Protocol
 import orjson
 
 from sow.protocol import replies
-from sow.protocol.replies import QUEUE_MEMORY, Reply, bookmark_bytes, has_places
+from sow.protocol.replies import QUEUE_MEMORY, Reply, has_places, place_texts
 
 Frames = Iterator[tuple[bytes, int]]
 """Frames for a socket, each with the number of its lines; made lazily."""
@@ -120,10 +120,9 @@ class EventEncoding:
             return [b"event: sow\ndata: " + line + b"\n\n" for line in lines]
         head = b"event: %b\nid: %b-" % (kind.encode(), self._log)
         if has_places(seqs):
-            ids = map(bookmark_bytes, seqs)
             return [
                 b"%b%b\ndata: %b\n\n" % (head, text, line)
-                for line, text in zip(lines, ids, strict=True)
+                for line, text in zip(lines, place_texts(seqs), strict=True)
             ]
         return [
             b"%b%d\ndata: %b\n\n" % (head, seq, line) for line, seq in zip(lines, seqs, strict=True)
@@ -157,7 +156,7 @@ def record_lines(
     if seqs is None:
         tail = [mark + b"}"] * len(bodies)
     elif has_places(seqs):
-        tail = [b'%b,"bm":"%b"}' % (mark, text) for text in map(bookmark_bytes, seqs)]
+        tail = [b'%b,"bm":"%b"}' % (mark, text) for text in place_texts(seqs)]
     else:
         tail = [b'%b,"bm":"%d"}' % (mark, seq) for seq in seqs]
     if ts_us is not None:

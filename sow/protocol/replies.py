@@ -5,6 +5,7 @@ they are made straight from columns (`sow.topic.rendering`).
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from sow.errors import SowError
 
@@ -40,6 +41,11 @@ class SentPlace(int):
 def has_places(seqs: Sequence[int]) -> bool:
     """Whether bookmarks are places; those of one batch are of one kind."""
     return len(seqs) > 0 and isinstance(seqs[0], SentPlace)
+
+
+def place_texts(seqs: Sequence[int]) -> list[bytes]:
+    """How bookmarks that are places are written: without a call for each line of a turn."""
+    return [place.text for place in cast(Sequence[SentPlace], seqs)]
 
 
 def bookmark_bytes(seq: int) -> bytes:

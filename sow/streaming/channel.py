@@ -61,8 +61,11 @@ class LateTogether(Protocol):
     nothing but a reference."""
 
     topic: Records
-    alone: "tuple[LateTogether]"
-    """It, as all that one is late with."""
+
+    @property
+    def alone(self) -> "tuple[LateTogether]":
+        """It, as all that one is late with."""
+        ...
 
     def of(self, latecomer: "Latecomer") -> Late:
         """What it is to one of them."""

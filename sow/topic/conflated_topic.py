@@ -351,11 +351,13 @@ class ConflatedCopy:
         time_us = self.conflation.due_us()
         if time_us is None or time_us > now_us:
             return []
-        place = self._after(time_us - 1)
+        before = self._sent_seq
         # Windows that end later stay open: something that was due before may come, late as well.
         batches = self._apply(*self.conflation.take(time_us, count_max))
         self._sent_seq = max([self._sent_seq, *(max(one.changes.seqs) for one in batches)])
-        if self.conflation.turn_us(time_us) != time_us:
+        if self.conflation.turn_us(time_us) == time_us:
+            place = SentPlace(max(before, self.filled_seq), time_us - 1)
+        else:
             place = self._after(time_us)
         for batch in batches:
             batch.be_sent_at(place)
