@@ -2,16 +2,17 @@
 
 A topic whose definition has a `Pattern` comes into being when it is first published to. A conflated
 topic over a pattern *follows* it: it has a copy of each of its topics, named by its `TopicFormat`.
-This module knows which names a pattern claims and which topics it has; the catalog makes them.
+This module knows which names a pattern claims and which topics it has; the catalog makes them. It
+also tells what a topic of a name is made of, by a configuration alone.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sow.core.definitions import ConflatedTopic, Definition
+from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
 from sow.engine.running_topics import LiveTopic
 from sow.expressions import patterns
-from sow.expressions.patterns import Search
+from sow.expressions.patterns import Search, topic_search
 
 
 @dataclass(slots=True, eq=False)
@@ -83,3 +84,59 @@ def copied_from(definition: Definition, copy: str) -> str | None:
 def _format_of(definition: Definition) -> str:
     assert isinstance(definition, ConflatedTopic)
     return definition.topic_format or "%n"
+
+
+def made_of(
+    configuration: Configuration, name: str
+) -> Iterator[tuple[Definition, tuple[str, ...]]]:
+    """The definitions that the topic `name` may have, with the names of what it is made of: the one
+    of exactly that name, or else those of patterns."""
+    for one in configuration.topics:
+        if one.name == name:
+            if isinstance(one, ConflatedTopic):
+                yield one, (one.underlying,)
+            else:
+                yield one, one.underlyings if isinstance(one, View) else ()
+            return
+    for one in configuration.topics:
+        if isinstance(one, ConflatedTopic):
+            if one.topic_format and (topic := copied_from(one, name)):
+                yield one, (topic,)
+        elif isinstance(one, Topic) and one.pattern and topic_search(one.pattern)(name):
+            yield one, ()
+
+
+def source_definition(configuration: Configuration, name: str) -> Topic | None:
+    """The definition of the topic `name` that clients publish to, as far as it says which records
+    there are; None: there is none."""
+    for one, _ in made_of(configuration, name):
+        if isinstance(one, Topic):
+            return Topic(
+                one.name, one.message_type, one.keys, one.key_domain,
+                durability=one.durability, pattern=one.pattern, retain=one.retain,
+            )  # fmt: skip
+    return None
+
+
+def is_made_alike(before: Configuration, now: Configuration, name: str) -> bool:
+    """Whether two configurations make of the same changes the same topic `name`: its windows mean
+    the same in both. Neither may have one."""
+    then, found = next(made_of(before, name), None), next(made_of(now, name), None)
+    if then is None or found is None or then[1] != found[1]:
+        return then is None and found is None
+    if isinstance(found[0], Topic):
+        return source_definition(before, name) == source_definition(now, name)
+    is_alike = _shape(then[0]) == _shape(found[0])
+    return is_alike and all(is_made_alike(before, now, one) for one in found[1])
+
+
+def _shape(definition: Definition) -> object:
+    """What the records of a conflated topic or a view depend on, beside what it is made of."""
+    one = definition
+    if isinstance(one, ConflatedTopic):
+        windows = one.interval_us, one.schedule, one.merges, one.merger
+        return one.message_type, one.filter, one.enrichment, one.topic_format, windows
+    if isinstance(one, View):
+        rows = one.projection, one.grouping, one.joins, one.null_equivalency
+        return one.message_type, one.filter, one.domain, rows
+    return None

@@ -41,15 +41,14 @@ from sow.core.definitions import (
     is_persistent,
 )
 from sow.engine.configuration_history import InForceSince as InForceSince
-from sow.engine.configuration_history import text_of
 from sow.engine.engine import Engine
-from sow.engine.patterns import copied_from
+from sow.engine.patterns import is_made_alike, made_of
 from sow.engine.reconfiguration import Reconfiguration
 from sow.engine.recovery.redo import is_unstored
-from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.stored_topics import stored_slices
+from sow.engine.views import KEPT_AT_ONCE
 from sow.errors import ClientError, TooLarge
-from sow.expressions.patterns import topic_search
 from sow.history.bookmarks import Moment as Moment
 from sow.history.snapshot import Snapshot
 from sow.store.manifest import Past, kept_of
@@ -95,7 +94,7 @@ class Reach:
             return
         self._seen.add(name)
         for configuration in self._configurations:
-            for definition, below in _made_of(configuration, name):
+            for definition, below in made_of(configuration, name):
                 self.definitions.add(definition.name)
                 if isinstance(definition, Topic):
                     self.sources.add(name)
@@ -107,28 +106,36 @@ class Reach:
     @property
     def lag_us(self) -> int:
         """How long a change takes at most to reach all of them, if they are not late."""
-        copies = [
-            one
-            for configuration in self._configurations
-            for one in configuration.topics
-            if isinstance(one, ConflatedTopic) and one.name in self.definitions
-        ]
+        copies = [one for one in self._all() if isinstance(one, ConflatedTopic)]
         longest = {one.name: 0 for one in copies}
         for one in copies:
             longest[one.name] = max(longest[one.name], one.interval_us)
         return 2 * sum(longest.values())
 
+    @property
+    def has_views(self) -> bool:
+        """Whether views are among them, or were."""
+        return any(isinstance(one, View) for one in self._all())
+
+    @property
+    def merges(self) -> bool:
+        """Whether a conflated topic merges the updates of a window, or did: its records depend on
+        more than the newest states of those below."""
+        copies = (one for one in self._all() if isinstance(one, ConflatedTopic))
+        return any(one.merger is not None or one.merges for one in copies)
+
+    def _all(self) -> Iterator[Definition]:
+        for configuration in self._configurations:
+            for one in configuration.topics:
+                if one.name in self.definitions:
+                    yield one
+
     def has_turns(self, is_stamped: bool) -> bool:
         """Whether it makes a difference which rows views have at the end of each turn: it does for
         the bookmarks and times of rows, if they are `is_stamped`, and for a copy of a view."""
-        views, conflated = set[str](), set[str]()
-        for configuration in self._configurations:
-            for one in configuration.topics:
-                if isinstance(one, View) and one.name in self.definitions:
-                    views.add(one.name)
-                elif isinstance(one, ConflatedTopic) and one.name in self.definitions:
-                    conflated.add(one.underlying)
-        return bool(views) if is_stamped else not views.isdisjoint(conflated)
+        views = {one.name for one in self._all() if isinstance(one, View)}
+        copied = {one.underlying for one in self._all() if isinstance(one, ConflatedTopic)}
+        return bool(views) if is_stamped else not views.isdisjoint(copied)
 
     def of(self, configuration: Configuration) -> Configuration:
         """The part of a configuration that they need."""
@@ -139,26 +146,6 @@ class Reach:
             if one.name in self.definitions or (isinstance(one, Topic) and one.pattern is not None)
         ]
         return replace(configuration, topics=tuple(topics))
-
-
-def _made_of(
-    configuration: Configuration, name: str
-) -> Iterator[tuple[Definition, tuple[str, ...]]]:
-    """The definitions that the topic `name` may have, with the names of what it is made of: the one
-    of exactly that name, or else those of patterns."""
-    for one in configuration.topics:
-        if one.name == name:
-            if isinstance(one, ConflatedTopic):
-                yield one, (one.underlying,)
-            else:
-                yield one, one.underlyings if isinstance(one, View) else ()
-            return
-    for one in configuration.topics:
-        if isinstance(one, ConflatedTopic):
-            if one.topic_format and (topic := copied_from(one, name)):
-                yield one, (topic,)
-        elif isinstance(one, Topic) and one.pattern and topic_search(one.pattern)(name):
-            yield one, ()
 
 
 def _replayed(definition: Definition) -> Definition:
@@ -179,14 +166,14 @@ class _ReplayEngine(Engine):
     """An engine that reports what its topics send."""
 
     def __init__(self, configuration: Configuration, sent: Sent | None) -> None:
-        self._sent = sent
+        self.sent = sent
         super().__init__(configuration)
 
     def route(self, topic: LiveTopic, batch: Batch) -> None:
         """Route changes, and report them."""
         super().route(topic, batch)
-        if self._sent is not None:
-            self._sent(topic, batch)
+        if self.sent is not None:
+            self.sent(topic, batch)
 
 
 class HeldRecords:
@@ -246,13 +233,25 @@ class Replay:
         self.engine = self._made(self._in_force)
         """The engine that processes the log; another one after each start."""
 
-    def _made(self, configuration: Configuration) -> Engine:
+    def listen(self, sent: Sent) -> None:
+        """Call `sent` from now on; what came before may have been taken in many turns at once."""
+        self._sent = self.engine.sent = sent
+        self._has_turns = True
+
+    def _made(self, configuration: Configuration) -> "_ReplayEngine":
         return _ReplayEngine(self.reach.of(configuration), self._sent)
 
     @property
     def now_us(self) -> int:
         """The time that it has reached."""
         return self.engine.now_us
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether each conflated topic has sent something since its beginning: then their places
+        are known."""
+        copies = [one for one in self.engine.topics.values() if isinstance(one, CopyTopic)]
+        return all(one.copy.has_sent for one in copies)
 
     @property
     def configuration(self) -> Configuration:
@@ -424,8 +423,13 @@ class Replay:
     # The end.
 
     def emptying(self) -> Task[None]:
-        """Free the records, some in each step: to let go of a million at once takes a second."""
+        """Free records and groups, some in each step: to let go of a million at once takes a
+        second."""
         for topic in [*self.engine.topics.values()]:
+            for kept in topic.view.kept() if isinstance(topic, ViewTopic) else ():
+                while len(kept):
+                    kept.forget_some(KEPT_AT_ONCE)
+                    yield
             yield from topic.records.table.emptying()
 
 
@@ -443,11 +447,16 @@ def open_windows(
     history: Sequence[InForceSince], configuration: Configuration, log: Log, now_us: int
 ) -> Task[Engine | None]:
     """An engine with the windows of conflated topics that are open at a time, for a start under a
-    configuration; None where all have ended, or it is another configuration."""
-    if not history or text_of(history[-1].configuration) != text_of(configuration):
+    configuration, which may make some of them otherwise; None where all have ended."""
+    if not history:
         return None
-    copies = {one.name for one in configuration.topics if isinstance(one, ConflatedTopic)}
-    reach = Reach([configuration], copies)
+    before = history[-1].configuration
+    copies = {
+        one.name
+        for one in configuration.topics
+        if isinstance(one, ConflatedTopic) and is_made_alike(before, configuration, one.name)
+    }
+    reach = Reach([before], copies)
     newest = next(log.read(log.last_seq - 1), None) if log.last_seq >= log.first_seq else None
     if newest is None or newest.ts_us + reach.lag_us <= now_us:
         return None

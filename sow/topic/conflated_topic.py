@@ -229,6 +229,11 @@ class ConflatedCopy:
         due_us = self.conflation.due_us()
         return self._after(now_us if due_us is None or due_us > now_us else due_us - 1)
 
+    @property
+    def has_sent(self) -> bool:
+        """It has released something since it was filled."""
+        return self._sent_seq > self.filled_seq
+
     def _after(self, time_us: int) -> SentPlace:
         """The place behind all that was due up to a time."""
         return SentPlace(max(self._sent_seq, self.filled_seq), time_us)

@@ -229,8 +229,8 @@ def test_a_reload_counts_from_its_place_on_and_a_topic_is_there_from_then_on():
 class TestStarts:
     MADE = ("orders-C", "over")
 
-    def lived(self, wait_us, windows=True):
-        """A world whose process ends while a window is open, and the next one."""
+    def lived(self, wait_us, windows=True, topics=None):
+        """A world whose process ends while a window is open, and the next one, of other topics."""
         first = World(ORDERS, SLOW, OVER, CONFIGURATIONS)
         first.engine.configurations.note(True)
         first.publish("orders", {"id": 1, "symbol": "A", "n": 1})
@@ -249,7 +249,7 @@ class TestStarts:
                 return self.before and self.before.catalog
 
         second = Next(
-            *first.configuration.topics,
+            *(topics or first.configuration.topics),
             journal=first.journal,
             checkpoints=first.checkpoints,
             start_us=first.now,
@@ -271,6 +271,40 @@ class TestStarts:
         world.advance(600 * MS - 1)
         assert self.values(world) == [1]
         world.advance(1)
+        assert self.values(world) == [2, 3]
+        world.check()
+
+    @pytest.mark.parametrize(
+        ("topics", "values"),
+        [
+            ((ORDERS, SLOW, TICK), [1]),
+            ((replace(ORDERS, hash_indexes=()), replace(SLOW, hash_indexes=(("/n",),))), [1]),
+            ((ORDERS, replace(SLOW, conflation_policy="off"), OVER), [1]),
+            ((ORDERS, replace(SLOW, interval_us=2 * SECOND)), [2, 3]),
+            ((ORDERS, replace(SLOW, filter="/n > 2")), [3]),
+            ((ORDERS, replace(SLOW, schedule="tick")), [2, 3]),
+            ((ORDERS, replace(SLOW, enrichment=("/n + 0 AS /n",))), [2, 3]),
+        ],
+    )
+    def test_those_go_on_whose_topic_is_made_as_before(self, topics, values):
+        world = self.lived(100 * MS, topics=(*topics, CONFIGURATIONS))
+        assert self.values(world) == values, "it begins with all that was acknowledged, else"
+        history = world.engine.configurations.all()
+        for wait_us in (1, 300 * MS, 400 * MS, 2 * SECOND):
+            world.advance(wait_us)
+            again = Replay(history, ("orders-C",), world.journal)
+            run_to_completion(again.advance(moment(world)))
+            assert shown(again.engine, "orders-C") == shown(world.engine, "orders-C")
+        wanted = [3] if topics[1].filter else [2, 3]
+        assert self.values(world) == wanted
+        world.check()
+
+    def test_of_those_that_are_one_copy_each_goes_on_by_itself(self):
+        beside = replace(SLOW, name="beside")
+        world = self.lived(100 * MS, topics=(ORDERS, SLOW, beside, CONFIGURATIONS))
+        assert self.values(world) == [1]
+        assert [json.loads(one[1])["n"] for one in shown(world.engine, "beside")] == [2, 3]
+        world.advance(SECOND)
         assert self.values(world) == [2, 3]
         world.check()
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from sow.core.cooperative import Task, run_to_completion
 from sow.engine.catalog import Catalog
+from sow.engine.patterns import is_made_alike
 from sow.engine.recovery.analysis import OrphanedRecords, RestoreMapping
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.stored_topics import binding, topic_slices
@@ -74,8 +75,8 @@ def restore(
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
     oldest of them, up to `last_seq`. `progress` is updated. The windows go on that the copies of
-    `before` have; `part` gives a topic a copy of its own where they differ. Afterwards the
-    sequencer continues at the end of the log.
+    `before` have, of those that are still made alike; `part` gives a topic a copy of its own where
+    they differ. Afterwards the sequencer continues at the end of the log.
     """
     restoration = CheckpointRestore(catalog, past, checkpoints, last_seq)
     sequencer.moment((yield from restoration.load(progress)))
@@ -92,13 +93,28 @@ def restore(
     for topic in list(catalog):
         progress.settle(topic.name)
         sequencer.moment((yield from _settle(topic, last_seq)))
-        other = None if before is None else before.topics.get(topic.name)
-        if isinstance(topic, CopyTopic) and isinstance(other, CopyTopic):
-            if topic.is_shared and len(other.copy.copies) != len(topic.copy.copies):
-                part(topic)
-            topic.go_on_with(other)
+        if before is not None:
+            _go_on(topic, catalog, before, part)
         yield
     return orphaned
+
+
+def _go_on(
+    topic: LiveTopic, catalog: Catalog, before: Catalog, part: Callable[[CopyTopic], None]
+) -> None:
+    """Let a topic have the windows of the one before, if there was one that was made alike."""
+    other = before.topics.get(topic.name)
+    if not isinstance(topic, CopyTopic) or not isinstance(other, CopyTopic):
+        return
+    if is_made_alike(before.configuration, catalog.configuration, topic.name):
+        if topic.is_shared and _names(topic) != _names(other):
+            part(topic)
+        topic.go_on_with(other)
+
+
+def _names(topic: CopyTopic) -> set[str]:
+    """The names under which there is the same."""
+    return {one.name for one in topic.copy.copies}
 
 
 def _settle(topic: LiveTopic, last_seq: int) -> Task[int]:

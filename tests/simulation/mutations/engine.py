@@ -16,6 +16,18 @@ ENGINE = (
         "if False else None",
     ),
     Mutation(
+        "windows go on over a start though their topic is made otherwise",
+        "sow/engine/patterns.py",
+        "    is_alike = _shape(then[0]) == _shape(found[0])\n",
+        "    is_alike = True\n",
+    ),
+    Mutation(
+        "a past begins where windows may be open",
+        "sow/history/bookmarks.py",
+        "    is_long = end_us - before.ts_us >= long_us and",
+        "    is_long =",
+    ),
+    Mutation(
         "what is due when the log is processed again waits for the next change",
         "sow/engine/replay.py",
         "            yield from engine.fall_due(due_us)",
