@@ -13,13 +13,14 @@ Each log has a name, and numbers of one mean nothing in another. A number may na
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
+from sow.core.cooperative import Task
 from sow.errors import AnotherLog, ClientError, NotKept
-from sow.store.protocols import KeptCheckpoint, Log, goes_on
+from sow.store.protocols import KeptCheckpoint, Log, LogEntry, goes_on
 
 NOW = ("now", "0|1|")
 BEGINNING = -1
@@ -32,6 +33,8 @@ LIST_MAX = 100
 """The oldest is enough; no client resumes from so many servers."""
 FOLLOWING_MAX = 16
 """Entries after a place that are scanned before the search halves the log again."""
+PAUSE_SOUGHT = 1_000
+"""Records of the log in which a pause is sought first; then in the twice as many before these."""
 POSITION = re.compile(r"(?:([0-9a-f]{16})-)?([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -162,7 +165,7 @@ def parse_moment(
         if time_us is not None and oldest and seq <= oldest and not _says(kept, seq, time_us):
             raise NotKept(
                 f"{name}={text}: the log no longer covers that time; the oldest moment it covers "
-                f"is bookmark {kept[0].exact_seq if kept else oldest}"
+                f"is bookmark {_end_of_change(kept[0].exact_seq, journal) if kept else oldest}"
             )
     except NotKept as error:
         error.bounds = covered(journal, newest, now_us, kept)
@@ -241,6 +244,13 @@ def _after_change(seq: int, journal: Log) -> Moment:
     return Moment((first or entry).seq - 1, entry.ts_us)
 
 
+def _end_of_change(seq: int, journal: Log) -> int:
+    """The last record of the change that record `seq` is part of: inside it the state is that
+    before it."""
+    entry = next(journal.read(seq - 1), None) if seq >= journal.first_seq else None
+    return seq if entry is None else last_before(entry.ts_us + 1, journal)
+
+
 def covered(
     journal: Log, newest: int, now_us: int, kept: Sequence[KeptCheckpoint]
 ) -> dict[str, object]:
@@ -248,7 +258,7 @@ def covered(
     people."""
     oldest = journal.first_seq - 1
     if oldest and kept:
-        oldest, since_us = kept[0].exact_seq, kept[0].exact_us + 1
+        oldest, since_us = _end_of_change(kept[0].exact_seq, journal), kept[0].exact_us + 1
     else:
         first = next(journal.read(oldest), None)
         # A time includes everything before it.
@@ -408,6 +418,53 @@ def last_before(time_us: int, journal: Log, at_least: int | None = None) -> int:
         else:
             low = max(entry.seq + len(entry) - 1, middle + 1)
     return low
+
+
+def pause_before(
+    moment: Moment,
+    log: Log,
+    topics: Container[str],
+    long_us: int,
+    others_us: Sequence[int] = (),
+) -> Task[Moment | None]:
+    """The end of the last pause in which for `long_us` none of some topics has changed, and nothing
+    was at `others_us`; the change after it is so much older than a moment. None: there is none. The
+    log is read backwards, the more at once the further it goes."""
+    until, count, oldest = moment.seq, PAUSE_SOUGHT, log.first_seq - 1
+    following: LogEntry | None = None
+    while until > oldest:
+        after = max(oldest, until - count)
+        found: Moment | None = None
+        first: LogEntry | None = None
+        before: LogEntry | None = None
+        for piece in log.pieces(after, topics):
+            for entry in piece.entries:
+                if entry.seq > until:
+                    break
+                first = first or entry
+                if before is not None:
+                    found = _pause(before, entry, moment, long_us, others_us) or found
+                before = entry
+            yield
+            if piece.last_seq >= until:
+                break
+        if before is not None and following is not None:
+            found = _pause(before, following, moment, long_us, others_us) or found
+        if found is not None:
+            return found
+        following, until, count = first or following, after, 2 * count
+    return None
+
+
+def _pause(
+    before: LogEntry, entry: LogEntry, moment: Moment, long_us: int, others_us: Sequence[int]
+) -> Moment | None:
+    """The end of the pause before an entry, if it is one."""
+    end_us = entry.ts_us - 1
+    is_long = end_us - before.ts_us >= long_us and entry.ts_us + long_us <= moment.time_us
+    if not is_long or any(end_us - long_us <= at_us <= end_us for at_us in others_us):
+        return None
+    return Moment(entry.seq - 1, end_us)
 
 
 def _kept(after: int, journal: Log, newest: int, not_found: str) -> int:

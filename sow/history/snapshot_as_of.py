@@ -7,7 +7,7 @@ each.
 """
 
 from array import array
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ RECORDS_AT_ONCE = 500
 """Records of the log or of a snapshot processed in one step: a millisecond at most."""
 SOUGHT_MAX = 10_000
 """So few records are looked for backwards: most have changed not long before, and the log need not
-be read from its beginning."""
+be read from its beginning, unless it has to tell when one came into being that is gone since."""
 SOUGHT_AT_ONCE = 10_000
 """Records of the log that are looked through first; then the twice as many before these, and so
 on."""
@@ -224,20 +224,32 @@ def _past(
     if now.rows.topic.retains:  # else it had no records then, either
         later = yield from _changed(now, bookmark, journal)
     states, oldest = States(), journal.first_seq
-    if later:
-        # A set of many takes long to make.
-        is_short = not in_order and len(later) <= SOUGHT_MAX
-        look = _looking_back if is_short else _looking_through
-        begin = base or Base(oldest - 1)
-        states = yield from look(now, begin, bookmark, journal, later, bytes_max)
     born = yield from _born(now, bookmark)
+    if later:
+        sought = _sought(later, born, bookmark, in_order)
+        look = _looking_through if sought is None else _looking_back
+        begin = base or Base(oldest - 1)
+        wanted: Collection[str] = later if sought is None else sought
+        states = yield from look(now, begin, bookmark, journal, wanted, bytes_max)
     if base is None and oldest > 1:
         yield from _check_known(now, bookmark, later, states, born)
     return KnownPast(later, states, born)
 
 
+def _sought(
+    later: Mapping[str, bool], born: Mapping[str, int], bookmark: int, in_order: bool
+) -> dict[str, bool] | None:
+    """The records that were there at a bookmark, or may have been, if they are found from there on
+    backwards; None: they are too many, or it is not known when each came into being."""
+    if len(later) > SOUGHT_MAX:
+        return None
+    found = {one: True for one, only in later.items() if not (only and born.get(one, 0) > bookmark)}
+    has_births = all(0 < born.get(one, 0) <= bookmark for one in found)
+    return found if has_births or not in_order else None
+
+
 def _looking_through(
-    now: Present, base: Base, until: int, journal: Log, later: Container[str], bytes_max: int
+    now: Present, base: Base, until: int, journal: Log, later: Collection[str], bytes_max: int
 ) -> Task[States]:
     """The states that a base, and the log behind it, have of records that have changed later."""
     states, size_bytes, topic = States(), 0, now.rows.topic
@@ -254,7 +266,7 @@ def _looking_through(
 
 
 def _looking_back(
-    now: Present, base: Base, until: int, journal: Log, later: Iterable[str], bytes_max: int
+    now: Present, base: Base, until: int, journal: Log, later: Collection[str], bytes_max: int
 ) -> Task[States]:
     """The same, the end of the log first, until all are found; not when they came into being."""
     missing, states, count, size_bytes = set(later), States(), SOUGHT_AT_ONCE, 0

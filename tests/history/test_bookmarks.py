@@ -14,7 +14,7 @@ from sow.history.bookmarks import (
     parse_start,
     with_log,
 )
-from sow.store.protocols import LogEntry
+from sow.store.protocols import KeptCheckpoint, LogEntry
 from tests.cases import all_cases
 from tests.store.in_memory import MemoryJournal
 
@@ -333,6 +333,18 @@ class TestMoments:
         oldest, newest = caught.value.bounds["oldest"], caught.value.bounds["newest"]
         assert (oldest["bookmark"], newest["bookmark"]) == (str(first_seq - 1), "6")
         assert newest["time"] == "1970-01-01T00:09:00Z"
+
+    @pytest.mark.parametrize(("exact_seq", "oldest"), [(3, 3), (4, 6), (5, 6), (6, 6)])
+    def test_of_a_checkpoint_that_ends_inside_a_change_the_oldest_is_after_it(
+        self, exact_seq, oldest
+    ):
+        made, kept = journal(3), [KeptCheckpoint(3, exact_seq, 3 * MINUTE_US)]
+        with pytest.raises(NotKept) as caught:
+            parse_moment("as_of", "1", made, NEWEST, 9 * MINUTE_US, kept)
+        said = caught.value.bounds["oldest"]["bookmark"]
+        assert said == str(oldest)
+        found = parse_moment("as_of", said, made, NEWEST, 9 * MINUTE_US, kept)
+        assert found.seq == oldest >= exact_seq
 
     def test_the_oldest_that_is_kept_is_known(self):
         assert self.of("3", first_seq=4) == (3, 0)
