@@ -293,6 +293,11 @@ class SessionManager:
         for listener in self._coming_listeners:
             listener(f"{_called(session)} is gone: {why}")
 
+    def is_kept(self, session: Session) -> bool:
+        """Whether a session would outlive its socket, for what its client has subscribed to."""
+        has_some = session.named and self._subscriptions.of(session)
+        return bool(has_some and session.settings.reconnect_timeout_us)
+
     def drop(self, session: Session, now_us: int) -> bool:
         """The session's socket has gone; True if the session is kept for its client to return.
 
@@ -300,8 +305,7 @@ class SessionManager:
         """
         self._on_disconnected(session, now_us)
         timeout_us = session.settings.reconnect_timeout_us
-        kept = session.named and self._subscriptions.of(session) and timeout_us
-        if session.ended is not None or not kept:
+        if session.ended is not None or not self.is_kept(session):
             self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
             return False
         session.disconnect()

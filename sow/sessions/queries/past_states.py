@@ -6,6 +6,12 @@ filter, keys, order, page. Indexes cover only the present, so every record of th
 Computing a state may read the log from its beginning, or for a topic with a History from the last
 checkpoint before the moment that it keeps. So one is computed at a time, by all that
 wait; the others wait in line, however they were requested.
+
+A replay begins as near to the moment as what follows is certain: at a start of the server that has
+ended all windows; where no window was open, since none of what is below had changed for so long; of
+views of plain topics at the moment itself, but for the bookmarks and times of their rows. There the
+state of what is below is looked up. Which windows are open depends on all changes before them, and
+so does what a conflated topic merges: without such a place it begins with the log.
 """
 
 from collections import deque
@@ -13,20 +19,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from sow.core.cooperative import RESTS, Result, SharedTask, Task
+from sow.core.definitions import is_persistent
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
+from sow.engine.patterns import source_definition
 from sow.engine.queries import place_of
 from sow.engine.replay import HeldRecords, Reach, Replay, Sent, StartingState
 from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.engine.stored_topics import named_in, topic_slices
 from sow.engine.wal import CurrentLog
-from sow.errors import Busy, ClientError, NotKept, StoreError, UnknownTopic
-from sow.history.bookmarks import Moment, covered, last_before, parse_moment
+from sow.errors import Busy, ClientError, NotKept, StoreError, TooLarge, UnknownTopic
+from sow.history.bookmarks import Moment, covered, last_before, parse_moment, pause_before
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import (
     Base,
@@ -46,13 +54,25 @@ from sow.store.protocols import Checkpoint, KeptCheckpoint, Log, LogEntry, Slice
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.batch import Batch
 
+FEW = 5_000
+"""So few records of a whole log are processed sooner than the state behind them is looked up."""
+PAUSES_TRIED = 2
+"""Of a conflated topic that has sent nothing since a pause the one before it is tried, and then
+none: each costs as much as the first."""
 AS_OF_WAITING_MAX = 20
 """Queries that may wait for their turn: a client behind more would time out first."""
 BODIES_PART = 4
 """The fraction of `Limits/SnapshotMemory` that the bodies which are taken from the log may have."""
 FROM_LOG = "log"
 """The access path that a plan names for a past state."""
-Presents = Mapping[LiveTopic, Present]
+
+
+class KnownPlace(NamedTuple):
+    """A place of the log from which on a conflated topic or a view is known; at a start of the
+    server that has ended its windows, its place in what it has sent too."""
+
+    moment: Moment
+    is_start: bool
 
 
 class _Computation(SharedTask[Result]):
@@ -119,19 +139,35 @@ class PastStates:
         self._engine.queries.checked(name, query)
         stamped = is_stamped or _looks_at_stamps(query)
         steps = partial(self._query, topic, text, query, admit, stamped)
-        return self.in_line(self._of_what_is_kept(steps))
+        return self.in_line(self._of_what_is_kept(steps, topic))
 
     def bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int, waits: bool = False
     ) -> Task[ShardedDict[str, bytes]]:
         """The bodies of a logged topic at a bookmark of its log, by identity. Raises ClientError
         where the log does not reach back to them, TooLarge, Busy, and StoreError."""
-        return self.in_line(self._bodies(topic, bookmark, bytes_max), waits)
+        steps = partial(self._bodies, topic, bookmark, bytes_max)
+        return self.in_line(self._of_what_is_kept(steps, topic), waits)
 
     def listen(self, name: str, text: str, listener: ReplayListener) -> Task[Moment]:
         """Compute the topic `name` again, up to a bookmark or a time, for a listener; returns the
         moment. Raises what `query` does."""
-        return self.in_line(self._listen(self._engine.topic(name), text, listener))
+        topic = self._engine.topic(name)
+        return self.in_line(
+            self._of_what_is_kept(partial(self._listen, topic, text, listener), topic)
+        )
+
+    def replay_to(
+        self,
+        topic: LiveTopic,
+        moment: Moment,
+        look: Callable[[Replay], object],
+    ) -> Task[Replay]:
+        """A replay of a conflated topic or a view that has come to a moment, and goes on from
+        there; `look` is called with it after each step. Who begins it has to free it. Raises what
+        `query` does, but for Busy: a session does nothing else meanwhile."""
+        steps = partial(self._arrived, topic, moment, is_stamped=False, look=look)
+        return self.in_line(self._of_what_is_kept(steps, topic), waits=True)
 
     def in_line(self, steps: Task[Result], waits: bool = False) -> Task[Result]:
         """Run the steps when all before are done: where nobody else takes their steps, they are
@@ -158,9 +194,9 @@ class PastStates:
                 steps.close()
         return one.result()
 
-    def _of_what_is_kept(self, make: Callable[[], Task[Result]]) -> Task[Result]:
+    def _of_what_is_kept(self, make: Callable[[], Task[Result]], topic: LiveTopic) -> Task[Result]:
         """Take the steps; where retention removes meanwhile what they were to read first, once
-        more, with what is kept then."""
+        more, with what is kept then. A refusal names the range that is kept."""
         while True:
             first_seq = self.log.first_seq
             try:
@@ -168,6 +204,14 @@ class PastStates:
             except StoreError:
                 if self.log.first_seq == first_seq:
                     raise
+            except NotKept as error:
+                self.name_range(error, topic)
+                raise
+
+    def name_range(self, error: NotKept, topic: LiveTopic | None = None) -> None:
+        """Tell with a refusal which moments of a topic, or of the log, can be asked for."""
+        log, kept = self.log, [] if topic is None else self._kept(topic)
+        error.bounds = error.bounds or covered(log, log.last_seq, self._engine.now_us, kept)
 
     def _query(
         self,
@@ -177,33 +221,32 @@ class PastStates:
         admit: Callable[[int], None],
         is_stamped: bool,
     ) -> Task[QueryResult]:
-        is_filled = not is_stamped and not self._reach(topic).lag_us
-        nows = yield from self._presents(topic, is_filled)
-        newest = min([now.newest for now in nows.values()], default=self.log.last_seq)
-        moment = self.moment(topic, text, newest)
-        try:
-            then, place = yield from self._then(topic, moment, nows, is_filled, is_stamped)
-        except NotKept as error:
-            kept, now_us = self._kept(topic), self._engine.now_us
-            error.bounds = covered(self.log, newest, now_us, kept)
-            raise
+        moment = yield from self._when(topic, text)
+        then, place = yield from self._then(topic, moment, is_stamped)
         found = yield from answered(then, query, moment.seq, admit)
         return found._replace(place=place)
 
+    def _when(self, topic: LiveTopic, text: str) -> Task[Moment]:
+        """The moment that a text names, once the log has all that there is of a topic."""
+        sources = [topic] if isinstance(topic, SourceTopic) else self._sources(topic)
+        for source in sources:
+            yield from self._logged(topic, source)
+        return self.moment(topic, text, self.log.last_seq)
+
     def _then(
-        self, topic: LiveTopic, moment: Moment, nows: Presents, is_filled: bool, is_stamped: bool
+        self, topic: LiveTopic, moment: Moment, is_stamped: bool
     ) -> Task[tuple[Snapshot, int | None]]:
         """The records of a topic as of a moment, and the place of that."""
-        bytes_max = self._engine.configuration.limits.snapshot_bytes_max // BODIES_PART
-        if topic in nows:
+        if isinstance(topic, SourceTopic):
+            now = yield from self._present(topic)
             base = self._base(topic, moment.seq)
-            then = yield from as_of(nows[topic], moment.seq, self.log, bytes_max, base)
+            then = yield from as_of(now, moment.seq, self.log, self._bodies_max, base)
             return then, None
-        if is_filled:
-            start = yield from self._states(moment, nows, bytes_max)
-        else:
-            start = yield from self.start(topic, moment, nows)
-        return (yield from self._replayed(topic, moment, start, is_stamped))
+        return (yield from self._replayed(topic, moment, is_stamped))
+
+    @property
+    def _bodies_max(self) -> int:
+        return self._engine.configuration.limits.snapshot_bytes_max // BODIES_PART
 
     def _bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int
@@ -213,9 +256,8 @@ class PastStates:
         return (yield from bodies_as_of(now, bookmark, self.log, bytes_max, base))
 
     def _listen(self, topic: LiveTopic, text: str, listener: ReplayListener) -> Task[Moment]:
-        nows = yield from self._presents(topic, is_filled=False)
-        moment = parse_moment("as_of", text, self.log, self.log.last_seq, self._engine.now_us)
-        start = yield from self.start(topic, moment, nows)
+        moment = yield from self._when(topic, text)
+        start = yield from self._oldest(topic, moment)
         replay = self.replay(topic, start, listener.hear)
         with self._let_go(replay):
             yield from replay.advance(Moment(start.seq, start.time_us))
@@ -226,12 +268,22 @@ class PastStates:
             listener.end()
         return moment
 
-    def _present(self, topic: LiveTopic) -> Task[Present]:
-        engine = self._engine
-        yield from engine.atomic.finish_before(topic.name)
+    def _logged(self, topic: LiveTopic, source: LiveTopic) -> Task[None]:
+        """The steps after which the log has all of what a topic is made of."""
+        if not source.is_logged:
+            of = "" if source is topic else f" is made of {source.name}, which"
+            raise ClientError(
+                f"topic {topic.name}{of} has no log, so only its present state can be read"
+            )
+        yield from self._engine.atomic.finish_before(source.name)
         while self.log.misses_load:
             yield
-        now = Present.take(topic.records, engine.seq)
+
+    def _present(self, topic: LiveTopic) -> Task[Present]:
+        yield from self._engine.atomic.finish_before(topic.name)
+        while self.log.misses_load:
+            yield
+        now = Present.take(topic.records, self._engine.seq)
         yield
         yield from now.settle()
         return now
@@ -265,22 +317,6 @@ class PastStates:
 
     # Conflated topics and views.
 
-    def _presents(self, topic: LiveTopic, is_filled: bool) -> Task[Presents]:
-        """The present state of what a past state is made from: of a logged topic itself; of others
-        what they are made of, unless the log has all of that, and it is not `is_filled` with what
-        that was at the moment."""
-        nows: dict[LiveTopic, Present] = {}
-        sources = [topic] if isinstance(topic, SourceTopic) else self._sources(topic)
-        for source in sources:
-            if not source.is_logged:
-                of = "" if source is topic else f" is made of {source.name}, which"
-                raise ClientError(
-                    f"topic {topic.name}{of} has no log, so only its present state can be read"
-                )
-            if source is topic or is_filled or self.log.first_seq > 1:
-                nows[source] = yield from self._present(source)
-        return nows
-
     def _sources(self, topic: LiveTopic) -> list[LiveTopic]:
         """The topics with a log that a topic is made of, or was."""
         topics = self._engine.topics
@@ -293,24 +329,12 @@ class PastStates:
             self._reached = topic.name, history, reach
         return self._reached[2]
 
-    def _states(self, moment: Moment, nows: Presents, bytes_max: int) -> Task[StartingState]:
-        """What there was at a moment. Views of that have the rows of then, in their order, though
-        not their bookmarks and times, and need not be computed from the beginning of the log."""
-        stored = dict[str, list[Slice]]()
-        for source, now in nows.items():
-            base = self._base(source, moment.seq)
-            for part in (yield from slices_as_of(now, moment.seq, self.log, bytes_max, base)):
-                stored.setdefault(source.stored_as, []).append(named_in(source, part))
-        records = {name: HeldRecords(moment.seq, parts) for name, parts in stored.items()}
-        return StartingState(moment.seq, moment.time_us, records)
-
     def _replayed(
-        self, topic: LiveTopic, moment: Moment, start: StartingState, is_stamped: bool
+        self, topic: LiveTopic, moment: Moment, is_stamped: bool
     ) -> Task[tuple[Snapshot, int]]:
         """The records of a conflated topic or a view as of a moment, and the place of that."""
-        replay = self.replay(topic, start, is_stamped=is_stamped)
+        replay = yield from self._arrived(topic, moment, is_stamped)
         with self._let_go(replay):
-            yield from replay.advance(moment)
             try:
                 then = yield from replay.state(topic.name)
                 there = replay.topic(topic.name)
@@ -322,27 +346,117 @@ class PastStates:
                 ) from None
         return replace(then, topic=topic.records), place
 
-    @contextmanager
-    def _let_go(self, replay: Replay) -> Iterator[None]:
-        """Free a replay in steps, also if it fails, or nobody waits for it any more."""
-        try:
-            yield
-        finally:
-            if self._engine.timers.go_on(replay.emptying()):
-                self._engine.notify_work()
+    def _arrived(
+        self,
+        topic: LiveTopic,
+        moment: Moment,
+        is_stamped: bool,
+        look: Callable[[Replay], object] = lambda _replay: None,
+    ) -> Task[Replay]:
+        """A replay that has come to a moment. Rows of views have the bookmarks and times of then if
+        they are `is_stamped`."""
+        for source in self._sources(topic):
+            yield from self._logged(topic, source)
+        before, tried = moment, 0
+        while True:
+            is_tried = tried < PAUSES_TRIED
+            places = yield from self._places(topic, moment, before, is_stamped, is_tried)
+            place, start = max(places, default=None), None
+            if place is not None:
+                start = yield from self._states(topic, place.moment)
+            is_known = place is None or place.is_start or start is None
+            if start is None:
+                start = yield from self._oldest(topic, moment)
+            replay = self.replay(topic, start, is_stamped=is_stamped)
+            try:
+                for _ in replay.advance(moment):
+                    look(replay)
+                    yield
+                if place is None or is_known or replay.has_sent:
+                    return replay
+            except BaseException:
+                self._free(replay)
+                raise
+            self._free(replay)
+            before, tried = place.moment, tried + 1
 
-    def beginning(self, topic: LiveTopic, moment: Moment) -> Task[StartingState]:
-        """What a replay of a conflated topic or a view up to a moment begins with."""
-        nows = yield from self._presents(topic, is_filled=False)
-        return (yield from self.start(topic, moment, nows))
+    def _places(
+        self,
+        topic: LiveTopic,
+        moment: Moment,
+        before: Moment,
+        is_stamped: bool,
+        with_pauses: bool,
+    ) -> Task[list[KnownPlace]]:
+        """Places before one from which on everything is certain, if they are not near the beginning
+        of the log. A pause is of use only if something was sent since, since the places in what was
+        sent depend on that (`Replay.has_sent`)."""
+        reach, history = self._reach(topic), self._engine.configurations.all()
+        # Of a log without its beginning any place says more than that there is none.
+        least = self.log.first_seq + FEW if self.log.first_seq == 1 else self.log.first_seq - 1
+        if not isinstance(reach.topics, set) or moment.seq < least:
+            return []
+        ended = [one for one in history if one.is_start and not one.goes_on]
+        starts = [KnownPlace(Moment(one.seq, one.time_us), True) for one in ended]
+        found = [one for one in starts if one.moment < before and one.moment <= moment]
+        if with_pauses and not reach.merges and not (is_stamped and reach.has_views):
+            place: Moment | None = moment
+            if reach.lag_us:
+                changed_us = [one.time_us for one in history]
+                behind = Moment(before.seq, moment.time_us)
+                place = yield from pause_before(
+                    behind, self.log, reach.topics, reach.lag_us, changed_us
+                )
+            if place is not None:
+                found.append(KnownPlace(place, False))
+        return [
+            one
+            for one in found
+            if one.moment.seq >= least and self._is_stored_alike(reach, one.moment)
+        ]
 
-    def start(self, topic: LiveTopic, moment: Moment, nows: Presents) -> Task[StartingState]:
+    def _is_stored_alike(self, reach: Reach, place: Moment) -> bool:
+        """Whether the topics that clients publish to were at a place what they are now, so that
+        what the log says of them can be looked up."""
+        history, topics = self._engine.configurations.all(), self._engine.topics
+        passed = sum((one.seq, one.time_us) <= place for one in history)
+        then = [one.configuration for one in history[max(0, passed - 2) : max(1, passed)]]
+        for name in reach.sources:
+            now = source_definition(self._engine.configuration, name)
+            if name not in topics or now is None or not (now.retain and is_persistent(now)):
+                return False
+            if any(source_definition(one, name) != now for one in then):
+                return False
+        return True
+
+    def _states(self, topic: LiveTopic, place: Moment) -> Task[StartingState | None]:
+        """What there was at a place of what a topic is made of; None where that is not known, or
+        takes too much."""
+        stored = dict[str, list[Slice]]()
+        for source in self._sources(topic):
+            now = yield from self._present(source)
+            base, bytes_max = self._base(source, place.seq), self._bodies_max
+            try:
+                parts = yield from slices_as_of(now, place.seq, self.log, bytes_max, base)
+            except (NotKept, TooLarge):
+                return None
+            for part in parts:
+                stored.setdefault(source.stored_as, []).append(named_in(source, part))
+        records = {name: HeldRecords(place.seq, parts) for name, parts in stored.items()}
+        return StartingState(place.seq, place.time_us, records)
+
+    def _oldest(self, topic: LiveTopic, moment: Moment) -> Task[StartingState]:
         """What there was at the oldest record that is kept, as far as nothing has changed since.
 
         All else has to be in the log before the windows that were open at the moment began: else
         the answer would be a guess. Raises ClientError then.
         """
-        oldest, stored = self.log.first_seq - 1, dict[str, list[Slice]]()
+        stored = dict[str, list[Slice]]()
+        nows = dict[LiveTopic, Present]()
+        if self.log.first_seq > 1:
+            for source in self._sources(topic):
+                nows[source] = yield from self._present(source)
+        oldest = self.log.first_seq - 1
         if nows:
             since_us = moment.time_us - self._reach(topic).lag_us
             known_seq = min(moment.seq, max(oldest, last_before(since_us, self.log)))
@@ -352,6 +466,18 @@ class PastStates:
                     stored.setdefault(source.stored_as, []).append(named_in(source, part))
         records = {name: HeldRecords(oldest, parts) for name, parts in stored.items()}
         return StartingState(oldest, 0, records)
+
+    @contextmanager
+    def _let_go(self, replay: Replay) -> Iterator[None]:
+        """Free a replay in steps, also if it fails, or nobody waits for it any more."""
+        try:
+            yield
+        finally:
+            self._free(replay)
+
+    def _free(self, replay: Replay) -> None:
+        if self._engine.timers.go_on(replay.emptying()):
+            self._engine.notify_work()
 
     def replay(
         self,

@@ -22,6 +22,7 @@ from sow.engine.engine import Engine
 from sow.engine.queries import place_of
 from sow.engine.replay import Replay as SecondEngine
 from sow.engine.running_topics import CopyTopic, LiveTopic
+from sow.errors import NotKept, StoreError
 from sow.history.bookmarks import Moment, last_before
 from sow.history.snapshot import Snapshot
 from sow.protocol.encodings import Frames
@@ -73,11 +74,9 @@ class SentReplay:
     def beginning(self, past: PastStates, moment: Moment) -> Task[None]:
         """Come to the moment after which the subscriber is sent everything."""
         self._log = past.log
-        state = yield from past.beginning(self._topic, moment)
-        self._second = second = past.replay(self._topic, state, self._on_sent)
-        for _ in second.advance(moment):
-            self._count()
-            yield
+        steps = past.replay_to(self._topic, moment, self._count)
+        self._second = second = yield from steps
+        second.listen(self._on_sent)
         self._lives, self._held = second.lives, self._present()
 
     @property
@@ -106,8 +105,8 @@ class SentReplay:
         found = self.second.engine.topics.get(self._topic.name)
         return None if found is None else found.records
 
-    def _count(self) -> None:
-        taken = 0 if self._second is None else self._second.engine.catalog.usage.bytes
+    def _count(self, second: SecondEngine | None) -> None:
+        taken = 0 if second is None else second.engine.catalog.usage.bytes
         self._hold(taken - self._held_bytes)
         self._held_bytes = taken
 
@@ -118,7 +117,7 @@ class SentReplay:
         """Stop: nothing follows it any more."""
         self._stopped = True
         second, self._second = self._second, None
-        self._count()
+        self._count(None)
         if second is not None and self._engine.timers.go_on(second.emptying()):
             self._engine.notify_work()
 
@@ -132,16 +131,25 @@ class SentReplay:
         steps = self._telling()
         try:
             while not self._stopped and next(steps, self) is not self:
-                self._count()
+                self._count(self._second)
                 yield self._frame()
             if not self._stopped:
                 # What is left in the channel is sent with the open group, once that is durable.
                 on_live()
         except Exception as error:
-            on_failure(error)
+            on_failure(self._overtaken(error))
         finally:
             if not self._stopped:
                 self.stop()
+
+    def _overtaken(self, error: Exception) -> Exception:
+        """What has ended it: the log is not held back for a client that reads slowly."""
+        oldest = self._journal.first_seq - 1
+        if isinstance(error, StoreError) and oldest > (reached := self.second.seq):
+            return NotKept(
+                f"the log has been trimmed up to {oldest} and this replay had come to {reached}"
+            )
+        return error
 
     @property
     def _channel(self) -> ChangeChannel:

@@ -7,13 +7,15 @@ the log until it is live; where it depends on what the client holds, the states 
 bookmark are computed before.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.queries import place_of
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.errors import Busy, ClientError, SowError, TooLarge, shown
+from sow.errors import Busy, ClientError, NotKept, SowError, TooLarge, shown
 from sow.expressions import check_fields_alone
 from sow.history.bookmarks import NOW, Moment, Span, parse_bookmark, parse_sent
 from sow.protocol.commands import ACKS, Command
@@ -257,14 +259,25 @@ class Subscriber:
                 )
         assert command.bookmark is not None
         not_found = command.options.bookmark_not_found
-        return parse_bookmark(command.bookmark, self._journal, self._engine.seq, not_found)
+        with self._naming_range():
+            return parse_bookmark(command.bookmark, self._journal, self._engine.seq, not_found)
 
     def _sent_from(self, command: Command) -> Moment:
         """The moment after which a subscription requests what a topic has sent."""
         self._check_from_past(command)
         engine, log, not_found = self._engine, self._past.log, command.options.bookmark_not_found
         assert command.bookmark is not None
-        return parse_sent(command.bookmark, log, engine.seq, engine.now_us, not_found)
+        with self._naming_range():
+            return parse_sent(command.bookmark, log, engine.seq, engine.now_us, not_found)
+
+    @contextmanager
+    def _naming_range(self) -> Iterator[None]:
+        """Tell with a refusal which moments are kept."""
+        try:
+            yield
+        except NotKept as error:
+            self._past.name_range(error)
+            raise
 
     def _check_from_past(self, command: Command) -> None:
         """Refuse a filter that a state of the past does not answer, where that matters."""
@@ -385,7 +398,7 @@ class Subscriber:
         """A replay of what a topic has sent, that has come to a moment."""
         replay = SentReplay(self._engine, self._journal, topic, session.memory.hold_beside)
         try:
-            yield from self._past.in_line(replay.beginning(self._past, moment), waits=True)
+            yield from replay.beginning(self._past, moment)
             if session.ended is not None:
                 raise Busy("the session has ended")
         except BaseException:

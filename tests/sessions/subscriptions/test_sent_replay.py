@@ -3,13 +3,18 @@
 The rule is 14 of docs/semantics.md; `tests/simulation/sent.py` has it in many lives of a server.
 """
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Series, Topic, View
 from sow.engine import replay
+from sow.errors import NotKept
+from sow.history.bookmarks import Moment
 from sow.protocol.wire import read_frame
+from sow.sessions.queries import past_states
 from sow.sessions.subscriptions import sent_replay
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, SlowDisk
 from tests.simulation.past import NotingWorld
@@ -335,6 +340,63 @@ def test_what_came_while_a_client_did_not_read_is_not_left_for_the_last_step(
                 world.advance(1100 * MS)
     assert sum(found) == 310
     assert max(found) <= 21, "in the step that joins, too"
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "totals"])
+class TestRetention:
+    """What is removed while it is read is refused by its name, with what there is."""
+
+    def lived(self, world):
+        for number in range(20):
+            world.publish("orders", {"id": number % 3, "px": number})
+            world.advance(1100 * MS)
+
+    def test_before_the_beginning(self, world, client, topic):
+        self.lived(world)
+        world.journal.trim(0, 12, beyond=True)
+        (refused,) = client.say(c="subscribe", t=topic, bm="3", opts="oof")
+        assert refused["reason"] == "invalid bookmark"
+        assert (refused["oldest"]["bookmark"], refused["newest"]["bookmark"]) == ("11", "20")
+
+    @pytest.mark.parametrize("few", [0, past_states.FEW])
+    def test_at_each_step_of_it(self, monkeypatch, world, topic, few):
+        monkeypatch.setattr(past_states, "FEW", few)
+        self.lived(world)
+        past, journal = world.executor.subscriptions.past, world.journal
+        entries, base = [*journal._entries], journal._base_seq
+        asked = world.engine.topics[topic], Moment(8, 1_007_700_000), lambda _replay: None
+        whole = run_to_completion(past.replay_to(*asked))
+        wanted = shown_records(whole, topic)
+        at = number = 0
+        while number >= at:
+            at += 3
+            journal._entries, journal._base_seq, number = [*entries], base, 0
+            steps = past.replay_to(*asked)
+            try:
+                while True:
+                    if number == at:
+                        journal.trim(0, 6, beyond=True)
+                    next(steps)
+                    number += 1
+            except StopIteration as over:
+                assert shown_records(over.value, topic) == wanted  # noqa: PT017
+            except NotKept as error:
+                assert error.bounds["oldest"]["bookmark"] == "5"  # noqa: PT017
+
+    def test_before_it_is_read(self, world, client, topic):
+        self.lived(world)
+        line = {"c": "subscribe", "t": topic, "bm": "3"}
+        client.execute(json.dumps(line).encode())
+        world.journal.trim(0, 12, beyond=True)
+        (ended,) = client.lines()
+        assert (ended["c"], ended["reason"]) == ("unsubscribed", "invalid bookmark")
+        assert "trimmed up to 11 and this replay had come to 3" in ended["detail"]
+        world.check()
+
+
+def shown_records(again, name):
+    table = again.topic(name).records.table
+    return [(table.identities[slot], table.bodies[slot]) for slot in table.live().tolist()]
 
 
 def test_what_is_otherwise_than_it_should_be_is_sent_at_the_end(world, client, monkeypatch):
