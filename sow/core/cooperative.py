@@ -12,8 +12,10 @@ pauses short: the collector of cycles.
 """
 
 import ctypes
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Generic, Literal, TypeVar
+
+from sow.errors import Busy
 
 Result = TypeVar("Result")
 
@@ -34,6 +36,22 @@ def run_to_completion(steps: Task[Result]) -> Result:
         except StopIteration as over:
             result: Result = over.value
             return result
+
+
+def while_wanted(steps: Task[Result], is_wanted: Callable[[], bool]) -> Task[Result]:
+    """Take the steps as long as somebody wants the result; raises Busy if nobody does any more."""
+    said: Step = None
+    try:
+        while is_wanted():
+            try:
+                step = steps.send(said)
+            except StopIteration as over:
+                result: Result = over.value
+                return result
+            said = yield step
+    finally:
+        steps.close()
+    raise Busy("nobody waits for the answer any more")
 
 
 class SharedTask(Generic[Result]):

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from sow.core.cooperative import CatchUpPacer, run_to_completion, untracked
+from sow.core.cooperative import RESTS, CatchUpPacer, run_to_completion, untracked, while_wanted
+from sow.errors import Busy
 
 
 def counted(count, taken):
@@ -29,6 +30,22 @@ def test_a_failure_is_that_of_the_step():
 
     with pytest.raises(ValueError, match="the second"):
         run_to_completion(failing())
+
+
+def test_steps_end_when_nobody_wants_their_result_any_more():
+    taken, wants = [], [True]
+    assert run_to_completion(while_wanted(counted(3, taken), lambda: True)) == 3
+    steps = while_wanted(counted(9, taken), lambda: wants[0])
+    assert [next(steps), next(steps)] == [None, None]
+    wants[0] = False
+    with pytest.raises(Busy, match="nobody waits"):
+        next(steps)
+    assert taken == [0, 1, 2, 0, 1]
+
+    def resting():
+        return (yield RESTS)
+
+    assert run_to_completion(while_wanted(resting(), lambda: True)) is RESTS, "what is sent back"
 
 
 def steps_until_little_is_left(count, comes):

@@ -276,7 +276,9 @@ class WebSocketClient:
         except asyncio.CancelledError:
             if self._request.transport is None:
                 # The connection is closed and aiohttp cancels the handler: what the client sent
-                # before is executed all the same.
+                # before is executed all the same, but for questions that take long.
+                session = self._connection.session
+                session.connected = self._executor.sessions.is_kept(session)
                 await self._read_messages()
             raise
 

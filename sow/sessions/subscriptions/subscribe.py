@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, while_wanted
 from sow.engine.engine import Engine
 from sow.engine.queries import place_of
 from sow.engine.running_topics import LiveTopic, SourceTopic
@@ -398,7 +398,8 @@ class Subscriber:
         """A replay of what a topic has sent, that has come to a moment."""
         replay = SentReplay(self._engine, self._journal, topic, session.memory.hold_beside)
         try:
-            yield from replay.beginning(self._past, moment)
+            steps = replay.beginning(self._past, moment)
+            yield from while_wanted(steps, lambda: session.connected)
             if session.ended is not None:
                 raise Busy("the session has ended")
         except BaseException:

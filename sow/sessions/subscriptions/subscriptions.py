@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from sow.core.comma_lists import comma_list
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, while_wanted
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, SowError, TooLarge, shown
@@ -125,12 +125,14 @@ class Subscriptions:
         if not is_aggregated(command):
             topic, query = self.planner.question(command)
             stamped = command.options.timestamp
-            found = yield from self.past.query(topic.name, moment, query, admit, stamped)
+            steps = self.past.query(topic.name, moment, query, admit, stamped)
+            found = yield from while_wanted(steps, lambda: session.connected)
             yield from self.planner.answer_with(session, command, name, topic, found)
             return
         question = self.aggregations.question(command)
         query = Query(filter=question.condition).at(now_us)
-        found = yield from self.past.query(question.topic.name, moment, query, admit)
+        steps = self.past.query(question.topic.name, moment, query, admit)
+        found = yield from while_wanted(steps, lambda: session.connected)
         share = yield from self.aggregations.computed_of(question, session.account, found.rows)
         try:
             about = about_rows(command, share)

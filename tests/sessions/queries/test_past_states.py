@@ -11,6 +11,7 @@ from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Limits, Topic, View
 from sow.engine import replay as replay_module
 from sow.errors import Busy, NotKept, TooLarge
+from sow.protocol.wire import read_frame
 from sow.query import Query
 from sow.sessions.queries import past_states as module
 from sow.sessions.queries.past_states import PastStates
@@ -341,6 +342,19 @@ class TestTheLine:
         for replay in replays:
             tables = [one.records.table for one in replay.engine.topics.values()]
             assert not any(body for table in tables for body in table.bodies)
+
+    @pytest.mark.parametrize("line", [{"c": "sow", "as_of": "now"}, {"c": "subscribe", "bm": "0"}])
+    def test_nothing_is_computed_for_a_client_that_has_gone_for_good(self, line):
+        world = lived()
+        session = world.client().session
+        commands = read_frame(json.dumps({**line, "t": "orders-C"}).encode())
+        steps = world.executor.carry_out(session, commands, lambda: world.now)
+        next(steps)
+        session.connected = False
+        assert len([*steps]) < 2
+        assert not world.executor.subscriptions.past._line
+        world.settle()
+        world.check()
 
     def test_few_may_wait(self, monkeypatch):
         monkeypatch.setattr(module, "AS_OF_WAITING_MAX", 0)
