@@ -2,8 +2,8 @@
 
 A topic whose definition has a `Pattern` comes into being when it is first published to. A conflated
 topic over a pattern *follows* it: it has a copy of each of its topics, named by its `TopicFormat`.
-This module knows which names a pattern claims and which topics it has; the catalog makes them. It
-also tells what a topic of a name is made of, by a configuration alone.
+This module knows which names a pattern claims and which topics it has; the catalog makes them. And
+it knows, by a configuration alone, what the topic of a name is made of.
 """
 
 from collections.abc import Iterable, Iterator

@@ -278,7 +278,8 @@ class WebSocketClient:
                 # The connection is closed and aiohttp cancels the handler: what the client sent
                 # before is executed all the same, but for questions that take long.
                 session = self._connection.session
-                session.connected = self._executor.sessions.is_kept(session)
+                if not self._executor.sessions.is_kept(session):
+                    session.disconnect()
                 await self._read_messages()
             raise
 

@@ -209,7 +209,7 @@ class PastStates:
                 raise
 
     def name_range(self, error: NotKept, topic: LiveTopic | None = None) -> None:
-        """Tell with a refusal which moments of a topic, or of the log, can be asked for."""
+        """Say in a refusal which moments of a topic, or of the log, can be requested."""
         log, kept = self.log, [] if topic is None else self._kept(topic)
         error.bounds = error.bounds or covered(log, log.last_seq, self._engine.now_us, kept)
 

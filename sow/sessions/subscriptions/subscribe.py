@@ -272,7 +272,7 @@ class Subscriber:
 
     @contextmanager
     def _naming_range(self) -> Iterator[None]:
-        """Tell with a refusal which moments are kept."""
+        """Say in a refusal which moments are kept."""
         try:
             yield
         except NotKept as error:

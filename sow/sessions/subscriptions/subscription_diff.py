@@ -20,14 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
+from sow.core.definitions import Topic
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps, rows_at_once
 from sow.protocol.encodings import Encoding, Frames
+from sow.protocol.replies import SentPlace
 from sow.sessions.subscriptions.pending_updates import NO_WAITING, SLOTLESS, PendingColumns
 from sow.store.columns import NO_SLOTS, Slots
 from sow.streaming.feeds import Feed, Place
 from sow.streaming.update_encoder import UpdateEncoder, withdrawn
 from sow.topic.records import Records
+from sow.topic.rendering import LineColumns
 from sow.topic.updates import Update
 
 
@@ -300,11 +303,11 @@ class DiffMessages:
         yield from _worded(self._updates)
         for encoder, parted, rows in self._lost:
             for start, stop in rows.chunks(rows_at_once(encoder.key.shape)):
-                yield encoder.left(rows.part(start, stop))
+                yield encoder.left(_placed(encoder, rows.part(start, stop)))
             yield from _worded(parted)
         for encoder, rows in self._taken:
             for start, stop in rows.chunks(rows_at_once(encoder.key.shape)):
-                yield encoder.left(rows.part(start, stop), "entitlement")
+                yield encoder.left(_placed(encoder, rows.part(start, stop)), "entitlement")
         yield from self._late_lines()
 
     def frames(self) -> Frames:
@@ -331,7 +334,18 @@ class DiffMessages:
                     encoder, late = self._late[source]
                     some = late.at(rows)
                     for first, last in some.chunks(rows_at_once(encoder.key.shape)):
-                        yield encoder.stand(some.part(first, last))
+                        columns = some.part(first, last)
+                        if self._oldest is None:  # else it may be lower than that of the record
+                            columns = _placed(encoder, columns)
+                        yield encoder.stand(columns)
+
+
+def _placed(encoder: UpdateEncoder, rows: LineColumns) -> LineColumns:
+    """Rows of a conflated topic or a view with places in what it has sent: the moment at which each
+    has changed, which is before it was sent."""
+    if isinstance(encoder.topic.definition, Topic):
+        return rows
+    return rows._replace(seqs=list(map(SentPlace, rows.seqs, rows.ts_us)))
 
 
 def _worded(updates: Sequence[tuple[UpdateEncoder, Update]]) -> Iterator[list[bytes]]:

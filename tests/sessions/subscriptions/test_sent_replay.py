@@ -343,6 +343,23 @@ def test_what_came_while_a_client_did_not_read_is_not_left_for_the_last_step(
 
 
 @pytest.mark.parametrize("topic", ["orders-C", "totals"])
+@pytest.mark.parametrize("more", [{"c": "subscribe", "bm": "0"}, {"c": "sow_and_subscribe"}])
+def test_what_a_replacement_takes_back_has_a_place_to_go_on_from(world, client, topic, more):
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 9})
+    world.advance(2 * SECOND)
+    lines = client.say(t=topic, opts="oof", **more)
+    name = next(line["s"] for line in lines if "s" in line)
+    asked = {"c": "subscribe", "t": topic, "filter": "/px > 5"}
+    (lost,) = shown(client.say(**asked, s=name, opts="oof,replace"))
+    world.publish("orders", {"id": 2, "px": 3})
+    world.advance(2 * SECOND)
+    (live,) = shown(client.lines())
+    assert (lost["c"], live["c"], lost["bm"].count(".")) == ("oof", "oof", 1)
+    again = shown(world.client().say(**asked, opts="oof", bm=lost["bm"]))
+    assert again[-1] == live
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "totals"])
 class TestRetention:
     """What is removed while it is read is refused by its name, with what there is."""
 
