@@ -70,7 +70,7 @@ class Conflator(Generic[K, V]):
         """Have what waits by another one's `state`, under a schedule of the same kind."""
         windows, pending, closed = state
         self.schedule.go_on_from(windows)
-        self._pending = {key: value for key, value in pending}
+        self._pending = dict(pending)
         self._closed = [(at_us, dict(entries)) for at_us, entries in closed] or NO_WINDOWS
 
     def reschedule(self, schedule: Schedule[K], now_us: int) -> None:

@@ -168,7 +168,9 @@ class FocusedConflator(Generic[K, V]):
         counts, (windows, packed, ended) = state
         self.updates_in, self.updates_out, self.releases, self._may_leave = counts
         pending = [[key, _unpacked(value)] for key, value in packed]
-        closed = [[at_us, [[key, _unpacked(value)] for key, value in some]] for at_us, some in ended]
+        closed = [
+            [at_us, [[key, _unpacked(value)] for key, value in some]] for at_us, some in ended
+        ]
         self._conflator.go_on_from([windows, pending, closed])
 
     @property
