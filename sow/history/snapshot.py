@@ -194,7 +194,7 @@ class HeldKeys:
 
 class Stamps(NamedTuple):
     """What is known of records beside their bodies. `expires_us` is when they expire: 0 is never,
-    -1 that in spite of the lifetime that their topic gives; None: no record of the topic does."""
+    -1 that in spite of the lifetime that their topic gives; None: none does, or nobody wants it."""
 
     sow_keys: HeldKeys
     seqs: Rows
@@ -223,14 +223,16 @@ class Snapshot:
     stamps: Stamps | None
 
     @classmethod
-    def take(cls, topic: Records, slots: Rows, with_keys: bool = True) -> "Snapshot":
+    def take(
+        cls, topic: Records, slots: Rows, with_keys: bool = True, with_expiries: bool = False
+    ) -> "Snapshot":
         """The records in these slots as they are now; `settle` it afterwards, in steps."""
         table = topic.table
         slots = slots.copy()  # a page of all slots would keep all of them
         stamps = None
         if with_keys:
             keys = HeldKeys.take(topic, slots)
-            expires_us = _expiries(topic, slots)
+            expires_us = _expiries(topic, slots) if with_expiries else None
             stamps = Stamps(keys, table.seqs[slots], table.ts_us[slots], expires_us)
         return cls(topic, slots, _held_bodies(topic, slots), stamps)
 

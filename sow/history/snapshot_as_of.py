@@ -8,7 +8,7 @@ each.
 
 from array import array
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,9 +52,6 @@ class Present:
         table = topic.table
         slots = table.live()
         rows = Snapshot.take(topic, slots)
-        if rows.stamps is not None:
-            # The log has no earlier ones.
-            rows = replace(rows, stamps=rows.stamps._replace(expires_us=None))
         return cls(rows, held_identities(topic, slots), table.born[slots], newest)
 
     def settle(self) -> Task[None]:

@@ -255,7 +255,7 @@ class RecordsHandler:
                 found = await turns.run(
                     "a query over HTTP",
                     execute_query(
-                        self._engine, topic.name, query, meta or in_columns, unread.admit
+                        self._engine, topic.name, query, meta or in_columns, unread.admit, meta
                     ),
                 )
             check_named(topic.name, requested, found.answer.matches)

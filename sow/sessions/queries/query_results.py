@@ -62,25 +62,33 @@ def execute_query(
     query: Query,
     with_keys: bool = True,
     admit: Callable[[int], None] = lambda _rows: None,
+    with_expiries: bool = False,
 ) -> Task[QueryResult]:
     """What a query names of a topic; raises UnknownTopic and ClientError.
 
-    `with_keys`: with SowKeys, bookmarks and times. `admit` is called with the number of rows before
-    they are pinned, and may raise.
+    `with_keys`: with SowKeys, bookmarks and times, and `with_expiries`. `admit` is called with the
+    number of rows before they are pinned, and may raise.
     """
     answer = yield from engine.queries.answering(name, query, reads_before=True)
     admit(len(answer.slots))
     records, seq = engine.queries.shown(name)
-    rows = pinned(engine.topic(name), records, answer.slots, with_keys)
+    rows = pinned(engine.topic(name), records, answer.slots, with_keys, with_expiries)
     yield
     yield from rows.settle()
     return QueryResult(answer, rows, seq)
 
 
-def pinned(topic: LiveTopic, records: Records, slots: Slots, with_keys: bool = True) -> Snapshot:
+def pinned(
+    topic: LiveTopic,
+    records: Records,
+    slots: Slots,
+    with_keys: bool = True,
+    with_expiries: bool = False,
+) -> Snapshot:
     """Rows of a topic from its records, or a frozen copy of them, which is not held: the answer may
     wait for its client for long."""
-    return replace(Snapshot.take(records, slots, with_keys), topic=topic.records)
+    taken = Snapshot.take(records, slots, with_keys, with_expiries)
+    return replace(taken, topic=topic.records)
 
 
 EVENTS_AT_ONCE = 1_000
