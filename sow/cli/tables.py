@@ -197,6 +197,7 @@ def progress(
 PATIENCE_S = 2.0
 """So long nobody wonders what takes so long."""
 SAID_EVERY_S = 1.0
+"""Seconds are counted."""
 
 
 @asynccontextmanager
