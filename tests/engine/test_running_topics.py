@@ -39,6 +39,19 @@ def test_keys_that_no_body_reports_are_logged():
     assert logged(sequencer) == [("publish", 1, ["k"], [b"{}"])]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_messages_that_say_when_they_expire_do_then_also_in_the_log(keeps):
+    topic, sequencer = source(EXPIRING)
+    put(topic, {"id": 1}, now_us=10, expires_us=90)
+    messages = topic.records.read([b'{"id":1}', b'{"id":2}', b'{"id":3}'])
+    messages = topic.finished(messages._replace(expires_us=[70, 0, 80]), delta=True)
+    topic.put(messages, 20, 999, keeps)
+    assert [*topic.records.table.expiries(["1", "2", "3"], -1)] == [70, 0, 80]
+    assert [*sequencer.open.entries[-1].expires_us] == [70, 0, 80]
+    assert topic.due_us() == 70
+    topic.check()
+
+
 def test_of_a_transient_topic_only_the_number_is_logged():
     topic, sequencer = source(replace(ORDERS, durability="transient"))
     put(topic, {"id": 1})

@@ -70,6 +70,12 @@ TOPIC = (
         "        slot = self.table.slots.get(identity, 0)\n        if not self.table.bodies:\n",
     ),
     Mutation(
+        "a message that says when it expires has the lifetime of its topic",
+        "sow/engine/running_topics.py",
+        "        if messages.expires_us is not None:\n",
+        "        if False:\n",
+    ),
+    Mutation(
         "a lifetime is noted for another time than the record says",
         "sow/topic/expirations.py",
         "for entry in _entries(expires_us, identities):",
