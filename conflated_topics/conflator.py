@@ -13,7 +13,7 @@ It does not compare values or apply filters, and has no notion of records.
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import reduce
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from conflated_topics.triggers import NO_WINDOWS, Schedule, Windows, followed
 
@@ -60,6 +60,18 @@ class Conflator(Generic[K, V]):
         self._pending = dict(other._pending)
         if other._closed:
             self._closed = [(at_us, dict(entries)) for at_us, entries in other._closed]
+
+    def state(self) -> list[Any]:
+        """All that waits and its windows, in lists: schedule, pending, closed."""
+        closed = [[at_us, [*map(list, entries.items())]] for at_us, entries in self._closed]
+        return [self.schedule.state(), [*map(list, self._pending.items())], closed]
+
+    def go_on_from(self, state: list[Any]) -> None:
+        """Have what waits by another one's `state`, under a schedule of the same kind."""
+        windows, pending, closed = state
+        self.schedule.go_on_from(windows)
+        self._pending = {key: value for key, value in pending}
+        self._closed = [(at_us, dict(entries)) for at_us, entries in closed] or NO_WINDOWS
 
     def reschedule(self, schedule: Schedule[K], now_us: int) -> None:
         """Switch to `schedule`, which opens all pending keys at `now_us`; windows that have ended

@@ -154,6 +154,23 @@ class FocusedConflator(Generic[K, V]):
         other.releases, other._may_leave = self.releases, self._may_leave
         return other
 
+    def state(self) -> list[Any]:
+        """All that it is beside what it was made with, in lists; removals are lists that begin with
+        None."""
+        windows, pending, closed = self._conflator.state()
+        packed = [[key, _packed(value)] for key, value in pending]
+        ended = [[at_us, [[key, _packed(value)] for key, value in some]] for at_us, some in closed]
+        counts = [self.updates_in, self.updates_out, self.releases, self._may_leave]
+        return [counts, [windows, packed, ended]]
+
+    def go_on_from(self, state: list[Any]) -> None:
+        """Be as another one of the same kind was by its `state`; values are tuples."""
+        counts, (windows, packed, ended) = state
+        self.updates_in, self.updates_out, self.releases, self._may_leave = counts
+        pending = [[key, _unpacked(value)] for key, value in packed]
+        closed = [[at_us, [[key, _unpacked(value)] for key, value in some]] for at_us, some in ended]
+        self._conflator.go_on_from([windows, pending, closed])
+
     @property
     def is_idle(self) -> bool:
         """Nothing waits."""
@@ -305,6 +322,16 @@ class FocusedConflator(Generic[K, V]):
         """Assert the invariants between two calls."""
         self._conflator.check()
         assert self.updates_out <= self.updates_in, "more has left than came"
+
+
+def _packed(entry: Any) -> list[Any]:
+    """A pending value as a list; of a removal it begins with None."""
+    return [None, list(entry[1]), entry[2]] if _leaves(entry) else list(entry)
+
+
+def _unpacked(entry: list[Any]) -> Any:
+    """The pending value that was packed."""
+    return (GOES, tuple(entry[1]), entry[2]) if entry[0] is None else tuple(entry)
 
 
 def _leaves(entry: Any) -> bool:

@@ -86,6 +86,14 @@ class Schedule(Protocol[K]):
         """A copy with the same open windows."""
         ...
 
+    def state(self) -> list[Any]:
+        """Its open windows, as numbers, keys and lists of these."""
+        ...
+
+    def go_on_from(self, state: list[Any]) -> None:
+        """Have the windows of another one's `state`."""
+        ...
+
 
 class _Waiting(Generic[K]):
     """Open windows in the order in which they were opened; each ends with its keys."""
@@ -121,6 +129,16 @@ class _Timed(_Waiting[K]):
 
     def _copy_of_windows(self) -> Windows[Any]:
         return self._windows.copy() if self._windows else NO_WINDOWS
+
+    def state(self) -> list[Any]:
+        """Its open windows."""
+        return [list(window) for window in self._windows]
+
+    def go_on_from(self, state: list[Any]) -> None:
+        """Have the windows of another one's `state`."""
+        self._windows = NO_WINDOWS
+        for window in state:
+            self._windows = followed(self._windows, tuple(window))
 
 
 class PerKey(_Timed[K]):
@@ -163,6 +181,15 @@ class PerKey(_Timed[K]):
             yield self._released_us, keys
         if not windows:
             self._windows = NO_WINDOWS
+
+    def state(self) -> list[Any]:
+        """Its open windows, and its grid."""
+        return [self._begin_us, self._released_us, *super().state()]
+
+    def go_on_from(self, state: list[Any]) -> None:
+        """Have the windows and the grid of another one's `state`."""
+        self._begin_us, self._released_us, *windows = state
+        super().go_on_from(windows)
 
     def due_us(self) -> int | None:
         """When the oldest open window is to be released."""
@@ -253,6 +280,15 @@ class OnDemand(_Waiting[K]):
     def opened_us(self) -> int | None:
         """When the oldest pending key was opened."""
         return self._windows[0][0] if self._windows else None
+
+    def state(self) -> list[Any]:
+        """Pending keys."""
+        return [self._demanded, *map(list, self._windows)]
+
+    def go_on_from(self, state: list[Any]) -> None:
+        """Have the pending keys of another one's `state`."""
+        self._demanded, *windows = state
+        self._windows = deque(map(tuple, windows))
 
     def copied(self) -> "OnDemand[K]":
         """A copy with the same pending keys."""

@@ -14,14 +14,16 @@ It does not know how entries arrive, nor when. Reloads and starts stand in the l
 the caller's (`sow.server.boot.follower`): they concern more than an engine.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Configuration
+from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import ConfigurationHistory
 from sow.engine.engine import Engine
 from sow.engine.recovery.redo import is_unstored
-from sow.engine.running_topics import Expiries, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.running_topics import CopyTopic, Expiries, LiveTopic, SourceTopic, ViewTopic
 from sow.errors import ClientError, NotPrimary, StoreError
 from sow.store.protocols import LogEntry, goes_on, part_of
 from sow.topic.batch import Batch, Reason
@@ -67,19 +69,13 @@ class FollowingEngine(Engine):
     def topic(self, name: str) -> LiveTopic:
         """The topic of a name; raises NotPrimary for one that the log does not have."""
         topic = super().topic(name)
-        if not self._is_followed(topic):
+        if not is_followed(topic, self.topics):
             raise NotPrimary(
                 f"topic {topic.name} is not in the transaction log, so only the primary has its "
                 f"records: {self.primary}",
                 primary=self.primary,
             )
         return topic
-
-    def _is_followed(self, topic: LiveTopic) -> bool:
-        if isinstance(topic, SourceTopic):
-            return topic.is_logged or topic.is_system
-        names = topic.underlyings if isinstance(topic, ViewTopic) else (topic.underlying,)
-        return all(self._is_followed(self.topics[name]) for name in names if name in self.topics)
 
     def publishable(self, name: str) -> SourceTopic:  # noqa: ARG002
         """Raises NotPrimary: the primary takes what is published."""
@@ -112,6 +108,49 @@ class FollowingEngine(Engine):
             f"this server follows {self.primary} and takes no {what}: send this there",
             primary=self.primary,
         )
+
+
+def is_followed(topic: LiveTopic, topics: Mapping[str, LiveTopic]) -> bool:
+    """Whether the log has what a topic is made of; the server's own topics are each server's."""
+    if isinstance(topic, SourceTopic):
+        return topic.is_logged or topic.is_system
+    names = topic.underlyings if isinstance(topic, ViewTopic) else (topic.underlying,)
+    return all(is_followed(topics[name], topics) for name in names if name in topics)
+
+
+Windows = tuple[str, str, list[Any]]
+"""The open windows of one conflated topic: its underlying topic, its name, and its state."""
+
+
+def windows_of(engine: Engine) -> list[Windows]:
+    """What is open in an engine now, between two turns: what a copy of its records does not have.
+    In one step, since it is of one moment."""
+    if engine.views.is_dirty:
+        engine.views.release()
+    while engine.output.late:
+        engine.output.catch_up()
+    return [
+        (topic.underlying, topic.name, topic.copy.state())
+        for topic in engine.catalog
+        if isinstance(topic, CopyTopic)
+        and not topic.stopped
+        and topic.copy.has_state
+        and is_followed(topic, engine.topics)
+    ]
+
+
+def with_windows(configuration: Configuration, windows: Iterable[Windows]) -> Catalog:
+    """Topics that have these windows, for an engine that begins with them (`Engine.restore`)."""
+    engine = Engine(configuration)
+    for underlying, name, state in windows:
+        source = engine.catalog.expected(underlying)
+        if isinstance(source, SourceTopic):
+            engine.enter(source)
+        topic = engine.topics.get(name)
+        if isinstance(topic, CopyTopic):
+            engine.part(topic)
+            topic.copy.begin_from(state)
+    return engine.catalog
 
 
 class Following:

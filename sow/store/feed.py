@@ -2,6 +2,7 @@
 
     a   accounts that a follower needs, as a block: starts, reloads, the types of columns
     b   a block of the log as it is stored
+    w   open windows as of a record and a time, if they were requested; first of all
     t   a beat: everything up to a record has been sent, and nothing that comes has an earlier time
     x   why there is no more
 
@@ -11,7 +12,9 @@ flipped bit is seen on the way.
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from sow.errors import Damaged
 from sow.store.backup import BLOCK_FRAME, frame
@@ -19,7 +22,7 @@ from sow.store.journal import accounts_in
 from sow.store.layout import ACCOUNT, GROUP, decode_entries, encode_entries, seal, unseal
 from sow.store.protocols import LogEntry
 
-ACCOUNT_FRAME, BEAT_FRAME = b"a", b"t"
+ACCOUNT_FRAME, BEAT_FRAME, WINDOWS_FRAME = b"a", b"t", b"w"
 _BEAT = struct.Struct("=qq")
 
 
@@ -45,6 +48,27 @@ def account_frame(entry: LogEntry) -> bytes:
 def beat_frame(beat: Beat) -> bytes:
     """A beat."""
     return frame(BEAT_FRAME, _BEAT.pack(*beat))
+
+
+class OpenWindows(NamedTuple):
+    """What was open after record `seq` at a time, in the form of who made it."""
+
+    seq: int
+    time_us: int
+    windows: list[Any]
+
+
+def windows_frame(found: OpenWindows) -> bytes:
+    """Open windows."""
+    return frame(WINDOWS_FRAME, msgspec.msgpack.encode(found))
+
+
+def windows_in(content: bytes) -> OpenWindows:
+    """Open windows; raises Damaged."""
+    try:
+        return msgspec.msgpack.decode(content, type=OpenWindows)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"what came of open windows: {error}") from None
 
 
 def entries_of(block: bytes) -> Sequence[LogEntry]:

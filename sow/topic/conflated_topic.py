@@ -18,6 +18,7 @@ subscribers do not notice.
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import compress, islice
+from typing import Any
 
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
 from sow.core import definitions
@@ -56,6 +57,7 @@ class ConflatedCopy:
         "copies",
         "enrichment",
         "filled_seq",
+        "given",
         "is_clearing",
         "is_external",
         "stopped",
@@ -80,6 +82,8 @@ class ConflatedCopy:
         self.is_external = definition.engine != "embedded"
         self.filled_seq = 0
         """The change of the underlying topic as of when the copy was filled."""
+        self.given: Sequence[str] = ()
+        """Records that another one goes on with, beside those that wait."""
         self._sent_seq = 0
         """The newest change that it has released."""
         self._offered_us = 0
@@ -163,6 +167,34 @@ class ConflatedCopy:
         own._offered_us = self._offered_us
         return own
 
+    @property
+    def has_state(self) -> bool:
+        """It holds something that does not follow from the records of the underlying topic."""
+        return not self.conflation.is_idle or self.copy.folding.merger is not None
+
+    def state(self) -> list[Any]:
+        """Its windows, and the records that wait in them as they are in the copy: with merging all
+        records, since these are more than the newest messages."""
+        table, waiting = self.copy.table, self.conflation.waiting()
+        names = waiting if self.copy.folding.merger is None else [*table.slots]
+        slots = [slot for slot in map(table.slots.get, names) if slot is not None]
+        part = table.part(slots)
+        stamps = [[*part.seqs], [*part.ts_us], [*part.born], table.places_of(slots, [*part.born])]
+        held = [part.identities, part.bodies, *stamps]
+        return [self._sent_seq, self._offered_us, self.conflation.state(), held]
+
+    def begin_from(self, state: list[Any]) -> None:
+        """Have the windows of another one's `state`, and these records, for one that goes on with
+        this one (`go_on_with`)."""
+        self._sent_seq, self._offered_us, windows, (names, bodies, *stamps) = state
+        self.conflation.go_on_from(windows)
+        self.given = names
+        seqs, ts_us, born, places = stamps
+        if names:
+            self.copy.put(names, bodies, {}, seqs, ts_us, births=lambda: born)
+        if places != born:
+            self.copy.table.arrange(names, places)
+
     def go_on_with(self, other: "ConflatedCopy", copy: Records) -> None:
         """Have the windows of a copy in another engine that the same changes have reached, and let
         the records that wait in them be in `copy` as they are there."""
@@ -170,7 +202,7 @@ class ConflatedCopy:
             self.copy.table.__contains__, self._merge_or_none()
         )
         self._sent_seq, self._offered_us = other._sent_seq, other._offered_us
-        waiting, table = other.conflation.waiting(), other.copy.table
+        waiting, table = [*other.conflation.waiting(), *other.given], other.copy.table
         copy.discard(name for name in waiting if name not in table)
         held = {name: slot for name in waiting if (slot := table.slots.get(name)) is not None}
         if held:

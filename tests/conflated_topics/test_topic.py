@@ -4,11 +4,12 @@ The rules are 1 and 2 of docs/semantics.md.
 """
 
 import gc
+import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conflated_topics import FocusedConflator, Offered, PerKey, Removal
+from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Tick
 from conflated_topics.topic import GOES
 
 INTERVAL = 1_000_000
@@ -226,3 +227,20 @@ def test_a_value_that_looks_like_it_is_no_removal():
     values = [(object(), 1, "deleted"), (), ("leaves", 2, "match")]
     conflator.offer(["a", "b", "c"], values, 0, None)
     assert conflator.take(INTERVAL) == (list(zip("abc", values, strict=True)), [])
+
+
+def test_one_goes_on_from_the_state_of_another_under_every_schedule():
+    for schedule in (PerKey, Tick):
+        one, held = FocusedConflator(schedule(10), {"b": 1}.__contains__), {"b": 1}
+        one.offer(["a", "b"], [(b"1", 1), (b"2", 2)], 3, [True, False])
+        one.offer(["c"], [(b"3", 3)], 14, [True])
+        state = json.loads(json.dumps(one.state(), default=bytes.decode))
+        other = FocusedConflator(schedule(10), held.__contains__)
+        other.go_on_from(state)
+        other.check()
+        assert other.due_us() == one.due_us()
+        for now_us in (14, 30):
+            updates, removals = one.take(now_us)
+            texts = [(key, (body.decode(), at)) for key, (body, at) in updates]
+            gone = [(key, (body.decode(), at), why) for key, (body, at), why in removals]
+            assert other.take(now_us) == (texts, gone)

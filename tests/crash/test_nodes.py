@@ -78,12 +78,19 @@ class Nodes:
             time.sleep(0.05)
         return found
 
+    def is_node(self, pid, port):
+        """Whether a process is that follower still: it may have ended a moment ago."""
+        try:
+            return port.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
     def kill(self, node):
         if node:
             status = self.ask(0, "/v1/status") or {"nodes": []}
             port = str(self.port + node)
             pids = [one["pid"] for one in status["nodes"] if one["url"].endswith(port)]
-            if pids and pids[0]:
+            if pids and pids[0] and self.is_node(pids[0], port):
                 os.kill(pids[0], signal.SIGKILL)
         else:
             self.process.kill()

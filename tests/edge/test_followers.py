@@ -85,8 +85,11 @@ def test_it_shows_what_the_primary_shows(primary, tmp_path):
         assert its["upstream"] == primary.url
         for name in ("log", "bookmark", "state_hash", "name"):
             assert its[name] == ours[name]
-        until(lambda: len(status(primary)["nodes"]) == 2)
-        assert status(primary)["nodes"][1]["state_hash"] == its["state_hash"]
+        until(
+            lambda: (
+                [one["state_hash"] for one in status(primary)["nodes"]] == 2 * [its["state_hash"]]
+            )
+        )
         log = "/v1/log?topics=orders"
         assert follower.get(log).body == primary.get(log).body
 

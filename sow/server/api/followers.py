@@ -21,6 +21,7 @@ from sow.core.clock import SECOND_US
 from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS
 from sow.core.media_types import FRAMES, JSON
 from sow.engine.engine import Engine
+from sow.engine.following import windows_of
 from sow.errors import ClientError, NotEntitled, NotKept, clipped
 from sow.history.bookmarks import number_of
 from sow.server.api.admin import gathered_frames
@@ -30,9 +31,16 @@ from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import write_part
 from sow.server.http.responses import LOG_HEADER, json_response
-from sow.server.http.route import operation, parameters_of, read_seconds, route
+from sow.server.http.route import operation, parameters_of, read_flag, read_seconds, route
 from sow.server.loop.runtime import ServerRuntime
-from sow.store.feed import Beat, account_frame, beat_frame, block_frame
+from sow.store.feed import (
+    Beat,
+    OpenWindows,
+    account_frame,
+    beat_frame,
+    block_frame,
+    windows_frame,
+)
 from sow.store.protocols import LogEntry
 
 BEAT_S = 1.0
@@ -68,13 +76,13 @@ class FollowersHandler:
         "/v1/log/entries",
         "admin",
         "The log as a follower reads it",
-        ("from", "beat", "node"),
+        ("from", "beat", "node", "windows"),
     )
     @operation("read_entries", answers=(FRAMES,))
     async def entries(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/log/entries`: the log behind the bookmark `from`, without an end; a beat every
-        `beat` seconds at least. `node` is the follower's own address. Raises ClientError, NotKept,
-        AnotherLog."""
+        `beat` seconds at least. `node` is the follower's own address. With `windows` those come
+        first that are open now. Raises ClientError, NotKept, AnotherLog."""
         if not permissions_of(request).reads_everything:
             raise NotEntitled(
                 "the log holds all records of all topics; beside Admin it takes an Allow of Read "
@@ -93,6 +101,8 @@ class FollowersHandler:
         try:
             with self._nodes.reading(node, after) as reading:
                 feed = _Feed(self._runtime, self._engine, after)
+                if read_flag(requested, "windows"):
+                    await write_part(response, memoryview(await self._windows()))
                 while not ended.is_set():
                     await reauthorize_stream(request)
                     await feed.send(response)
@@ -101,6 +111,16 @@ class FollowersHandler:
         finally:
             self._open.discard(ended)
         return response
+
+    async def _windows(self) -> bytes:
+        """The windows that are open now, as a frame."""
+        engine, runtime = self._engine, self._runtime
+        while engine.atomic.topic is not None:
+            await runtime.turns.run("open windows", engine.atomic.finish_any())
+        time_us = engine.sequencer.moment(runtime.now_us())
+        found = OpenWindows(engine.seq, time_us, [*windows_of(engine)])
+        runtime.wake()
+        return windows_frame(found)
 
     def _after(self, text: str) -> int:
         journal = self._runtime.journal

@@ -194,6 +194,7 @@ class Server:
                 self._clock.now_us(),
                 allow_loss=self._allow_loss,
                 follows=self._follower is not None,
+                windows=(lambda _: None) if self._follower is None else self._follower.windows,
             )
             self._closers.append(self._opening.close)
             self._watch = LoopLatency(log.warning)

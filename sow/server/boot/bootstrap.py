@@ -25,6 +25,7 @@ from pathlib import Path
 
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
+from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.engine import Engine
 from sow.engine.recovery.analysis import OrphanedRecords
@@ -63,8 +64,8 @@ class ServerBootstrap:
     """The store of one server; `close` releases everything.
 
     `make_engine` creates an engine of the configuration without records. With `allow_loss` records
-    that have no place are given up. `follows`: another server writes the log. Raises StoreError
-    when the directory cannot be used as it is.
+    that have no place are given up. `follows`: another server writes the log, and gave the open
+    `windows` as of its end. Raises StoreError when the directory cannot be used as it is.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ServerBootstrap:
         *,
         allow_loss: bool = False,
         follows: bool = False,
+        windows: Callable[[Configuration], Catalog | None] = lambda _configuration: None,
     ) -> None:
         self.engine: Engine
         self.journal: LmdbJournal
@@ -91,6 +93,7 @@ class ServerBootstrap:
         self._now_us = now_us
         self._allow_loss = allow_loss
         self._follows = follows
+        self._windows = windows
         self._is_known = True
         self._closers: list[Callable[[], None]] = []
         self._directory = DataDirectory(path)
@@ -221,9 +224,11 @@ class ServerBootstrap:
         history = noted(self._accounts or ())
         # What follows has the topics of the log, and limits of its own.
         now = history[-1].configuration if self._follows and history else self._configuration
-        before = yield from open_windows(history, now, self.journal, self._now_us)
-        self.goes_on = before is not None
-        windows = None if before is None else before.catalog
+        windows = self._windows(self._configuration)
+        if windows is None:
+            before = yield from open_windows(history, now, self.journal, self._now_us)
+            windows = None if before is None else before.catalog
+        self.goes_on = windows is not None
         log_entries = chain.from_iterable(
             piece.entries for piece in ahead(self.journal.pieces(after))
         )

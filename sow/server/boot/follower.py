@@ -15,13 +15,14 @@ import asyncio
 import logging
 import shutil
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+import orjson
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
 
@@ -35,17 +36,28 @@ from sow.core.definitions import (
     without_system_topics,
 )
 from sow.core.origin_parsing import is_loopback
+from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
-from sow.engine.following import Following, FollowingEngine
+from sow.engine.following import Following, FollowingEngine, with_windows
 from sow.errors import Damaged, NotKept, SowError, StoreError, clipped
 from sow.server.api.status import ServerNode
 from sow.server.http.moments import Heard
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.backup import BLOCK_FRAME, BackupWriter, FrameReader, StoredBackup
 from sow.store.directory import DataDirectory
-from sow.store.feed import ACCOUNT_FRAME, BEAT_FRAME, account_of, beat_of, entries_of
+from sow.store.feed import (
+    ACCOUNT_FRAME,
+    BEAT_FRAME,
+    WINDOWS_FRAME,
+    OpenWindows,
+    account_of,
+    beat_of,
+    entries_of,
+    windows_in,
+)
+from sow.store.journal import LmdbJournal
 from sow.store.manifest import ManifestFile
-from sow.store.protocols import LogEntry
+from sow.store.protocols import LogEntry, part_of
 from sow.store.restoring import restore
 
 log = logging.getLogger("sow.follower")
@@ -104,6 +116,7 @@ class Follower:
         self._beat_s = own.follower.lag_us_max / SECOND_US / BEATS_A_LAG
         self._coming: deque[LogEntry] = deque()
         """Starts and reloads that are not reached yet."""
+        self._open: OpenWindows | None = None
         self._is_lost = False
         self._tasks: list[asyncio.Task[None]] = []
         self._engine: FollowingEngine
@@ -127,7 +140,9 @@ class Follower:
             try:
                 async with self._session() as calls:
                     await self._bring(calls, held)
-                held = await asyncio.to_thread(held_in, self.directory)
+                    held = await asyncio.to_thread(held_in, self.directory)
+                    if held is not None and await self._catch_up(calls, held):
+                        held = await asyncio.to_thread(held_in, self.directory)
             except (CallFailed, OSError, TimeoutError) as error:
                 log.warning("%s does not answer: %s", self.upstream.url, clipped(str(error)))
                 if held is None:
@@ -177,6 +192,34 @@ class Follower:
         log.info(
             "copied everything of %s up to bookmark %s", self.upstream.url, writer.contents.bookmark
         )
+
+    async def _catch_up(self, calls: ClientSession, held: FollowedData) -> bool:
+        """Read the log up to now into the directory, with the windows that are open now; False if
+        the primary has started again meanwhile: then these do not continue what is held."""
+        frames: list[tuple[bytes, bytes]] = []
+        reader = FrameReader(lambda kind, content: frames.append((kind, content)))
+        query = f"?from={held.log_id}-{held.seq}&windows=true"
+        with closing(DataDirectory(self.directory)) as directory, _opened(directory) as journal:
+            tail = LogTail(journal)
+            async with calls.get(self._address("/v1/log/entries" + query)) as answer:
+                await _check(answer)
+                while not tail.is_over:
+                    self.heard.hear()
+                    reader.feed(await answer.content.readany())
+                    some, frames[:] = [*frames], []
+                    for kind, content in some:
+                        tail.take(kind, content)
+                    if answer.content.at_eof():
+                        raise ConnectionResetError("it ended the connection")
+        self._open = None if tail.has_started else tail.open
+        if self._open is not None:
+            self.clock.go_on_from(self._open.time_us)
+        return self._open is not None
+
+    def windows(self, configuration: Configuration) -> Catalog | None:
+        """The windows that are open at the end of what is held, for a start; None: not known."""
+        found, self._open = self._open, None
+        return None if found is None else with_windows(configuration, found.windows)
 
     # While the server runs.
 
@@ -340,6 +383,57 @@ class Follower:
         )
 
 
+class LogTail:
+    """Appends what a primary sends to a journal that nobody else uses, up to the moment of the
+    windows that come first."""
+
+    def __init__(self, journal: LmdbJournal) -> None:
+        self._journal = journal
+        self._known = {_place_of(one) for one in journal.accounts() or ()}
+        self._accounts: list[LogEntry] = []
+        self.open: OpenWindows | None = None
+        """The windows that are open at the end."""
+        self.has_started = False
+        """The primary has started again since what the journal holds: nothing was appended."""
+        self.is_over = False
+
+    def take(self, kind: bytes, content: bytes) -> None:
+        """Take the next frame; raises Damaged, StoreError."""
+        if self.is_over:
+            return
+        if kind == WINDOWS_FRAME:
+            self.open = windows_in(content)
+        elif kind == ACCOUNT_FRAME:
+            entry = account_of(content)
+            if _place_of(entry) not in self._known:
+                self._accounts.append(entry)
+                is_configuration = entry.topic == CONFIGURATIONS.name
+                self.has_started |= is_configuration and orjson.loads(entry.bodies[0])["start"]
+        elif self.has_started:
+            self.is_over = True
+        elif self.open is None:
+            raise Damaged("no open windows came, though they were requested")
+        elif kind == BLOCK_FRAME:
+            last_seq = self._journal.last_seq
+            cut = [_between(one, last_seq, self.open.seq) for one in entries_of(content)]
+            self._journal.append([one for one in cut if len(one)])
+        elif self._journal.last_seq >= self.open.seq:
+            # Together, so that no configuration is here before its place in the log.
+            self._journal.append([one for one in self._accounts if one.seq <= self.open.seq])
+            self.is_over = True
+
+
+def _place_of(account: LogEntry) -> tuple[str, str, int, int]:
+    """What differs between two states of an account."""
+    return account.topic, (account.identities or ("",))[0], account.seq, account.ts_us
+
+
+def _between(entry: LogEntry, after_seq: int, until_seq: int) -> LogEntry:
+    """The records of an entry after one and up to another."""
+    first = min(max(0, after_seq + 1 - entry.seq), len(entry))
+    return part_of(entry, first, max(first, min(len(entry), until_seq + 1 - entry.seq)))
+
+
 async def _check(answer: ClientResponse) -> None:
     """Raise what the primary has refused: NotKept where it has not the log behind us, StoreError
     for what no other attempt mends."""
@@ -375,12 +469,21 @@ def held_in(path: Path) -> FollowedData | None:
         manifest = ManifestFile(path).manifest
         if manifest is None:
             return None
-        settings = JournalSettings(directory=manifest.journal)
-        with closing(directory.journal(settings, must_exist=True)) as journal:
+        with _opened(directory) as journal:
             history = noted(journal.accounts() or ())
             if not history:
                 return None
             return FollowedData(manifest.log_id, journal.last_seq, history[-1].configuration)
+
+
+@contextmanager
+def _opened(directory: DataDirectory) -> Iterator[LmdbJournal]:
+    """The journal of a directory that has a manifest."""
+    manifest = ManifestFile(directory.path).manifest
+    assert manifest is not None
+    settings = JournalSettings(directory=manifest.journal)
+    with closing(directory.journal(settings, must_exist=True)) as journal:
+        yield journal
 
 
 def followed(log_has: Configuration, own: Configuration) -> Configuration:

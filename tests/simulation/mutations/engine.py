@@ -231,4 +231,31 @@ ENGINE = (
         "if not entries or self._refuses:",
         "if not entries:",
     ),
+    Mutation(
+        "a follower lets a window end after the change that follows it",
+        "sow/engine/following.py",
+        """                yield from self.pass_time(entry.ts_us)
+            self._before = entry
+""",
+        """                yield from self._end_turn()
+            self._before = entry
+""",
+    ),
+    Mutation(
+        "a follower lets records expire by itself",
+        "sow/engine/following.py",
+        """            topic.leave_expired()
+""",
+        """            pass
+""",
+    ),
+    Mutation(
+        "a follower begins without what waits in windows",
+        "sow/topic/conflated_topic.py",
+        """        self.conflation.go_on_from(windows)
+        self.given = names
+""",
+        """        self.given = names
+""",
+    ),
 )
