@@ -102,7 +102,7 @@ class Route(NamedTuple):
             rights = await authn.admit(request, self.demand)
             if not rights.is_open:
                 self._check(request, rights)
-            admit(request, self.taken)
+            admit(request, self.taken if request.query else ())
             least = parameters_of(request).get("min_bookmark")
             if least is not None:
                 wait_s = read_seconds(parameters_of(request), "wait")
