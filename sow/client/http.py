@@ -208,6 +208,8 @@ class Http:
             return response
 
         response = await first_answer(self._addresses, attempt, not is_read, is_read)
+        if method == "DELETE":  # whose answer has no bookmark but this
+            self._addresses.wrote(response.headers.get("SOW-Bookmark", ""))
         # Outside `reported`: errors of the caller's block are not errors of the network.
         async with response:
             yield response

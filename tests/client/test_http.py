@@ -304,6 +304,13 @@ def test_reads_wait_for_what_was_written_if_that_is_wanted():
         ]  # fmt: skip
 
 
+def test_a_delete_is_a_write_by_the_moment_of_its_answer():
+    gone = Response(b'{"deleted":1}', headers={"SOW-Bookmark": "8"})
+    addresses, work = of_several(Network(a=[gone], b=[]), "DELETE", "/v1/x", reads_writes=True)
+    wait(work)
+    assert addresses.min_bookmark == "8"
+
+
 URL = "http://127.0.0.1:1"
 
 
