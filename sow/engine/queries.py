@@ -135,7 +135,7 @@ class Queries:
         A query that needs a new column of a large topic takes seconds: see `answering`. Of a view
         that has much to release, it is the rows that it shows by now.
         """
-        self.checked(name, query)
+        self._checked(name, query)
         moment = query.at(self._sequencer.now_us)
         return run_to_completion(self._atomic.exclusive(name, self._answering(name, moment)))
 
@@ -148,14 +148,17 @@ class Queries:
         has gone. If it `reads_before`, slots are those of `shown`, which may be as of before a
         change under way.
         """
-        self.checked(name, query)
+        self._checked(name, query)
         steps = self._settled(name, query.at(self._sequencer.now_us), reads_before)
         return steps if reads_before else self._atomic.exclusive(name, steps)
 
     def shown(self, name: str) -> tuple[Records, int]:
         """The records that an answer is of that has just been returned, and the newest change that
         they contain."""
-        topic = self._topic(name)
+        return self.shown_of(self._topic(name))
+
+    def shown_of(self, topic: LiveTopic) -> tuple[Records, int]:
+        """The same of a topic that has just been looked up."""
         return self._atomic.readable(topic) or topic.records, self._atomic.seq_of(topic)
 
     def _settled(self, name: str, query: Query, reads_before: bool) -> Task[QueryAnswer]:
@@ -164,10 +167,12 @@ class Queries:
 
     def _answering(self, name: str, query: Query, reads_before: bool = False) -> Task[QueryAnswer]:
         while True:
-            indexes = self.checked(name, query).indexes
+            topic = self._checked(name, query)
+            indexes = topic.records.indexes
             if reads_before:
-                while (records := self._atomic.readable(self._topic(name))) is None:
+                while (records := self._atomic.readable(topic)) is None:
                     yield from self._atomic.finish_before(name)
+                    topic = self._topic(name)
                 indexes = records.indexes
             steps, took_s, is_same = answering(indexes, query), 0.0, True
             # Start again if a reload has given the topic other indexes.
@@ -187,7 +192,11 @@ class Queries:
 
     def checked(self, name: str, query: Query) -> Records:
         """The records of the query's topic; raises what `at_once` does."""
-        records = self._topic(name).records
+        return self._checked(name, query).records
+
+    def _checked(self, name: str, query: Query) -> LiveTopic:
+        topic = self._topic(name)
+        records = topic.records
         records.check_filter(query.filter)
         if query.order_by and not records.message_type.structured:
             raise ClientError(
@@ -195,7 +204,7 @@ class Queries:
                 "order_by",
                 reason="bad orderby",
             )
-        return records
+        return topic
 
     def _note(self, answer: QueryAnswer, took_s: float) -> None:
         times = self.times.get(answer.kind)

@@ -14,7 +14,7 @@ collects all routes.
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import hdrs, web
@@ -87,14 +87,12 @@ class Route(NamedTuple):
     @property
     def has_moment(self) -> bool:
         """Whether its answer is as of a moment, which a request may wait for."""
-        reads = self.method in READ_METHODS or self.path == SNAPSHOTS
-        return reads and self.path.startswith(ADDRESSES)
+        return _has_moment(self.method, self.path)
 
     @property
     def taken(self) -> tuple[str, ...]:
         """All parameters that it takes."""
-        more = OF_MOMENTS if self.has_moment else ()
-        return (*self.parameters, *(name for name in more if name not in self.parameters))
+        return _taken(self.method, self.path, self.parameters)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Authenticate and check a request, and answer it."""
@@ -133,6 +131,16 @@ class Route(NamedTuple):
             rights.check(self.demand, named)
         elif self.demand not in OF_TOPICS:
             rights.check(self.demand)
+
+
+def _has_moment(method: str, path: str) -> bool:
+    return (method in READ_METHODS or path == SNAPSHOTS) and path.startswith(ADDRESSES)
+
+
+@cache
+def _taken(method: str, path: str, parameters: tuple[str, ...]) -> tuple[str, ...]:
+    more = OF_MOMENTS if _has_moment(method, path) else ()
+    return (*parameters, *(name for name in more if name not in parameters))
 
 
 Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])

@@ -70,8 +70,9 @@ def execute_query(
     """
     answer = yield from engine.queries.answering(name, query, reads_before=True)
     admit(len(answer.slots))
-    records, seq = engine.queries.shown(name)
-    rows = pinned(engine.topic(name), records, answer.slots, with_keys)
+    topic = engine.topic(name)
+    records, seq = engine.queries.shown_of(topic)
+    rows = pinned(topic, records, answer.slots, with_keys)
     yield
     yield from rows.settle()
     return QueryResult(answer, rows, seq)
