@@ -258,7 +258,7 @@ UPWARDS = [
     ("sow.core.paths", "from sow import store"),
     ("sow.store.journal", "from sow.messages import json"),
     ("sow.indexes.hash", "from sow.query import Query"),
-    ("sow.query.answers", "from sow.topic.records import Records"),
+    ("sow.query.search", "from sow.topic.records import Records"),
     ("sow.topic.records", "from sow.streaming.feeds import Feed"),
     ("sow.streaming.sessions", "from sow.sessions.subscriptions.subscriptions import Subscription"),
     ("sow.streaming.feeds", "from sow.engine.catalog import Catalog"),

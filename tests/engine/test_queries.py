@@ -24,7 +24,7 @@ DEAR = Query(filter=compile_filter("/px > 1"))
 def short_steps(monkeypatch):
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
-    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
 
 
 def with_orders():

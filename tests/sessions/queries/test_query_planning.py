@@ -90,7 +90,7 @@ def test_an_answer_is_of_one_moment_and_says_how_many_match(world, planner):
 @pytest.mark.parametrize("gone", ["orders-B", "orders-C"])
 def test_a_topic_of_a_pattern_that_goes_meanwhile_is_left_out(gone, monkeypatch):
     monkeypatch.setattr("sow.query.index_build.NOTES_FEW", 0)
-    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
     monkeypatch.setattr("sow.indexes.STEP_NOTES_MAX", 1)
     copies = [replace(SLOW, name=name) for name in ("orders-B", "orders-C")]
     world = World(ORDERS, *copies)
