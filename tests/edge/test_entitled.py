@@ -33,10 +33,12 @@ from tests.edge.secured import (
 from tests.edge.serving import records
 
 FREE = {"/healthz", "/readyz", "/openapi.json", "/", "/sow.js", "/sow.d.ts", "/v1/ws"} | {
+    "/v1/status",
     "/console/{file}",
     "/console/{folder}/{file}",
 }
-"""What needs no credentials; a WebSocket asks for them before anything else."""
+"""What needs no credentials; a WebSocket asks for them before anything else, and the status of a
+server says only its name without them (`tests/server/api/test_status.py`)."""
 
 
 @pytest.fixture(scope="module")
