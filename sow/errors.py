@@ -22,6 +22,7 @@
         IssuerAway           the issuer of signed tokens cannot be reached
         NotReached           a bookmark was requested that is not reached in time
         Replaying            the server has just started and is still replaying its log
+        UpstreamLost         a chained server cannot reach the one that has the records
       Stopped                a view that needs too much memory; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on
       ConfigError            the operator's config.xml; carries line and element
@@ -303,6 +304,12 @@ class Replaying(Busy):
 
     reason = "replaying"
     retry_after_s = 5
+
+
+class UpstreamLost(Busy):
+    """A chained server cannot reach its upstream: nothing was done, or nobody knows."""
+
+    reason = "upstream lost"
 
 
 class Stopped(SowError):

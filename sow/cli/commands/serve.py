@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ from click.core import ParameterSource
 
 from sow.cli.commands.init import DATA_DIRECTORY, document, named_topic
 from sow.cli.commands.pipeline import beside, run_by_spark
+from sow.cli.edges import EDGES_MAX, Edges
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
-from sow.cli.supervision import Beside, end_with_input, pipeline_words, supervised
+from sow.cli.supervision import Beside, KeptRunning, end_with_input, pipeline_words, supervised
+from sow.client.connector import checked_url
 from sow.config import Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
-from sow.core.definitions import Configuration
+from sow.core.definitions import Configuration, JournalSettings
 from sow.errors import ClientError, SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.boot.app import Server
@@ -48,9 +51,12 @@ FOLLOWERS_MAX = 256
 """More than any machine has cores."""
 FOLLOWER_PAUSE_S = 0.2
 """Delay before a follower that has ended is started again: its clients go to the others."""
+NOTHING_CONFIGURED = "<SOWConfig><Name>chained</Name></SOWConfig>"
+"""A chained server without a file: everything has its default."""
 
-Ready = Callable[[str], Mapping[str, Beside]]
-"""Called with the server's address: reports that it is ready; returns commands to run beside it."""
+Ready = Callable[[str, str], Mapping[str, Beside]]
+"""Called with the server's address, and that of its clients: reports that it is ready; returns
+commands to run beside it."""
 
 
 @command(
@@ -97,10 +103,16 @@ Ready = Callable[[str], Mapping[str, Beside]]
     "there; of CONFIG only Listen, Sessions, Follower, Limits and paths count.",
 )
 @click.option(
+    "--upstream",
+    metavar="URL",
+    help="Be a chained server: have clients of its own, and the records of the server at URL.",
+)
+@click.option(
     "--token",
     envvar="SOW_TOKEN",
     metavar="TOKEN",
-    help="Of a user with Admin and Read of everything, for --follow; or set SOW_TOKEN.",
+    help="For --follow, of a user with Admin and Read of everything; for --upstream, of one with "
+    "Impersonate, who acts for the clients; or set SOW_TOKEN.",
 )
 @click.option(
     "--followers",
@@ -108,6 +120,13 @@ Ready = Callable[[str], Mapping[str, Beside]]
     type=click.IntRange(0, FOLLOWERS_MAX),
     default=0,
     help="Have N servers beside this one follow it, on the ports after its own; 0 for none.",
+)
+@click.option(
+    "--edges",
+    metavar="N",
+    type=click.IntRange(0, EDGES_MAX),
+    default=0,
+    help="Have N chained servers beside this one take the clients, on one port; 0 for none.",
 )
 @click.option("--until-input-ends", is_flag=True, hidden=True)
 @click.option("--no-pipelines", is_flag=True, help="Start no Spark pipelines beside the server.")
@@ -129,8 +148,10 @@ def serve(
     insecure: bool,
     allow_loss: bool,
     follow: str | None,
+    upstream: str | None,
     token: str | None,
     followers: int,
+    edges: int,
     until_input_ends: bool,
     no_pipelines: bool,
     loop_wanted: str | None,
@@ -140,25 +161,33 @@ def serve(
     Writes one line when it is ready: all records are loaded. Until then requests wait, and a long
     start reports its progress. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP reads CONFIG
     again and applies what can be changed, or reports why it does not.
+
+    With --upstream it keeps no records: of CONFIG its topics and its log do not count. With --edges
+    it keeps the records, and so many chained servers have its clients.
     """
-    starter = _starter(ctx, named, data_dir) if named else ""
-    loaded = loads(starter, "--topic") if named else load(config, variables, os.environ)
+    starter = _starter(ctx, named, data_dir) if named else _bare(ctx, config, upstream)
+    loaded = loads(starter, "--topic") if starter else load(config, variables, os.environ)
     for finding in loaded.findings:
         click.echo(finding.labelled, err=True)
     if loaded.configuration is None:
         ctx.exit(1)
     given: dict[str, Any] = {"host": host, "port": port, "data_directory": data_dir}
 
+    chained = _chained(ctx, given, upstream, None if until_input_ends else token)
+
     def as_given(configuration: Configuration) -> Configuration:
+        configuration = configuration if chained is None else without_records(configuration)
         changes = {name: value for name, value in given.items() if value is not None}
         return dataclasses.replace(configuration, **changes)
 
     def reread() -> Configuration:
         # Options of the command line stay in force.
-        return configuration if named else as_given(require(config, variables, os.environ))
+        return inside(
+            configuration if starter else as_given(require(config, variables, os.environ))
+        )
 
     def look() -> Reviewed:
-        if named:
+        if starter:
             return Reviewed("--topic", starter, loaded.checked.findings)
         return review(config, variables, os.environ)
 
@@ -168,15 +197,16 @@ def serve(
         ctx.exit(1)
 
     own_token = new_token()
-    upstream = None if follow is None else Upstream(follow, token or "")
+    followed = None if follow is None else Upstream(follow, token or "")
     if until_input_ends:
         end_with_input()
-    words = [word for one in named for word in ("--topic", one)] or [config]
-    words += [word for each in variables.items() for word in ("--set", "=".join(each))]
-    words += ["--insecure"] if insecure else []
+    words = _words("" if starter else config, named, variables, insecure)
+    takers = Edges(edges, configuration, words)
+    ctx.call_on_close(takers.close)
+    inside = takers.inside
 
-    def ready(url: str) -> dict[str, Beside]:
-        _announce(configuration, url)
+    def ready(url: str, public: str) -> dict[str, Beside]:
+        _announce(configuration, public)
         directory = Path(configuration.data_directory)
         engines = {topic.name for topic in run_by_spark(configuration)}
         running = {
@@ -184,14 +214,26 @@ def serve(
                 pipeline_words(name, config, url, directory, variables),
                 own_token if name in engines else None,
             )
-            for name in ([] if no_pipelines or upstream else beside(configuration))
+            for name in ([] if no_pipelines or followed else beside(configuration))
         }
         return running | _followers(followers, words, url, configuration, own_token)
 
     make_loop = loop_factory(loop_wanted)
-    serving = serve_until_stopped(
-        configuration, ready, reread, allow_loss, own_token, look, upstream
-    )
+
+    def make(configuration: Configuration, follower: Follower | None) -> Server:
+        return Server(
+            inside(configuration),
+            Path(configuration.data_directory),
+            reread=reread,
+            allow_loss=allow_loss,
+            own_token=own_token,
+            look=look,
+            follower=follower,
+            upstream=chained,
+            shares_port=until_input_ends and chained is not None,
+        )
+
+    serving = serve_until_stopped(configuration, make, ready, takers, followed)
     if not run(serving, make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; acknowledged messages are in the journal.
@@ -228,6 +270,37 @@ def _followers(
     return found
 
 
+def _words(
+    config: str, named: Sequence[str], variables: Mapping[str, str], insecure: bool
+) -> list[str]:
+    """The words of a command line that say the same to another process."""
+    words = [config] if config else [word for one in named for word in ("--topic", one)]
+    words += [word for each in variables.items() for word in ("--set", "=".join(each))]
+    return [*words, "--insecure"] if insecure else words
+
+
+def _bare(ctx: click.Context, config: str, upstream: str | None) -> str:
+    """The configuration of a chained server for which there is no file."""
+    is_given = ctx.get_parameter_source("config") is not ParameterSource.DEFAULT
+    return "" if upstream is None or is_given or Path(config).exists() else NOTHING_CONFIGURED
+
+
+def _chained(
+    ctx: click.Context, given: dict[str, Any], upstream: str | None, token: str | None
+) -> tuple[str, str] | None:
+    """The upstream of a chained server and the token for it. It keeps nothing that outlives it."""
+    if upstream is None:
+        return None
+    scratch = tempfile.TemporaryDirectory(prefix="sow-chained-")
+    given["data_directory"] = ctx.with_resource(scratch)
+    return checked_url(upstream), token or ""
+
+
+def without_records(configuration: Configuration) -> Configuration:
+    """What of a configuration counts for a chained server: its upstream has the rest."""
+    return dataclasses.replace(configuration, topics=(), pipelines=(), journal=JournalSettings())
+
+
 def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:
     """Whether the server may listen there; reports a problem of `place`, if there is one."""
     wrong = exposed(configuration.host, configuration.security)
@@ -249,19 +322,14 @@ def _announce(configuration: Configuration, url: str) -> None:
 
 async def serve_until_stopped(
     configuration: Configuration,
+    make: Callable[[Configuration, Follower | None], Server],
     ready: Ready,
-    reread: Callable[[], Configuration] | None = None,
-    allow_loss: bool = False,
-    own_token: str = "",
-    look: Callable[[], Reviewed] | None = None,
+    edges: Edges,
     upstream: Upstream | None = None,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT; returns whether stopping finished in time.
-
-    With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records without a topic
-    in the configuration are removed. A client that shows `own_token` is the server itself. `look`
-    reads the configuration file for a client that requests it. With `upstream` that server is
-    followed, and this one starts again where that is necessary to go on.
+    """Serve until SIGTERM or SIGINT; returns whether stopping finished in time. SIGHUP reads the
+    configuration again. If there are `edges`, these have the clients. With `upstream` that server
+    is followed, and this one, made by `make`, starts again where that is necessary to go on.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -271,17 +339,9 @@ async def serve_until_stopped(
     try:
         while True:
             follower = upstream and Follower(upstream, configuration, LogClock())
-            server = Server(
-                configuration,
-                Path(configuration.data_directory),
-                reread=reread,
-                allow_loss=allow_loss,
-                own_token=own_token,
-                look=look,
-                follower=follower,
-            )
+            server = make(configuration, follower)
             is_over = None if follower is None else follower.is_over
-            in_time = await _serve(server, stop, ready, reread is not None, is_over)
+            in_time = await _serve(server, stop, ready, edges, is_over)
             if stop.is_set() or not in_time:
                 return in_time
             # At the same address as before, which the system may have chosen.
@@ -294,20 +354,22 @@ async def _serve(
     server: Server,
     stop: asyncio.Event,
     ready: Ready,
-    reloads: bool,
+    edges: Edges,
     is_over: asyncio.Event | None = None,
 ) -> bool:
     """Serve until `stop` or until it `is_over`; returns whether stopping finished in time."""
     tasks: set[asyncio.Task[None]] = set()
+    others: list[KeptRunning] = []
 
     def reload() -> None:
+        for one in others:
+            one.signal(signal.SIGHUP)
         task = asyncio.create_task(_reload(server))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     notify = notify_of(os.environ)
-    if reloads:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     # A follower waits for its primary where it has nothing to start with.
     if not await _done_unless(stop, server.open()):
         return True
@@ -316,11 +378,16 @@ async def _serve(
     if not await _done_unless(stop, server.restore()):
         notify.stopping()
         return True
-    notify.ready(f"serving at {address}")
-    async with supervised(ready(address), log.warning, server.board.note, server.board.offer):
-        await _first_of(stop, is_over)
-        if stop.is_set():
-            notify.stopping()
+    async with supervised(edges.beside(address), log.warning) as started:
+        others += started
+        if await _done_unless(stop, edges.listening()):
+            public = edges.url(address)
+            notify.ready(f"serving at {public}")
+            beside_it = ready(address, public)
+            async with supervised(beside_it, log.warning, server.board.note, server.board.offer):
+                await _first_of(stop, is_over)
+                if stop.is_set():
+                    notify.stopping()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
     except TimeoutError:

@@ -5,7 +5,8 @@ its progress, and after that the state of the engine.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -18,7 +19,7 @@ from sow.errors import Replaying
 from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.moments import Heard
-from sow.server.http.responses import LOG_HEADER
+from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
@@ -32,13 +33,37 @@ STALLED_S = 5.0
 lasts a second."""
 
 
+class RecordSource(Protocol):
+    """Where the records of a server are: here, or with its upstream."""
+
+    @property
+    def upstream(self) -> str:
+        """The address of the upstream server, empty where they are here."""
+        ...
+
+    @property
+    def chain(self) -> Sequence[str]:
+        """The random ids of the servers from this one to the one that has them."""
+        ...
+
+    @property
+    def log_id(self) -> str:
+        """The name of their log where it is another server's, else empty."""
+        ...
+
+    @property
+    def refusal(self) -> str | None:
+        """Why they cannot be reached; None if they can."""
+        ...
+
+
 class HealthHandler:
     """`/healthz`, `/readyz` and `/metrics` of one server.
 
     `replay` is the progress of its start, `crowd` counts connections, `reading` is the memory that
     requests hold, and `certificates` gives those that the server presents and trusts. The time of
-    `last_error` is for everybody, its text for clients that `may_administer` accepts. `heard` is
-    what a follower has heard of its primary."""
+    `last_error` is for everybody, its text for clients that `may_administer` accepts. `source` is
+    where the records are, and `heard` what a follower has heard of its primary."""
 
     def __init__(
         self,
@@ -48,6 +73,7 @@ class HealthHandler:
         certificates: Callable[[], Mapping[str, Certificate]],
         last_error: LastError,
         may_administer: Callable[[web.Request], Awaitable[bool]],
+        source: RecordSource,
         heard: Heard | None = None,
     ) -> None:
         self._heard = heard
@@ -57,6 +83,7 @@ class HealthHandler:
         self._certificates = certificates
         self._last_error = last_error
         self._may_administer = may_administer
+        self._source = source
         self._running: Scrape | None = None
 
     def follow(
@@ -110,11 +137,17 @@ class HealthHandler:
         if self._last_error.is_there:
             parts.append(self._last_error.summary(await self._may_administer(request)))
         status = 200 if refusal is None else 503
-        return web.Response(status=status, text="; ".join(parts) + "\n", headers=self._log_header())
+        headers = {CHAIN_HEADER: ",".join(self._source.chain), **self._log_header()}
+        return web.Response(status=status, text="; ".join(parts) + "\n", headers=headers)
 
     def _log_header(self) -> dict[str, str]:
         """The name of the log, once it is known."""
-        return {LOG_HEADER: self._running.runtime.journal.log_id} if self._running else {}
+        if self._running is None:
+            return {}
+        return {LOG_HEADER: self._log_id(self._running)}
+
+    def _log_id(self, running: Scrape) -> str:
+        return self._source.log_id or running.runtime.journal.log_id
 
     def _serving(self) -> Scrape:
         """The running server, once recovery is done; raises Replaying."""
@@ -124,6 +157,8 @@ class HealthHandler:
 
     def _refusal(self) -> str | None:
         """Why clients should not use this server at the moment; None if they should."""
+        if (lost := self._source.refusal) is not None:
+            return lost
         if self._running is None:
             return self._replay.public_status()
         stale_s = None if self._heard is None else self._heard.stale_s()

@@ -87,6 +87,16 @@ class QueryExplained(ResponseModel):
     why: list[str]
 
 
+class QueueDescribed(ResponseModel):
+    """What the queues of sessions may do with a topic's updates."""
+
+    conflation_policy: str
+    placement: str
+    match: list[str]
+    merges: list[dict[str, str]]
+    merger: str | None
+
+
 class TopicDescribed(ResponseModel):
     """A topic, a pattern of topics, a conflated topic or a view, and its state."""
 
@@ -99,6 +109,7 @@ class TopicDescribed(ResponseModel):
     key_domain: str | msgspec.UnsetType = msgspec.UNSET
     batch_bytes: int | msgspec.UnsetType = msgspec.UNSET
     series: SeriesDescribed | msgspec.UnsetType = msgspec.UNSET
+    queue: QueueDescribed | msgspec.UnsetType = msgspec.UNSET
     memos: list[str] | msgspec.UnsetType = msgspec.UNSET
     bytes: int | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: int | msgspec.UnsetType = msgspec.UNSET

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from sow.engine.engine import Engine
 from sow.engine.state_hash import StateHash
+from sow.server.api.health import RecordSource
 from sow.server.api.response_schemas import ServerStatus
 from sow.server.http.moments import BOOKMARK_HEADER, Heard
 from sow.server.http.responses import json_response
@@ -104,7 +105,8 @@ class Nodes:
 
 class StatusHandler:
     """`/v1/status` of the server at `address`. `is_known` says whether a client may see more than
-    its name, `nodes` are its followers, and `heard` what it follows itself, if anything."""
+    its name, `nodes` are its followers, `heard` is what it follows itself, if anything, and
+    `source` where its records are."""
 
     def __init__(
         self,
@@ -113,8 +115,10 @@ class StatusHandler:
         address: str,
         is_known: Callable[[web.Request], Awaitable[bool]],
         nodes: Nodes,
-        heard: Heard | None = None,
+        heard: Heard | None,
+        source: RecordSource,
     ) -> None:
+        self._source = source
         self._runtime = runtime
         self._engine = engine
         self._address = address
@@ -139,8 +143,8 @@ class StatusHandler:
         own = await self.own()
         answer |= {
             "role": own.role,
-            "upstream": self._heard and self._heard.primary,
-            "log": self._runtime.journal.log_id,
+            "upstream": self._source.upstream or (self._heard and self._heard.primary),
+            "log": self._source.log_id or self._runtime.journal.log_id,
             "bookmark": own.bookmark,
             "state_hash": own.state_hash,
             "lag_ms": own.lag_ms,
@@ -149,7 +153,10 @@ class StatusHandler:
         return json_response(answer, {BOOKMARK_HEADER: own.bookmark or "0"})
 
     async def own(self) -> ServerNode:
-        """This server: its bookmark and its state hash are of one moment, and durable."""
+        """This server: its bookmark and its state hash are of one moment, and durable. A chained
+        one has neither."""
+        if self._source.upstream:
+            return ServerNode(self._address, "chained", lag_ms=0, pid=os.getpid())
         if self._hashing is None:
             self._hashing = self._runtime.begin(self._hash())
         bookmark, state_hash = await asyncio.shield(self._hashing)

@@ -7,12 +7,13 @@ of hidden fields.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from sow.core.cooperative import Task
-from sow.core.definitions import ConflatedTopic, Topic, View
+from sow.core.definitions import BackPressure, ConflatedTopic, Topic, View
 from sow.core.paths import parse_path
 from sow.engine.engine import Engine
 from sow.engine.patterns import PatternTopic
@@ -232,6 +233,7 @@ def describe_topic(
         "memos": [
             str(path) for path in records.indexes.memos if guard is None or not guard.hides(path)
         ],
+        "queue": _of_queues(definition, guard),
         "records": counts.get(topic.name, len(records.table)),
         "bytes": None if topic.name in counts else records.table.bytes,
         "subscriptions": topic.router.subscription_count,
@@ -283,6 +285,19 @@ def _of_events(events: TopicEvents, is_hidden: bool) -> dict[str, Any]:
         "last_ms": None if retain.age_us is None else retain.age_us / 1000,
         "events": None if is_hidden else events.count,
         "bytes": None if is_hidden else events.size_bytes,
+    }
+
+
+def _of_queues(definition: BackPressure, guard: RowPolicy | None) -> dict[str, Any]:
+    """What queues may do with its updates, as far as that names no hidden field."""
+    paths = [*definition.match, *(one.field for one in definition.merges)]
+    names = guard is None or not any(guard.hides(parse_path(path)) for path in paths)
+    return {
+        "conflation_policy": definition.conflation_policy,
+        "placement": definition.placement,
+        "match": definition.match if names else (),
+        "merges": [asdict(one) for one in definition.merges] if names else [],
+        "merger": definition.merger if guard is None else None,
     }
 
 

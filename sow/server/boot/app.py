@@ -30,6 +30,8 @@ from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
+from sow.server.boot.sources import RecordOrigin, RecordsHere, RecordsUpstream
+from sow.server.chained.upstream import UpstreamServer
 from sow.server.http.authn_middleware import (
     AUTHN,
     Identifies,
@@ -78,6 +80,8 @@ STOP_S_MAX = 2.0
 is being written, less than supervisors wait before they kill it."""
 SESSION_NAME_BYTES = 16
 """128 random bits: more than clients can guess, however long they try."""
+NODE_BYTES = 8
+"""The id of a process among the servers of a chain; random, so that no two have the same."""
 ADDRESS_BYTES = 8190
 """Longest URL of a request beside its filter: what aiohttp and most proxies allow."""
 NOTABLY_FEWER = 0.9
@@ -105,7 +109,8 @@ class Server:
     (`sow.server.boot.bootstrap`). A request with `own_token`, if it is not empty, comes from the
     server itself, which uses it through Spark. `look` reads the configuration file for display. A
     `follower` follows another server: then the configuration is that of its log, and
-    `data_directory` that of the follower.
+    `data_directory` that of the follower. `upstream` is the address of the server that has the
+    records, and this one's token there. `shares_port`: other processes listen on the same port.
     """
 
     def __init__(
@@ -120,8 +125,17 @@ class Server:
         logons: Logons | None = None,
         look: Callable[[], Reviewed] | None = None,
         follower: Follower | None = None,
+        upstream: tuple[str, str] | None = None,
+        shares_port: bool = False,
     ) -> None:
         self._follower = follower
+        self._shares_port = shares_port
+        node = secrets.token_hex(NODE_BYTES)
+        self._source: RecordOrigin = (
+            RecordsHere(node)
+            if upstream is None
+            else RecordsUpstream(UpstreamServer(*upstream, node))
+        )
         self._look = look
         self.board = Board(lambda: self._clock.now_us())
         """The status of processes beside this server, as its supervisor notes it."""
@@ -203,7 +217,9 @@ class Server:
             self._closers.append(CacheSweeper(self._watch).close)
             is_open = self.configuration.security.authentication is None
             self._replay = StartupProgress(self._opening.progress, public=is_open)
-            self._readiness = ReadinessGate(self._replay.public_status)
+            self._readiness = ReadinessGate(
+                self._replay.public_status, lambda: self._source.refusal
+            )
             make_parser()  # no client has to wait for it
             address = await self._listen()
         except BaseException:
@@ -220,6 +236,7 @@ class Server:
         server has stopped, and the directory is as it was.
         """
         try:
+            await self._source.reach()
             await self._restore_records()
             self._begin()
             log.info(
@@ -236,6 +253,7 @@ class Server:
         except BaseException as error:
             self._replay.end()
             self._listener.close()
+            await self._source.close()
             await self._end_requests(error.detail if isinstance(error, SowError) else STOPPING)
             self._close_store()
             raise
@@ -311,7 +329,13 @@ class Server:
         )
         heard = None if self._follower is None else self._follower.heard
         status = StatusHandler(
-            self.runtime, self.engine, self.address, self._authn.is_known, self._nodes, heard
+            self.runtime,
+            self.engine,
+            self.address,
+            self._authn.is_known,
+            self._nodes,
+            heard,
+            self._source,
         )
         self._handlers = open_handlers(
             self.runtime,
@@ -322,12 +346,14 @@ class Server:
             status,
             FollowersHandler(self.runtime, self.engine, self._nodes),
         )
+        self._source.serve(self._handlers, self.runtime, self.executor, self._authn)
         self._replay.end()
         self._authn.follow(self.engine, self.executor.audit, self.runtime.now_us)
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
-        self._moments.follow(self.runtime)
+        if not self._source.upstream:  # else its answers have upstream's
+            self._moments.follow(self.runtime)
         self._readiness.open(self._handlers)
         self.checkpointer.start()
         garbage = GcPacing(
@@ -419,6 +445,7 @@ class Server:
             lambda: in_force.tls.certificates,
             self._last_error,
             self._authn.may_administer,
+            self._source,
             None if self._follower is None else self._follower.heard,
         )
         add_routes(app.router, routes(self._readiness, self._status))
@@ -442,7 +469,7 @@ class Server:
         host, port = self.configuration.host, self.configuration.port
         self._in_force.read_tls()
         try:
-            sockets = await bind(host, port)
+            sockets = await bind(host, port, self._shares_port)
         except OSError as error:
             await self._runner.cleanup()
             raise StoreError(
@@ -515,6 +542,7 @@ class Server:
         self._handlers[EventStreamHandler].close()
         self._handlers[FollowersHandler].close()
         await self._handlers[WebSocketHandler].close()
+        await self._source.close()
         await self._end_requests(STOPPING)
         await self._reloader.close()
         await self.checkpointer.close()

@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from sow.engine.engine import Engine
-from sow.errors import Busy, NotPrimary, Replaying
+from sow.errors import Busy, NotPrimary, Replaying, UpstreamLost
 from sow.security.authorization import Demand
 from sow.server.api.admin import AdminHandler
 from sow.server.api.as_of_queries import AsOfQueries
@@ -71,6 +71,8 @@ RESOURCES: tuple[type, ...] = (
     HealthHandler,
 )
 """All resources, in the order of `/openapi.json`."""
+OWN = (WebSocketHandler, SessionsHandler, ExplainSessionHandler, StatusHandler)
+"""What each server has of its own, wherever the records are."""
 TABLE = tuple(one for resource in RESOURCES for one in routes_of(resource))
 """All routes; their handlers are methods that are not bound yet."""
 DEMANDED: Mapping[str, Demand] = {
@@ -99,6 +101,8 @@ class Handlers:
     def __init__(self, engine: Engine, *resources: object) -> None:
         self.filters = engine.filters
         self._engine = engine
+        self.forward: Handler | None = None
+        """Answers requests for all that is not of this server alone, where another has it."""
         self._resources: dict[type, Any] = {type(one): one for one in resources}
 
     def check(self, method: str, path: str) -> None:
@@ -113,6 +117,14 @@ class Handlers:
     def __getitem__(self, resource: type[Resource]) -> Resource:
         found: Resource = self._resources[resource]
         return found
+
+    def forward_by(self, forward: Handler) -> None:
+        """Have another server answer what is not this one's own."""
+        self.forward = forward
+
+    def put(self, resource: object) -> None:
+        """Have one instead of another of its class."""
+        self._resources[type(resource)] = resource
 
 
 def open_handlers(
@@ -150,10 +162,13 @@ def open_handlers(
 
 class ReadinessGate:
     """Passes the handlers to requests once they are ready; `progress` describes the start until
-    then."""
+    then, and `lost` says why who has the records cannot be reached, if that is so."""
 
-    def __init__(self, progress: Callable[[], str]) -> None:
+    def __init__(
+        self, progress: Callable[[], str], lost: Callable[[], str | None] = lambda: None
+    ) -> None:
         self._progress = progress
+        self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._handlers: Handlers | None = None
         self._closed = ""
@@ -168,6 +183,8 @@ class ReadinessGate:
         """The handlers, once the gate is open. Raises Replaying if that takes too long, or too many
         wait already, and Busy if the server stops before."""
         if self._handlers is None and not self._closed:
+            if (lost := self._lost()) is not None:
+                raise UpstreamLost(lost)
             await self._wait()
         if self._handlers is None:
             raise Busy(self._closed) if self._closed else Replaying(self._progress())
@@ -216,6 +233,8 @@ def routes(gate: ReadinessGate, status: HealthHandler) -> list[Route]:
     def gated(resource: type, method: Callable[..., Awaitable[web.StreamResponse]]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             handlers = await gate.handlers()
+            if handlers.forward is not None and resource not in OWN:
+                return await handlers.forward(request)
             handlers.check(request.method, request.path)
             text, filters = parameters_of(request).get("filter"), handlers.filters
             if text is not None and (long := long_among(filters, [text])):

@@ -38,6 +38,9 @@ from sow.sessions.queries.access_control import redact_error
 
 log = logging.getLogger("sow")
 
+AS_HEADER = "SOW-As"
+"""The user that a request is made for, by one with Impersonate: a chained server, for its
+clients."""
 REFUSALS = (NotEntitled, Unauthenticated, TooManyLogons)
 LOGGED_MAX = 10_000
 """Pairs of user and address whose first request was logged."""
@@ -195,6 +198,10 @@ class RequestAuthenticator:
             # The roles were reloaded meanwhile.
             return await self.authenticate_request(request)
         rights = role_set.rights(user)
+        acts_as = request.headers.get(AS_HEADER)
+        if acts_as is not None and not rights.is_open:
+            rights.check("impersonate")
+            rights = role_set.rights(self.named(acts_as), user)
         self._note_logon(rights, shown.address)
         return rights, shown
 
@@ -321,6 +328,12 @@ async def reauthorize_stream(request: web.Request) -> None:
     """Raise Busy or Unauthenticated unless a long answer may continue: the permissions are
     unchanged."""
     await request[ADMISSION].by.reauthorize_stream(request)
+
+
+def credentials_user(request: web.Request) -> str | None:
+    """The name of the user of a request; None where there are none."""
+    user = permissions_of(request).user
+    return None if user is None else user.name
 
 
 def credentials_of(request: web.Request) -> object:

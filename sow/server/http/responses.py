@@ -28,6 +28,9 @@ LOG_HEADER = "SOW-Log"
 """The id of the log that the answer's bookmarks belong to."""
 PRIMARY_HEADER = "SOW-Primary"
 """The address of the server that takes what a follower refuses."""
+CHAIN_HEADER = "SOW-Chain"
+"""The servers from the one that answers up to the one that has the records, by random ids: one that
+finds itself among those of its upstream is in a circle."""
 HEADER_CHARS_MAX = 1000
 """Longest value of a header: clients reject lines of more than about 8,000."""
 PLAIN = (ascii_letters + digits + punctuation + " ").replace("%", "")

@@ -40,15 +40,16 @@ FILES_KEPT_MAX = 512
 """Files that are not connections: the store's, those of answers, a few for each topic."""
 
 
-async def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on every address of a host name; raises OSError."""
+async def bind(host: str, port: int, shared: bool = False) -> list[socket.socket]:
+    """Sockets that listen on every address of a host name; `shared`: other processes listen there
+    as well. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
     refused: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(found):
         try:
-            one = socket.create_server(address, family=family, backlog=BACKLOG)
+            one = socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shared)
         except OSError as error:
             refused = error
             # A name may have an address of a family that this machine does not support.

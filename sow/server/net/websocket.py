@@ -17,8 +17,9 @@ own pings do not consider.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
+from typing import Protocol
 
 from aiohttp import WSMessage, WSMsgType, web
 
@@ -131,6 +132,53 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
 """The next phase; an event that is not listed changes nothing."""
 
 
+class Commands(Protocol):
+    """The commands of one client: `CommandReader`, or what passes them on."""
+
+    def add(self, frame: bytes) -> bool:
+        """Queue a frame; returns whether to stop reading until there is `room`."""
+        ...
+
+    def take(self, frames: Sequence[bytes]) -> None:
+        """Queue frames."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """As much is queued as may be."""
+        ...
+
+    async def room(self) -> None:
+        """Return when the socket may be read again."""
+        ...
+
+    async def done(self) -> None:
+        """Return when everything has been executed, or never will be."""
+        ...
+
+    def close(self) -> None:
+        """The client has disconnected."""
+        ...
+
+
+Reads = Callable[
+    [web.Request, ServerRuntime, Executor, SessionWriter, MessageMemory, LogonSource], Commands
+]
+"""Makes what reads the commands of a client."""
+
+
+def read_here(
+    _request: web.Request,
+    runtime: ServerRuntime,
+    executor: Executor,
+    connection: SessionWriter,
+    messages: MessageMemory,
+    source: LogonSource,
+) -> Commands:
+    """Carries out commands in this server."""
+    return CommandReader(runtime, executor, connection, messages, source)
+
+
 class WebSocketClient:
     """One client, from its `request` to its last frame.
 
@@ -147,6 +195,7 @@ class WebSocketClient:
         authn: RequestAuthenticator,
         rights: Permissions,
         shown: object,
+        read: Reads = read_here,
     ) -> None:
         limits = executor.engine.configuration.limits
         # aiohttp refuses messages as long as its limit; ours is inclusive.
@@ -174,13 +223,8 @@ class WebSocketClient:
         self._messages = below.follow_messages(
             request, self._is_following, self._give_up, self._on_eof
         )
-        self._commands = CommandReader(
-            runtime,
-            executor,
-            self._connection,
-            self._messages,
-            LogonSource(authn, address),
-        )
+        source = LogonSource(authn, address)
+        self._commands = read(request, runtime, executor, self._connection, self._messages, source)
         self._messages.hand_over(self._may_take, self._take)
 
     # Events.
@@ -360,11 +404,16 @@ class WebSocketHandler:
     """`GET /v1/ws`."""
 
     def __init__(
-        self, runtime: ServerRuntime, executor: Executor, authn: RequestAuthenticator
+        self,
+        runtime: ServerRuntime,
+        executor: Executor,
+        authn: RequestAuthenticator,
+        read: Reads = read_here,
     ) -> None:
         self._runtime = runtime
         self._executor = executor
         self._authn = authn
+        self._read = read
         self._clients: set[WebSocketClient] = set()
 
     @route("GET", WEBSOCKET, "nothing", "WebSocket")
@@ -372,7 +421,9 @@ class WebSocketHandler:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one client; raises ClientError if it does not request a WebSocket."""
         rights, shown = await self._authn.authenticate_request(request)
-        client = WebSocketClient(self._runtime, self._executor, request, self._authn, rights, shown)
+        client = WebSocketClient(
+            self._runtime, self._executor, request, self._authn, rights, shown, self._read
+        )
         self._clients.add(client)
         try:
             await client.serve()

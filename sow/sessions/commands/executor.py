@@ -83,6 +83,21 @@ class Executor:
         self.publishers = Publishers(engine, self.sessions.end)
         self.sessions.follow(self.publishers.disconnect, self.publishers.leave)
 
+    def publish_under(self, publishers: Publishers, gone: Callable[[Session], None]) -> None:
+        """From now on `publishers` has the names of those that number their messages; `gone` is
+        called with each session that has ended."""
+        self.publishers = publishers
+
+        def leave(session: Session) -> None:
+            publishers.leave(session)
+            gone(session)
+
+        self.sessions.follow(publishers.disconnect, leave)
+
+    def be_of_log(self, log_id: str) -> None:
+        """Bookmarks are those of this log from now on."""
+        self._log_id = log_id
+
     def on_internal_error(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a sentence for each internal error that has failed one client."""
         self._failures.append(listener)

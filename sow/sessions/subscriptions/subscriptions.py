@@ -79,6 +79,16 @@ class Subscriptions:
         """A session's subscriptions by their names."""
         return self._register.of(session)
 
+    def adopt(self, subscription: Subscription) -> None:
+        """A subscription whose lines come from elsewhere has begun."""
+        self._register.add(subscription)
+
+    def drop(self, session: Session, name: str) -> None:
+        """It is over there, or has never begun; one that has ended is passed over."""
+        subscription = self.of(session).get(name)
+        if subscription is not None:
+            self._ending.leave(subscription)
+
     def drained(self, session: Session) -> None:
         """A session's socket has taken everything: paced subscriptions continue."""
         for subscription in self._register.followed(session).at_own_pace:

@@ -6,6 +6,7 @@ from sow.core.definitions import Configuration, ConflatedTopic, Limits
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.server.api.health import STALLED_S, HealthHandler
+from sow.server.boot.sources import RecordsHere
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.server_log import LastError
 from sow.server.loop.startup_progress import StartupProgress
@@ -19,8 +20,9 @@ class Place(Served):
         self.progress = Progress()
         self.replay = StartupProgress(self.progress)
         crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
+        last, here = last or LastError(), RecordsHere("n")
         self.status = HealthHandler(
-            self.replay, crowd, Quota(lambda: 1), dict, last or LastError(), may_administer
+            self.replay, crowd, Quota(lambda: 1), dict, last, may_administer, here
         )
         super().__init__(world, *routes_to(self.status))
 

@@ -6,6 +6,7 @@ import os
 from sow.core.security_definitions import Allow
 from sow.server.api.status import Nodes, StatusHandler
 from sow.server.api.topics import TopicsHandler
+from sow.server.boot.sources import RecordsHere
 from sow.server.http.authn_middleware import AUTHN
 from sow.server.http.moments import MOMENTS, Moments
 from tests.server.stand_ins import (
@@ -29,7 +30,15 @@ class Place(Served):
         async def is_known(request):
             return await self.app[AUTHN].is_known(request)
 
-        status = StatusHandler(world.runtime, world.engine, "http://here:1", is_known, self.nodes)
+        status = StatusHandler(
+            world.runtime,
+            world.engine,
+            "http://here:1",
+            is_known,
+            self.nodes,
+            None,
+            RecordsHere("n"),
+        )
         topics = TopicsHandler(world.runtime, world.engine)
         super().__init__(world, *routes_to(status, topics), **more)
         self.app[MOMENTS] = moments = Moments()

@@ -26,6 +26,7 @@ from sow.server.boot.routes import (
     open_handlers,
     routes,
 )
+from sow.server.boot.sources import RecordsHere
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.route import WEBSOCKET, Route, with_heads
 from sow.server.http.server_log import LastError
@@ -37,7 +38,9 @@ from tests.server.stand_ins import Anybody, Served, World, authenticator_of, ste
 def status_of():
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
     replay = StartupProgress(Progress())
-    return HealthHandler(replay, crowd, Quota(lambda: 1), dict, LastError(), NotImplemented)
+    return HealthHandler(
+        replay, crowd, Quota(lambda: 1), dict, LastError(), NotImplemented, RecordsHere("n")
+    )
 
 
 def table_of(world, directory):
@@ -47,7 +50,15 @@ def table_of(world, directory):
         Staging(directory, 0),
         authenticator_of(Security(), NotImplemented),
         SimpleNamespace(),
-        StatusHandler(world.runtime, world.engine, "http://here", NotImplemented, Nodes(lambda: 0)),
+        StatusHandler(
+            world.runtime,
+            world.engine,
+            "http://here",
+            NotImplemented,
+            Nodes(lambda: 0),
+            None,
+            RecordsHere("n"),
+        ),
         FollowersHandler(world.runtime, world.engine, Nodes(lambda: 0)),
     )
     status = status_of()

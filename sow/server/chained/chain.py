@@ -1,0 +1,219 @@
+"""What the sessions of a chained server have upstream: shared subscriptions, and their own.
+
+Each session is notified when upstream is lost and when it is back. One that follows something there
+is closed when it has waited for longer than its client could have been away (`ReconnectTimeout`).
+"""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from sow.core.cooperative import Task
+from sow.errors import UpstreamLost
+from sow.protocol.commands import Command
+from sow.security.authorization import Permissions
+from sow.server.chained.own_link import FILL_MAX, Beginning, Calls, OwnChannel, OwnLink, snapshot_of
+from sow.server.chained.share_keys import ShareKey
+from sow.server.chained.shared import Shares
+from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
+from sow.server.chained.upstream import NOTICES, UpstreamServer, Who
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.publishers import Publishers
+from sow.sessions.subscriptions.subscription import Subscription
+from sow.streaming.channel import Channel
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import FeedKey
+
+
+class UpstreamNumbers(Publishers):
+    """Names of publishers: upstream has them, with their numbers."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(executor.engine, executor.sessions.end)
+        self.highest: dict[str, int] = {}
+        """What upstream has said to the logon that is being carried out, by name."""
+
+    def make_way(self, *_of: object) -> Task[None]:
+        """UpstreamServer closes the other one."""
+        return (_ for _ in ())
+
+    def claim(self, _session: Session, client: str, _rights: Permissions) -> int:
+        """The highest number of a name."""
+        return self.highest.pop(client, 0)
+
+
+class Chain:
+    """All that one chained server has upstream."""
+
+    def __init__(
+        self, upstream: UpstreamServer, runtime: ServerRuntime, executor: Executor
+    ) -> None:
+        self.upstream = upstream
+        self.executor = executor
+        self.numbers = UpstreamNumbers(executor)
+        self._runtime = runtime
+        self._names = itertools.count(1)
+        self._shares: dict[Who, Shares] = {}
+        self._own: dict[Session, OwnLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._giving_up: asyncio.TimerHandle | None = None
+        executor.be_of_log(upstream.log_id)
+        executor.publish_under(self.numbers, self._on_gone)
+        upstream.on_change(self._on_change)
+
+    @property
+    def subscription_count(self) -> int:
+        """The shared subscriptions upstream."""
+        return sum(map(len, self._shares.values()))
+
+    # Sessions.
+
+    def own(self, session: Session, who: Who) -> OwnLink:
+        """The session's own connection."""
+        found = self._own.get(session)
+        if found is None:
+            calls = Calls(
+                send=lambda lines: self.send(session, lines),
+                reply=lambda line: self.reply(session, line),
+                began=lambda command, name: self._began(session, command, name),
+                ended=lambda name: self.executor.subscriptions.drop(session, name),
+                close=lambda reason: self.end(session, reason),
+                is_full=lambda: session.ended is None and session.outbox.fills(FILL_MAX),
+            )
+            found = self._own[session] = OwnLink(self.upstream, who, calls, self.upstream.node)
+        return found
+
+    def own_of(self, session: Session) -> OwnLink | None:
+        """The session's own connection, if there is one."""
+        return self._own.get(session)
+
+    def send(self, session: Session, lines: Sequence[bytes]) -> None:
+        """Send lines of upstream to a session."""
+        session.send_lines([*lines])
+        self._touch(session)
+
+    def reply(self, session: Session, line: dict[str, Any]) -> None:
+        """Send a line of this server."""
+        session.send(line)
+        self._touch(session)
+
+    def _touch(self, session: Session) -> None:
+        self.executor.engine.output.touch(session)
+        self._runtime.wake()
+
+    def end(self, session: Session, reason: str) -> None:
+        """Close a session."""
+        self.executor.sessions.end(session, reason)
+        self._runtime.wake()
+
+    def _began(self, session: Session, command: Command, name: str) -> None:
+        """A subscription of the session's own has begun."""
+        own = self._own[session]
+        channel = OwnChannel(name, session, own.unsubscribe)
+        self._adopt(session, command, channel, FeedKey(command.filter))
+
+    def _adopt(self, session: Session, command: Command, channel: Channel, key: FeedKey) -> None:
+        one = Subscription(command.topic, channel, {}, session, key, None, complete=False)
+        self.executor.subscriptions.adopt(one)
+
+    async def follow(self, session: Session, command: Command, wanted: ShareKey, who: Who) -> bool:
+        """Let a session share a subscription; False where it is not shared. Raises UpstreamLost,
+        and upstream's refusal."""
+        shares = self._shares.get(who)
+        if shares is None:
+            shares = self._shares[who] = Shares(
+                self.upstream,
+                who,
+                self.executor.engine,
+                lambda: f"{self.upstream.node}-{next(self._names)}",
+                self.end,
+                self.executor.subscriptions.drop,
+                lambda: self._leave(who),
+            )
+        if shares.name_of(wanted) in self.executor.subscriptions.of(session):
+            # The same once more: it is another subscription, with its own name.
+            return False
+        one = await shares.joined(wanted, session)
+        if one is None:
+            return False
+        name, channel = one.name, one.channel
+        key = FeedKey(wanted.filter, wanted.oof, wanted.delta)
+        if not command.name.startswith("sow_and_"):
+            self._adopt(session, command, channel, key)
+            channel.place(session, BEFORE_ALL, self._runtime.now_us())
+            channel.open(session, self._runtime.now_us())
+            return True
+
+        def on_end(bookmark: str | None) -> None:
+            if bookmark is None or session.ended is not None:
+                self.executor.subscriptions.drop(session, name)
+                return
+            shares.place(channel, session, bookmark)
+            self._touch(session)
+
+        self._adopt(session, command, channel, key)
+        joining = channel.joining[session]
+        beginning = Beginning(command, name, joining, on_end)
+        try:
+            await self.own(session, who).begin(snapshot_of(command, wanted), beginning)
+        except BaseException:
+            self.executor.subscriptions.drop(session, name)
+            raise
+        return True
+
+    def _leave(self, who: Who) -> None:
+        """Nobody of these follows anything any more."""
+        shares = self._shares.pop(who, None)
+        if shares is not None:
+            self._go_on(shares.close())
+
+    def _on_gone(self, session: Session) -> None:
+        own = self._own.pop(session, None)
+        if own is not None:
+            self._go_on(own.close())
+
+    def _go_on(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def shared_of(self, session: Session) -> Sequence[str]:
+        """The names of the shared subscriptions of a session."""
+        followed = self.executor.subscriptions.of(session).values()
+        return [one.name for one in followed if isinstance(one.channel, SharedChannel)]
+
+    # The upstream server.
+
+    def _on_change(self, is_there: bool) -> None:
+        for session in self.executor.sessions:
+            self.reply(session, {"c": "notice", "reason": NOTICES[is_there]})
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        if is_there:
+            self.executor.be_of_log(self.upstream.log_id)
+        else:
+            settings = self.executor.engine.configuration.sessions
+            loop = asyncio.get_running_loop()
+            self._giving_up = loop.call_later(settings.reconnect_timeout_us / 1e6, self._give_up)
+
+    def _give_up(self) -> None:
+        """UpstreamServer has been away for too long: who follows something there begins again."""
+        for session in self.executor.sessions:
+            own = self._own.get(session)
+            if self.executor.subscriptions.of(session) or (own is not None and own.is_used):
+                self.end(session, UpstreamLost.reason)
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        for own in [*self._own.values()]:
+            await own.close()
+        for shares in [*self._shares.values()]:
+            await shares.close()
+        for task in [*self._tasks]:
+            task.cancel()
+        await self.upstream.close()

@@ -1,0 +1,59 @@
+"""The lines that an upstream server sends, read as far as a chained server has to know them.
+
+A line is passed on as it came but for the name of its subscription, which each server gives itself.
+Beside it goes the update that it stands for, so that a slow client's queue folds it by the same
+rules as upstream's would (`sow.streaming.outbox`).
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from sow.protocol.replies import SentPlace
+
+
+class UpstreamLine(msgspec.Struct):
+    """The fields of a line that matter here."""
+
+    c: str = ""
+    s: str = ""
+    t: str = ""
+    k: str = ""
+    d: msgspec.Raw = msgspec.Raw(b"")
+    bm: str = ""
+    ts: str = ""
+    delta: bool = False
+    reason: str = ""
+    cid: str | None = None
+    a: str = ""
+    status: str = ""
+    matches: int | None = None
+
+
+read_line = msgspec.json.Decoder(UpstreamLine).decode
+
+
+def place_of(bookmark: str) -> int:
+    """A bookmark, ``SEQ`` or ``SEQ.N``, as a number that compares with others."""
+    seq, _, time_us = bookmark.partition(".")
+    return SentPlace(int(seq), int(time_us)) if time_us else int(seq)
+
+
+def time_of(timestamp: str) -> int:
+    """The time of a line in microseconds; 0 where it has none."""
+    if not timestamp:
+        return 0
+    seconds, _, rest = timestamp.removesuffix("Z").partition(".")
+    whole = int(datetime.fromisoformat(f"{seconds}+00:00").timestamp())
+    return whole * 1_000_000 + int(rest or 0)
+
+
+def renamed(line: bytes, old: bytes, new: bytes) -> bytes:
+    """A line under another name of its subscription; `old` and `new` are fields, ``"s":"f1"``. The
+    field stands before everything that a client has written."""
+    return line.replace(old, new, 1)
+
+
+def name_field(name: str) -> bytes:
+    """The field of a subscription's name."""
+    return b'"s":"%b"' % name.encode()

@@ -1,0 +1,189 @@
+"""A connection to the upstream server that is kept: a WebSocket, and the session behind it.
+
+When the socket is lost, its session goes on upstream for a while and is resumed: both sides count
+lines, so nothing is lost and nothing comes twice. Where that is not possible, since upstream has
+started again or has waited too long, the owner is notified and goes on by itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import aiohttp
+import orjson
+
+from sow.errors import SowError, UpstreamLost, described
+from sow.server.chained.upstream import ANSWER_S_MAX, Refusal, UpstreamServer, Who
+
+log = logging.getLogger("sow")
+
+LINK_LOOK_S = 0.01
+"""Interval of looks whether a connection is resumed, which takes some milliseconds."""
+PAUSE_S = 0.2
+"""Delay before a connection is tried again that was refused in the moment of its server's start."""
+
+
+class LinkOwner(Protocol):
+    """Whose connection it is."""
+
+    async def take(self, lines: Sequence[bytes]) -> None:
+        """Lines have arrived: all are taken before this waits for anything."""
+        ...
+
+    def on_lost(self) -> None:
+        """The socket is lost; it is tried again."""
+        ...
+
+    async def on_back(self, resumed: bool) -> None:
+        """There is a socket again; `resumed`: with the same session, which goes on."""
+        ...
+
+    def on_refused(self, error: SowError) -> None:
+        """UpstreamServer does not accept these credentials any more; the connection has ended."""
+        ...
+
+
+class Link:
+    """A connection for `owner`, as `who`; `client` is the name that it has upstream, and with
+    `numbered` it owns that name to number messages. With `exact` nothing is folded upstream when
+    this server is slow: each line is of one change, and its bookmark is of that change."""
+
+    def __init__(
+        self,
+        upstream: UpstreamServer,
+        who: Who,
+        owner: LinkOwner,
+        client: str,
+        numbered: bool = False,
+        exact: bool = False,
+    ) -> None:
+        self._upstream = upstream
+        self._who = who
+        self._owner = owner
+        self._client = client
+        self._numbered = numbered
+        self._exact = exact
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._session = ""
+        self._seen = 0
+        self._running: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[bool]] = set()
+        self.sequence = 0
+        """The highest number of its name."""
+
+    async def open(self) -> None:
+        """Connect and log on; raises UpstreamLost, and the error of a refused logon."""
+        await self._connect()
+        self._upstream.on_change(self._on_change)
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    async def ready(self) -> None:
+        """Return once it has a socket, mostly at once; raises UpstreamLost."""
+        while self._socket is None:
+            self._upstream.check()
+            await asyncio.sleep(LINK_LOOK_S)
+
+    async def send(self, frame: bytes) -> None:
+        """Send a frame; raises UpstreamLost."""
+        if self._socket is None:
+            raise self._upstream.lost()
+        try:
+            await self._socket.send_bytes(frame)
+        except (OSError, aiohttp.ClientError) as error:
+            raise self._upstream.lost(str(error)) from None
+
+    async def close(self) -> None:
+        """End it, and its session upstream."""
+        self._upstream.forget(self._on_change)
+        for task in (self._running, self._reading):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._shut()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _on_change(self, is_there: bool) -> None:
+        if not is_there and self._reading is not None:
+            self._reading.cancel()
+
+    async def _connect(self) -> bool:
+        """Log on, to the same session if it is there still; returns whether it is."""
+        fields: dict[str, object] = {"c": "logon", "cid": "logon", "client": self._client}
+        fields |= dict(self._who.fields)
+        if self._session:
+            fields |= {"session": self._session, "seen": self._seen}
+        if self._numbered:
+            fields["sequence"] = True
+        socket = await self._upstream.websocket(self._who)
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await socket.send_bytes(orjson.dumps(fields))
+                answer = await socket.receive()
+            if answer.type is not aiohttp.WSMsgType.BINARY:
+                raise self._upstream.lost("it has closed the connection")
+            ack = orjson.loads(answer.data)
+            if ack.get("status") == "failure":
+                raise Refusal(ack)
+            if self._exact and not ack.get("resumed"):
+                await self._upstream.unfold(ack["id"], self._who)
+        except BaseException as error:
+            self._end(socket)
+            if isinstance(error, OSError | aiohttp.ClientError | TimeoutError):
+                raise self._upstream.lost(str(error) or "it does not answer") from None
+            raise
+        resumed = bool(ack.get("resumed"))
+        if not resumed:
+            self._seen = 0
+        self._session, self.sequence = ack["session"], ack.get("sequence", 0)
+        self._socket = socket
+        return resumed
+
+    async def _run(self) -> None:
+        """Read, and connect again after each loss."""
+        while True:
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+            await asyncio.wait((self._reading,))
+            error = None if self._reading.cancelled() else self._reading.exception()
+            if isinstance(error, Exception):
+                log.error(
+                    "a line of %s cannot be handled: %s", self._upstream.url, described(error)
+                )
+            self._shut()
+            self._owner.on_lost()
+            try:
+                resumed = await self._again()
+            except SowError as error:
+                self._upstream.forget(self._on_change)
+                self._owner.on_refused(error)
+                return
+            # Nothing is read meanwhile, so what the owner sends now goes before all else.
+            with contextlib.suppress(UpstreamLost):
+                await self._owner.on_back(resumed)
+
+    async def _read(self) -> None:
+        assert self._socket is not None
+        async for message in self._socket:
+            if message.type is aiohttp.WSMsgType.BINARY:
+                lines = message.data.split(b"\n")
+                self._seen += len(lines)
+                await self._owner.take(lines)
+
+    async def _again(self) -> bool:
+        while True:
+            await self._upstream.there.wait()
+            try:
+                return await self._connect()
+            except UpstreamLost:
+                await asyncio.sleep(PAUSE_S)
+
+    def _shut(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            self._end(socket)
+
+    def _end(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        closing = asyncio.get_running_loop().create_task(socket.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)

@@ -1,0 +1,360 @@
+"""A session's own connection to the upstream server: for all that it does not share with others.
+
+Commands are passed on as they came, and so are the lines that answer them: an acknowledgement is
+upstream's. What the session's client does not read stays upstream, whose queue acts by the rules of
+its topics. The connection is opened when it is needed and closed when it has been idle.
+
+When it is lost, commands that were on their way fail, in their order: nobody knows whether they
+were carried out. Who has numbered his messages sends them again, and they are applied once.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from sow.errors import SowError, UpstreamLost
+from sow.protocol import replies
+from sow.protocol.commands import ACKS, Command, acks_of
+from sow.protocol.encodings import LINES
+from sow.server.chained.lines import name_field, read_line, renamed
+from sow.server.chained.link import Link
+from sow.server.chained.share_keys import ShareKey
+from sow.server.chained.shared_channel import Joining
+from sow.server.chained.upstream import UpstreamServer, Who
+from sow.streaming.channel import DirectChannel
+from sow.streaming.sessions import Session
+
+IDLE_S = 2.0
+"""How long it stays open without use: a screen that asks once a second keeps it, ten thousand that
+only follow have none."""
+ROOM_S = 0.02
+"""Interval of looks whether a slow client has made room: upstream waits meanwhile."""
+FILL_MAX = 0.25
+"""The part of the session's queue that may be full before no more is read."""
+UNKNOWN = "it may or may not have been carried out"
+
+
+@dataclass(slots=True)
+class Beginning:
+    """A subscription or snapshot on its way: the client's command, and what is done with the name
+    that upstream gives it. `joining` waits for a snapshot that is sent under the name `name`;
+    `on_end` is called with its bookmark, or None where it was refused."""
+
+    command: Command
+    name: str = ""
+    joining: Joining | None = None
+    on_end: Callable[[str | None], None] | None = None
+    field: bytes = b""
+    bookmark: str = ""
+
+
+class OwnChannel(DirectChannel):
+    """Stands for a subscription of the session's own: its lines pass through its connection."""
+
+    def __init__(self, name: str, session: Session, on_end: Callable[[str], None]) -> None:
+        super().__init__(name, LINES)
+        self._on_end = on_end
+        self.join(session)
+
+    def end(self) -> None:
+        """The session has left it."""
+        if not self.is_over:
+            super().end()
+            self._on_end(self.name)
+
+
+@dataclass(slots=True)
+class Calls:
+    """What the connection reports: lines for the client, a subscription that has begun or ended,
+    and the reason for which the session has to end."""
+
+    send: Callable[[Sequence[bytes]], None]
+    reply: Callable[[dict[str, Any]], None]
+    began: Callable[[Command, str], None]
+    ended: Callable[[str], None]
+    close: Callable[[str], None]
+    is_full: Callable[[], bool]
+
+
+class OwnLink:
+    """The connection of one session, as `who`. `name` gives names to commands that no client can
+    give; `client` and `numbered` as in `Link`."""
+
+    def __init__(self, upstream: UpstreamServer, who: Who, calls: Calls, node: str) -> None:
+        self._upstream = upstream
+        self._who = who
+        self._calls = calls
+        self._mark = f"{node} "
+        self._count = 0
+        self._link: Link | None = None
+        self._opening = asyncio.Lock()
+        self._numbered = False
+        self._sent: dict[str, int] = {}
+        """The acks that commands on their way still get, by their cids."""
+        self._beginnings: dict[str, Beginning] = {}
+        self._answer: Beginning | None = None
+        """The snapshot whose rows are arriving."""
+        self._done: list[Beginning] = []
+        """Snapshots whose lines have arrived."""
+        self._own: set[str] = set()
+        self._idle: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Commands.
+
+    @property
+    def is_used(self) -> bool:
+        """It has something that a loss would take away."""
+        return bool(self._sent or self._beginnings or self._own or self._numbered)
+
+    async def number(self, client: str) -> int:
+        """Own the name `client` upstream, to number messages; returns its highest number. Raises
+        UpstreamLost, and upstream's refusal."""
+        await self.close()
+        link = Link(self._upstream, self._who, self, client, numbered=True)
+        await link.open()
+        self._link, self._numbered = link, True
+        return link.sequence
+
+    async def pass_on(self, head: dict[str, Any], frame: bytes) -> None:
+        """Send a command as it came; raises UpstreamLost."""
+        link = await self._connected()
+        cid, wanted = head.get("cid"), acks_wanted(head)
+        acks = acks_of(wanted, cid is not None)
+        if cid is not None and acks:
+            self._sent[str(cid)] = len(acks) + self._sent.get(str(cid), 0)
+        await link.send(frame)
+        self._look_idle()
+
+    async def begin(self, head: dict[str, Any], beginning: Beginning) -> None:
+        """Send a command whose answer is about a subscription; raises UpstreamLost."""
+        link = await self._connected()
+        self._count += 1
+        cid = f"{self._mark}{self._count}"
+        self._beginnings[cid] = beginning
+        acks = ",".join(dict.fromkeys(("processed", *acks_wanted(head), "completed")))
+        try:
+            await link.send(orjson.dumps({**head, "cid": cid, "a": acks}))
+        except UpstreamLost:
+            self._beginnings.pop(cid, None)
+            raise
+
+    async def answered(self) -> None:
+        """Return when all commands on their way are answered, or have failed."""
+        while self._sent or self._beginnings:
+            await asyncio.sleep(ROOM_S)
+
+    async def _connected(self) -> Link:
+        async with self._opening:
+            if self._link is None:
+                link = Link(self._upstream, self._who, self, "chained")
+                await link.open()
+                self._link = link
+            await self._link.ready()
+            return self._link
+
+    def stay(self) -> None:
+        """Its client is there still: upstream ends what says nothing for long."""
+        if self._link is not None:
+            self._go_on(self._send_quietly({"c": "heartbeat"}))
+
+    def unsubscribe(self, name: str) -> None:
+        """The session does not follow a subscription of its own any more."""
+        if name in self._own:
+            self._own.discard(name)
+            self._go_on(self._send_quietly({"c": "unsubscribe", "s": name}))
+
+    async def _send_quietly(self, command: dict[str, Any]) -> None:
+        try:
+            if self._link is not None:
+                await self._link.send(orjson.dumps(command))
+        except UpstreamLost:
+            pass  # it has ended with the connection
+        self._look_idle()
+
+    def _go_on(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _look_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if not self.is_used and self._link is not None:
+            loop = asyncio.get_running_loop()
+            self._idle = loop.call_later(IDLE_S, lambda: self._go_on(self._close_idle()))
+
+    async def _close_idle(self) -> None:
+        async with self._opening:
+            if not self.is_used and self._link is not None:
+                link, self._link = self._link, None
+                await link.close()
+
+    async def close(self) -> None:
+        """End it."""
+        if self._idle is not None:
+            self._idle.cancel()
+        link, self._link = self._link, None
+        self._numbered = False
+        if link is not None:
+            await link.close()
+
+    # The owner of the connection.
+
+    async def take(self, lines: Sequence[bytes]) -> None:
+        """Pass on what upstream says; then wait for a client that does not read."""
+        passed: list[bytes] = []
+        for line in lines:
+            if line.startswith((b'{"c":"p"', b'{"c":"oof"')):
+                passed.append(line)
+            elif line.startswith(b'{"c":"sow"'):
+                passed.append(self._row(line))
+            else:
+                passed += self._take_other(line)
+        if passed:
+            self._calls.send(passed)
+        self._finish()
+        self._look_idle()
+        await asyncio.sleep(0)
+        while self._calls.is_full():
+            await asyncio.sleep(ROOM_S)
+
+    def _row(self, line: bytes) -> bytes:
+        answer = self._answer
+        if answer is None or answer.field not in line[:200]:
+            return line
+        if answer.joining is not None and answer.joining.keys is not None:
+            answer.joining.keys.add(read_line(line).k)
+        return renamed(line, answer.field, name_field(answer.name))
+
+    def _take_other(self, raw: bytes) -> Iterator[bytes]:
+        line = read_line(raw)
+        if line.c == "ack":
+            yield from self._take_ack(raw, line.cid)
+        elif line.c in ("group_begin", "group_end"):
+            answer = self._answer
+            if answer is not None and answer.field == name_field(line.s):
+                answer.bookmark = line.bm or answer.bookmark
+                yield renamed(raw, answer.field, name_field(answer.name))
+            else:
+                yield raw
+        elif line.c == "unsubscribed":
+            self._own.discard(line.s)
+            self._calls.ended(line.s)
+            yield raw
+        elif line.c == "close":
+            self._calls.close(line.reason)
+        elif line.c == "turn_end":
+            yield raw
+        # Heartbeats and notices are about this connection, not about the client's.
+
+    def _take_ack(self, raw: bytes, cid: str | None) -> Iterator[bytes]:
+        if cid is None or not cid.startswith(self._mark):
+            left = self._sent.get(cid or "")
+            if left is not None:
+                if left == 1 or b'"status":"failure"' in raw:
+                    del self._sent[cid or ""]
+                else:
+                    self._sent[cid or ""] = left - 1
+                yield raw
+            elif cid is None:
+                yield raw
+            # Else it has failed already, when the connection was lost.
+            return
+        one = self._beginnings.get(cid)
+        if one is None:
+            return
+        ack = orjson.loads(raw)
+        name = ack.get("s", "")
+        yield from self._said(one, ack)
+        if ack["status"] == "failure":
+            del self._beginnings[cid]
+            if one.on_end is not None:
+                one.on_end(None)
+        elif ack["a"] == "processed":
+            self._has_begun(one, name)
+        elif ack["a"] == "completed":
+            self._beginnings.pop(cid, None)
+            self._done.append(one)
+
+    def _has_begun(self, one: Beginning, name: str) -> None:
+        if one.name:
+            one.field = name_field(name)
+            self._answer = one
+        else:
+            self._own.add(name)
+            self._calls.began(one.command, name)
+
+    def _said(self, one: Beginning, ack: dict[str, Any]) -> Iterator[bytes]:
+        """An ack as the client has requested it."""
+        command = one.command
+        failed = ack["status"] == "failure"
+        if not failed and ack["a"] not in acks_of(command.acks, command.cid is not None):
+            return
+        del ack["cid"]
+        if command.cid is not None:
+            ack["cid"] = command.cid
+        if one.name and "s" in ack:
+            ack["s"] = one.name
+        yield orjson.dumps(ack)
+
+    def _finish(self) -> None:
+        """Snapshots that are complete, once their lines are on the way."""
+        done, self._done = self._done, []
+        for one in done:
+            if one is self._answer:
+                self._answer = None
+            if one.on_end is not None:
+                one.on_end(one.bookmark)
+
+    def on_lost(self) -> None:
+        """What was on its way has failed."""
+        error = self._upstream.lost(UNKNOWN)
+        for cid in self._sent:
+            self._calls.reply(replies.failure(cid, error))
+        self._sent.clear()
+        for one in [*self._beginnings.values()]:
+            self._calls.reply(replies.failure(one.command.cid, error))
+            if one.on_end is not None:
+                one.on_end(None)
+        self._beginnings.clear()
+        self._answer = None
+
+    async def on_back(self, resumed: bool) -> None:
+        """Go on; what was followed in another session is not followed in this one."""
+        if not resumed and self._own:
+            self._calls.close(UpstreamLost.reason)
+
+    def on_refused(self, error: SowError) -> None:
+        """UpstreamServer does not know the user any more, or another connection has its name."""
+        self._link = None
+        self._calls.close(error.reason)
+
+
+def acks_wanted(head: dict[str, Any]) -> list[str]:
+    """The acks that a line asks for."""
+    given = head.get("a") or ()
+    words = given.split(",") if isinstance(given, str) else given
+    return [word for word in (str(one).strip() for one in words) if word in ACKS]
+
+
+def snapshot_of(command: Command, wanted: ShareKey) -> dict[str, Any]:
+    """The query whose answer begins a shared subscription."""
+    options = command.options
+    found = ["timestamp"] if wanted.timestamp else []
+    found += ["non_regex_topic"] if wanted.literal else []
+    found += [] if wanted.select is None else [f"select=[{','.join(wanted.select)}]"]
+    fields: dict[str, Any] = {
+        "c": "sow",
+        "t": wanted.topic,
+        "filter": wanted.filter,
+        "order_by": command.order_by,
+        "top_n": options.top_n,
+        "opts": ",".join(found) or None,
+        "a": ",".join(command.acks),
+    }
+    return {key: value for key, value in fields.items() if value is not None}

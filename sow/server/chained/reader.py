@@ -1,0 +1,263 @@
+"""The commands of one client of a chained server: what is carried out here, and what upstream.
+
+Logons and heartbeats are this server's. Subscriptions that others may share are joined here; all
+else passes through the session's own connection, in the order in which it came. Frames are cut into
+commands, each with the bodies that belong to it, and are not read any further.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+from aiohttp import hdrs, web
+
+from sow.errors import ClientError, SowError
+from sow.expressions.patterns import is_pattern
+from sow.protocol import replies
+from sow.protocol.commands import COMMANDS, Command, acks_of
+from sow.protocol.publish_batching import read_frames
+from sow.protocol.wire import Refused, read_frame
+from sow.server.chained.chain import Chain
+from sow.server.chained.own_link import Beginning
+from sow.server.chained.share_keys import share_key_of
+from sow.server.chained.upstream import Who
+from sow.server.loop.runtime import ServerRuntime
+from sow.server.net.command_pump import QUEUE_BYTES_MAX, LogonSource
+from sow.server.net.session_writer import SessionWriter
+from sow.server.net.ws_memory_accounting import MessageMemory
+from sow.streaming.sessions import Session
+
+LOCAL = ("logon", "heartbeat")
+SUBSCRIBES = tuple(name for name in COMMANDS if name.endswith("subscribe") and name[0] != "u")
+SHOWN = ("user", "password", "token")
+
+Piece = tuple[dict[str, Any], bytes]
+"""A command's line, read, and the command as it came, with its bodies."""
+
+
+def pieces(frame: bytes) -> Iterator[Piece]:
+    """The commands of a frame; a line that is none has no fields."""
+    lines = frame.split(b"\n")
+    at = 0
+    while at < len(lines):
+        head, size = _head(lines[at]), 1
+        count = head.get("n")
+        if isinstance(count, int) and count > 0:
+            size += count
+        if lines[at].strip():
+            yield head, b"\n".join(lines[at : at + size])
+        at += size
+
+
+def _head(line: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class ChainedReader:
+    """Reads and carries out the commands of one client, as `CommandReader` does for a server with
+    records."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        request: web.Request,
+        runtime: ServerRuntime,
+        connection: SessionWriter,
+        messages: MessageMemory,
+        logon_source: LogonSource,
+    ) -> None:
+        self._chain = chain
+        self._authorization = request.headers.get(hdrs.AUTHORIZATION, "")
+        self._shown: tuple[tuple[str, str], ...] = ()
+        self._runtime = runtime
+        self._connection = connection
+        self._messages = messages
+        self._logon_source = logon_source
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._working: asyncio.Task[None] | None = None
+        self._sliced = asyncio.Event()
+
+    def add(self, frame: bytes) -> bool:
+        """Queue a frame that was read; returns whether to stop reading until there is `room`."""
+        self._messages.on_read()
+        self.take((frame,))
+        return self.is_full
+
+    def take(self, frames: Sequence[bytes]) -> None:
+        """Queue frames."""
+        self._frames.extend(frames)
+        self._bytes += sum(map(len, frames))
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._work())
+
+    @property
+    def is_full(self) -> bool:
+        """As much is queued as may be."""
+        return self._bytes > QUEUE_BYTES_MAX
+
+    async def room(self) -> None:
+        """Return when the socket may be read again."""
+        while self.is_full and self._working is not None:
+            self._sliced.clear()
+            await self._sliced.wait()
+
+    async def done(self) -> None:
+        """Return when everything has been passed on and answered."""
+        while self._working is not None:
+            self._sliced.clear()
+            await self._sliced.wait()
+        own = self._chain.own_of(self._connection.session)
+        if own is not None:
+            await own.answered()
+
+    def close(self) -> None:
+        """The client has disconnected: drop what is left."""
+        self._frames.clear()
+        if self._working is not None:
+            self._working.cancel()
+            self._working = None
+            self._sliced.set()
+
+    async def _work(self) -> None:
+        try:
+            while self._frames:
+                frame = self._frames.popleft()
+                for head, piece in pieces(frame):
+                    session = self._connection.session
+                    if session.ended is not None or not self._connection.owns:
+                        self._frames.clear()
+                        break
+                    await self._carry_out(session, head, piece)
+                self._bytes -= len(frame)
+                self._sliced.set()
+            self._messages.on_executed()
+        finally:
+            if asyncio.current_task() is self._working:
+                self._working = None
+            if not self._frames:
+                self._bytes = 0
+            self._sliced.set()
+
+    async def _carry_out(self, session: Session, head: dict[str, Any], piece: bytes) -> None:
+        try:
+            name = head.get("c")
+            if name in LOCAL or name not in COMMANDS:
+                await self._carry_out_here(session, head, piece)
+            else:
+                self._check(session, head)
+                await self._pass_on(session, head, piece)
+        except SowError as error:
+            self._chain.executor.refused[type(error).reason] += 1
+            cid = head.get("cid")
+            self._chain.reply(session, replies.failure(None if cid is None else str(cid), error))
+
+    def _check(self, session: Session, head: dict[str, Any]) -> None:
+        """Raise what this server's permissions have against a command."""
+        if not session.rights.is_somebody:
+            session.rights.check("logon")
+        if not session.rights.is_open:
+            demand = COMMANDS[head["c"]].demand
+            if demand == "read" and is_pattern(str(head.get("t", ""))):
+                demand = "logon"
+            session.rights.check(demand, str(head.get("t", "")))
+
+    # Here.
+
+    async def _carry_out_here(self, session: Session, head: dict[str, Any], piece: bytes) -> None:
+        executor, authn = self._chain.executor, self._logon_source.authn
+        if (own := self._chain.own_of(session)) is not None and head.get("c") == "heartbeat":
+            own.stay()
+        commands = [*read_frames([piece])]
+        for command in commands:
+            if not isinstance(command, Command) or command.name != "logon":
+                continue
+            if authn.must_identify(command):
+                await authn.identify(command, self._logon_source.address)
+            given = [(name, str(head[name])) for name in SHOWN if head.get(name)]
+            if given:
+                self._shown = tuple(given)
+            if head.get("as") and not self._chain.upstream.token:
+                self._shown += (("as", str(head["as"])),)
+            if command.sequence and command.client is not None:
+                await self._number(session, command, command.client)
+        steps = executor.carry_out(session, commands, self._runtime.now_us)
+        for _ in steps:
+            await asyncio.sleep(0)
+        self._connection.follow()
+        self._runtime.wake()
+
+    async def _number(self, session: Session, command: Command, client: str) -> None:
+        """Own the name upstream before this server says so."""
+        taken_up = self._chain.executor.sessions.named(command.session or "") or session
+        identified = command.identified
+        user = session.rights.user
+        if identified is not None and not isinstance(identified.user, SowError):
+            user = identified.user
+        who = self._who(None if user is None else user.name)
+        own = self._chain.own(taken_up, who)
+        self._chain.numbers.highest[client] = await own.number(client)
+
+    def _who(self, user: str | None) -> Who:
+        return self._chain.upstream.who(user, self._authorization, self._shown)
+
+    # UpstreamServer.
+
+    async def _pass_on(self, session: Session, head: dict[str, Any], piece: bytes) -> None:
+        chain, name = self._chain, head["c"]
+        chain.upstream.check()
+        user = session.rights.user
+        who = self._who(None if user is None else user.name)
+        if name == "unsubscribe":
+            await self._unsubscribe(session, piece)
+        elif name in SUBSCRIBES:
+            (command,) = read_frame(piece)
+            if isinstance(command, Refused):
+                raise command.error
+            await self._subscribe(session, head, command, who)
+        else:
+            await chain.own(session, who).pass_on(head, piece)
+
+    async def _subscribe(
+        self, session: Session, head: dict[str, Any], command: Command, who: Who
+    ) -> None:
+        chain = self._chain
+        if command.options.replace and command.subscription in chain.shared_of(session):
+            raise ClientError(
+                "a chained server shares this subscription with others, so it is not replaced; "
+                "unsubscribe, and subscribe with the new filter",
+                reason="invalid options",
+            )
+        literal = command.options.non_regex_topic
+        wanted = share_key_of(command, not literal and is_pattern(command.topic))
+        own = chain.own_of(session)
+        if wanted is not None:
+            if own is not None:
+                await own.answered()  # it may have published what it is to see
+            if await chain.follow(session, command, wanted, who):
+                if not command.name.startswith("sow_and_"):
+                    self._acknowledge(session, command)
+                return
+        await chain.own(session, who).begin(head, Beginning(command))
+
+    def _acknowledge(self, session: Session, command: Command) -> None:
+        name = [*self._chain.executor.subscriptions.of(session)][-1]
+        for kind in acks_of(command.acks, command.cid is not None):
+            self._chain.reply(session, replies.ack(command.cid, kind, s=name))
+
+    async def _unsubscribe(self, session: Session, piece: bytes) -> None:
+        """Of shared subscriptions and own ones alike: each ends upstream with its last member."""
+        (command,) = read_frame(piece)
+        if isinstance(command, Refused):
+            raise command.error
+        steps = self._chain.executor.subscriptions.unsubscribe(session, command)
+        for _ in steps:
+            await asyncio.sleep(0)
+        self._chain.executor.engine.output.touch(session)
+        self._runtime.wake()

@@ -1,0 +1,174 @@
+"""The lines of a shared subscription, for its members and for those that are on their way.
+
+A session joins before its snapshot is taken. From then on changes are kept for it; when the place
+of the snapshot is known, those behind it follow. The subscription's lines may be behind that place,
+since both come over connections of their own: what the snapshot has is left out until a line is
+newer than it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sow.protocol.encodings import LINES
+from sow.streaming.channel import Channel, DirectChannel
+from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.sessions import SLOW, Session
+from sow.streaming.update_encoder import UpdateEncoder
+from sow.topic.updates import Update
+
+BEFORE_ALL = -1
+"""The place of who begins without a snapshot: no change has a smaller bookmark."""
+WITHDRAWN = "entitlement"
+"""The reason of a record that its user may not see any more."""
+
+
+class Passed(NamedTuple):
+    """A line of upstream and its update; `marked`: it has a bookmark, as all changes have, and that
+    a record has left only where the subscription has begun at a bookmark."""
+
+    encoder: UpdateEncoder
+    update: Update
+    line: bytes
+    marked: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Joining:
+    """A session that waits for its snapshot, and what has come since. `keys` are those of the
+    snapshot's rows, where it matters which there are, and then of what the session holds. The
+    snapshot is as of `place`; `open`: what comes is sent, unless the snapshot has it."""
+
+    held: list[Passed] = field(default_factory=list)
+    size_bytes: int = 0
+    keys: set[str] | None = None
+    place: int | None = None
+    open: bool = False
+
+    def behind(self) -> list[Passed]:
+        """Take what follows the snapshot, in order."""
+        held, self.held, self.size_bytes = self.held, [], 0
+        assert self.place is not None
+        # Without a bookmark, that a record has left is older than the snapshot if a change of the
+        # record that is in the snapshot follows, or if the record is not there.
+        done = {
+            one.update.identity: at
+            for at, one in enumerate(held)
+            if one.marked and one.update.seq <= self.place
+        }
+        found = []
+        for at, one in enumerate(held):
+            if at > done.get(one.update.identity, -1) and self.passes(one):
+                found.append(one)
+        return found
+
+    def passes(self, one: Passed) -> bool:
+        """Whether a line says what the session does not know."""
+        update, keys, place = one.update, self.keys, self.place
+        if one.marked and place is not None and update.seq <= place:
+            return False
+        if keys is None:
+            return True
+        if update.new is not None:
+            keys.add(update.identity)
+            return True
+        was_there = update.identity in keys
+        keys.discard(update.identity)
+        return was_there
+
+    def is_past(self, one: Passed) -> bool:
+        """All that follows this line is newer than the snapshot."""
+        return self.place is not None and one.marked and one.update.seq > self.place
+
+
+def withdraw(session: Session, name: str, identity: str) -> None:
+    """A session may not see a record any more: no line of it that waits or was sent is sent."""
+
+    def left(encoder: UpdateEncoder, update: Update) -> tuple[UpdateEncoder, Update] | None:
+        return None if update.identity == identity else (encoder, update)
+
+    session.outbox.reencode(name, left)
+    session.recovery.withdraw()
+
+
+class PassedEncoder(UpdateEncoder):
+    """Encodes what upstream has sent, once more: it says of any client that it may see a record no
+    longer."""
+
+    def line(self, update: Update) -> bytes | None:
+        """The line of one update; None if it has none in this subscription."""
+        if update.new is None and update.reason == WITHDRAWN and not update.is_void:
+            return self._oof_line(update)
+        return super().line(update)
+
+
+class SharedChannel(DirectChannel):
+    """The lines of one subscription upstream; `flush` hands out what is pending, and `on_over` is
+    called once nobody follows it."""
+
+    def __init__(
+        self, name: str, flush: Callable[[Channel], None], on_over: Callable[[], None]
+    ) -> None:
+        super().__init__(name, LINES)
+        self.joining: dict[Session, Joining] = {}
+        self._flush = flush
+        self._on_over = on_over
+
+    def put(self, one: Passed, now_us: int) -> None:
+        """Take a line: for the members, and for those that are on their way."""
+        if one.update.reason == WITHDRAWN:
+            for member in self.members:
+                withdraw(member, self.name, one.update.identity)
+        for session, joining in [*self.joining.items()]:
+            self._put_to(session, joining, one, now_us)
+        if self.members:
+            self.append(one.encoder, one.update, [one.line])
+
+    def _put_to(self, session: Session, joining: Joining, one: Passed, now_us: int) -> None:
+        if joining.is_past(one):
+            self.open(session, now_us)
+            # What is pending is for the others.
+            self._flush(self)
+            del self.joining[session]
+            self.join(session)
+        elif joining.open:
+            if joining.passes(one):
+                self._send(session, [one], now_us)
+        else:
+            joining.held.append(one)
+            joining.size_bytes += len(one.line)
+            if joining.size_bytes > session.settings.queue_bytes_max:
+                del self.joining[session]
+                session.end(SLOW, now_us)
+
+    def place(self, session: Session, place: int, now_us: int) -> None:
+        """The snapshot of a session has been sent, and is as of a place."""
+        joining = self.joining.get(session)
+        if joining is not None:
+            joining.place = place
+            if any(map(joining.is_past, joining.held)):
+                self.open(session, now_us)
+
+    def open(self, session: Session, now_us: int) -> None:
+        """All that the snapshot has has come: send what follows it."""
+        joining = self.joining.get(session)
+        if joining is not None and joining.place is not None and not joining.open:
+            joining.open = True
+            self._send(session, joining.behind(), now_us)
+
+    def _send(self, session: Session, some: Sequence[Passed], now_us: int) -> None:
+        if some:
+            parts = [(one.encoder, one.update) for one in some]
+            lines = [one.line for one in some]
+            session.deliver(Delivery(self.name, self.encoding, lines, [*parts]), 0, now_us)
+
+    def leave(self, session: Session) -> None:
+        """A member leaves, or one that is on its way."""
+        self.joining.pop(session, None)
+        super().leave(session)
+
+    def end(self) -> None:
+        """The last member has left; others may be on their way."""
+        if not self.joining and not self.is_over:
+            super().end()
+            self._on_over()

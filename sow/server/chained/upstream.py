@@ -1,0 +1,251 @@
+"""The upstream server of a chained one: where it is, whether it is there, and how it is called.
+
+It is called at `/readyz` every second. Without an answer in time it is lost, also where the link is
+silent: a dead machine closes no connection. Then every connection to it is given up at once, and
+those who wait for it are notified. Once it answers again, it is back.
+
+The answer names the servers from there up to the one that has the records. A server that finds
+itself among them is part of a circle, in which nobody has any: it does not start.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import aiohttp
+from aiohttp import hdrs
+from yarl import URL
+
+from sow.errors import ClientError, ConfigError, Unauthenticated, UpstreamLost
+from sow.server.http.authn_middleware import AS_HEADER
+from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
+
+LOOK_EVERY_S = 1.0
+"""A server answers in a millisecond, so this costs it a thousandth of a core for each chained
+one."""
+ANSWER_S_MAX = 3.0
+"""With the interval, four seconds: clients know of a loss within five. No step of a server
+takes a twentieth of that."""
+LOST = UpstreamLost.reason
+UNKNOWN = "it has not answered yet"
+SAID_ANYWAY = ("c", "a", "cid", "status", "reason", "detail")
+NOTICES = {True: "upstream back", False: LOST}
+
+
+class Who(NamedTuple):
+    """Who a chained server is to its upstream: the header of a request, and the fields of a logon.
+    Those who are the same may share a connection."""
+
+    authorization: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request."""
+        shown: dict[str, str] = {}
+        if self.authorization:
+            shown[hdrs.AUTHORIZATION] = self.authorization
+        if (acting := dict(self.fields).get("as")) is not None:
+            shown[AS_HEADER] = acting
+        return shown
+
+
+class Refusal(ClientError):
+    """What upstream refuses, in its words."""
+
+    def __init__(self, ack: Mapping[str, object]) -> None:
+        super().__init__(str(ack.get("detail", "")), reason=str(ack.get("reason", "refused")))
+        self._more = {key: ack[key] for key in ack if key not in SAID_ANYWAY}
+
+    def fields(self) -> dict[str, object]:
+        """All else that the ack says, such as the position in a filter."""
+        return {**super().fields(), **self._more}
+
+
+class Circle(ConfigError):
+    """The upstream of a server is, in the end, that server."""
+
+
+class UpstreamServer:
+    """The upstream at `url`. `node` is the id of this server; with `token` it logs on by itself,
+    and acts for its users, else it shows what they show. `changed` is called with each loss (False)
+    and return; `sleep` waits for so many seconds."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        node: str,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.token = token
+        self.node = node
+        self.http: aiohttp.ClientSession
+        self.log_id = ""
+        self.why = ""
+        """Why it is lost; empty while nobody knows."""
+        self.there = asyncio.Event()
+        self._above: Sequence[str] = ()
+        self._listeners: list[Callable[[bool], None]] = []
+        self._sleep = sleep
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def chain(self) -> list[str]:
+        """The ids of the servers from this one up, as far as they are known."""
+        return [self.node, *self._above]
+
+    @property
+    def is_lost(self) -> bool:
+        """It was called, and has not answered as it should."""
+        return bool(self.why)
+
+    @property
+    def is_there(self) -> bool:
+        """It has answered the last request."""
+        return self.there.is_set()
+
+    def on_change(self, listener: Callable[[bool], None]) -> None:
+        """Call `listener` when it is lost (False) and when it is back."""
+        self._listeners.append(listener)
+
+    def forget(self, listener: Callable[[bool], None]) -> None:
+        """Call it no more."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def lost(self, more: str = "") -> UpstreamLost:
+        """The error of who needs it while it is not there."""
+        return UpstreamLost(
+            f"the upstream server {self.url} is lost: {more or self.why or UNKNOWN}"
+        )
+
+    def check(self) -> None:
+        """Raise UpstreamLost unless it is there."""
+        if not self.is_there:
+            raise self.lost()
+
+    async def reach(self) -> None:
+        """Ask it from now on, and return once it is there; raises Circle."""
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        while not await self._look():
+            await self._sleep(LOOK_EVERY_S)
+        self._asking = asyncio.get_running_loop().create_task(self._ask())
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        await self.http.close()
+
+    async def _ask(self) -> None:
+        while True:
+            await self._sleep(LOOK_EVERY_S)
+            with contextlib.suppress(Circle):
+                await self._look()
+
+    async def _look(self) -> bool:
+        """Ask it once; returns whether it is there. Raises Circle."""
+        why = "it does not answer"
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX), self.http.get(f"{self.url}/readyz") as answer:
+                text = (await answer.text()).strip()
+                above = answer.headers.get(CHAIN_HEADER, "")
+                log_id = answer.headers.get(LOG_HEADER, "")
+                if not above:
+                    why = "what answers there is no SOW server, or one of an earlier version"
+                elif not log_id or text.startswith(LOST):
+                    why = text or "it is not ready"
+                else:
+                    why = ""
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            above, why = "", str(error) or why
+        if above:
+            self._above = above.split(",")
+        if self.node in self._above:
+            why = "it is this server itself, or has it as its own upstream: they form a circle"
+            self._set(why)
+            raise Circle(f"--upstream {self.url}: {why}; give the server that has the records")
+        if not why:
+            self.log_id = log_id
+        self._set(why)
+        return not why
+
+    def _set(self, why: str) -> None:
+        changes, self.why = self.is_there is bool(why), why
+        if not changes:
+            return
+        if why:
+            self.there.clear()
+        else:
+            self.there.set()
+        for listener in [*self._listeners]:
+            listener(not why)
+
+    # Calls.
+
+    def who(self, user: str | None, authorization: str, shown: tuple[tuple[str, str], ...]) -> Who:
+        """Who a client is to it: by this server's token the `user` that this server knows, else
+        who has the credentials that the client has shown, in a header or in its logon."""
+        if not self.token:
+            return Who(authorization, shown)
+        acting = (("as", user),) if user else ()
+        return Who(f"Bearer {self.token}", acting)
+
+    async def websocket(self, who: Who) -> aiohttp.ClientWebSocketResponse:
+        """A new WebSocket; raises UpstreamLost, and the error of a refusal."""
+        self.check()
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                return await self.http.ws_connect(
+                    f"{self.url}/v1/ws",
+                    headers=who.headers,
+                    max_msg_size=0,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=ANSWER_S_MAX),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status == 401:
+                raise Unauthenticated("the upstream server refuses these credentials") from None
+            raise self.lost(f"it answers {error.status}") from None
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            raise self.lost(str(error) or "it does not answer") from None
+
+    def address(self, path: str) -> URL:
+        """The address of a path, which is encoded."""
+        return URL(self.url + path, encoded=True)
+
+    async def unfold(self, session: str, who: Who) -> None:
+        """Have nothing folded in the queue of a session; raises UpstreamLost."""
+        body = {"conflated": False}
+        address = self.address(f"/v1/sessions/{session}")
+        try:
+            async with (
+                asyncio.timeout(ANSWER_S_MAX),
+                self.http.post(address, json=body, headers=who.headers) as answer,
+            ):
+                if answer.status != 200:
+                    raise self.lost(f"it answers {answer.status}")
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            raise self.lost(str(error)) from None
+
+    async def describe(self, topic: str, who: Who) -> dict[str, object] | None:
+        """What it says of a topic; None where it does not say."""
+        self.check()
+        path = f"/v1/topics/{URL.build(path=topic).raw_path.replace('/', '%2F')}"
+        try:
+            async with (
+                asyncio.timeout(ANSWER_S_MAX),
+                self.http.get(self.address(path), headers=who.headers) as answer,
+            ):
+                found = await answer.json() if answer.status == 200 else None
+                return found if isinstance(found, dict) else None
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            raise self.lost(str(error)) from None

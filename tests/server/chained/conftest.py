@@ -1,0 +1,14 @@
+"""A pair of servers for the tests of a file."""
+
+import pytest
+
+from tests.server.chained.chains import Pair, hurry
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    hurry(monkeypatch)
+    pair = Pair(tmp_path)
+    yield pair
+    pair.close()
+    assert pair.upstream.errors == pair.chained.errors == []

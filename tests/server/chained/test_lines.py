@@ -1,0 +1,22 @@
+"""Lines of an upstream server, read as far as a chained one needs them."""
+
+from sow.protocol.replies import SentPlace
+from sow.server.chained.lines import name_field, place_of, read_line, renamed, time_of
+
+
+def test_a_place_in_what_was_sent_lies_behind_its_change_and_before_the_next():
+    assert place_of("7.5") < place_of("7.6") < place_of("8")
+    assert place_of("6") < place_of("7.5")
+    assert isinstance(place_of("7.5"), SentPlace)
+
+
+def test_the_time_of_a_line_is_read_to_the_microsecond():
+    assert time_of("1970-01-02T00:00:01.000023Z") == 86_401_000_023
+    assert time_of("") == 0
+
+
+def test_a_line_has_another_name_and_the_same_body():
+    line = b'{"c":"p","s":"f1","t":"orders","k":"1","d":{"s":"f1"},"bm":"3"}'
+    found = renamed(line, name_field("f1"), name_field("x-2"))
+    assert found == b'{"c":"p","s":"x-2","t":"orders","k":"1","d":{"s":"f1"},"bm":"3"}'
+    assert bytes(read_line(found).d) == b'{"s":"f1"}'

@@ -1,0 +1,89 @@
+"""Equal subscriptions of many sessions are one upstream; late members hold what others hold."""
+
+import pytest
+
+from tests.server.chained.chains import ALL, DELTAS, LOST, begin, known, lines_up_to, numbers
+
+OPTIONS = ["", "oof", "oof,timestamp", "select=[/id,/x]"]
+
+
+def test_equal_subscriptions_are_one_upstream(pair):
+    pair.upstream.publish("orders", {"id": 1, "x": 1})
+    with pair.chained.socket() as one, pair.chained.socket() as two, pair.chained.socket() as three:
+        names = [begin(socket, ALL)[0]["s"] for socket in (one, two)]
+        names.append(three.ask({"c": "subscribe", "t": "orders"})[-1]["s"])
+        assert len({*names}) == 1
+        assert pair.followed() == 1
+        sessions = pair.upstream.get("/v1/sessions").json
+        # Folded lines would have the bookmark of the first change that they stand for.
+        assert [one["conflated"] for one in sessions if one["subscriptions"]] == [False]
+        bookmark = pair.upstream.publish("orders", {"id": 2}).json["bookmark"]
+        lines = [socket.until(c="p")[-1] for socket in (one, two, three)]
+        assert lines[0] == lines[1] == lines[2]
+        assert lines[0]["bm"] == bookmark
+
+
+def test_a_subscription_ends_upstream_with_its_last_member(pair):
+    with pair.chained.socket() as one, pair.chained.socket() as two:
+        name = begin(one, ALL)[0]["s"]
+        begin(two, ALL)
+        assert one.ask({"c": "unsubscribe", "s": name})[-1]["status"] == "success"
+        assert pair.followed() == 1
+        # The other one is ended upstream through the same connection, before this begins.
+        begin(one, {**ALL, "filter": "/id = 1"})
+        assert two.ask({"c": "unsubscribe", "s": "all"})[-1]["status"] == "success"
+        begin(one, {**ALL, "filter": "/id = 2"}, "2")
+        assert pair.followed() == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        *[("sow_and_subscribe", options) for options in OPTIONS],
+        *[("sow_and_delta_subscribe", options) for options in [*OPTIONS, "oof,no_empties"]],
+    ],
+)
+def test_a_client_that_joins_late_holds_what_others_hold(pair, command, options):
+    wanted = {**ALL, "c": command, "opts": options, "filter": "/x > 0"}
+    pair.upstream.publish("orders", {"id": 1, "x": 1}, {"id": 2, "x": 1}, {"id": 3, "x": 1})
+    with pair.chained.socket() as one:
+        held = known(begin(one, wanted))
+        for step in range(4):
+            pair.upstream.publish("orders", {"id": step, "x": step - 2, "y": step})
+            pair.upstream.publish("orders", {"id": 10 + step, "x": 1})
+            with pair.chained.socket() as late, pair.upstream.socket() as straight:
+                at = [begin(socket, wanted) for socket in (late, straight)]
+                more = {"id": 2, "x": step, "y": 7}, {"id": 99, "x": 1 + step}
+                pair.upstream.publish("orders", *more)
+                pair.upstream.publish("orders", {"id": "last", "x": 1, "step": step})
+                for socket, lines in zip((late, straight), at, strict=True):
+                    lines += lines_up_to(socket, "last")
+                assert known(at[0]) == known(at[1])
+                assert [one["c"] for one in at[0]] == [one["c"] for one in at[1]]
+            known(lines_up_to(one, "last"), held)
+            if "oof" in options:
+                assert held == known(at[1])
+
+
+def test_an_upstream_that_starts_again_is_followed_from_the_bookmark(pair):
+    pair.upstream.publish("orders", *({"id": number, "x": 1, "y": 0} for number in range(5)))
+    with pair.chained.socket() as one, pair.chained.socket() as other:
+        plain = begin(one, ALL)
+        held = known(begin(other, DELTAS))
+        begin(other, {**ALL, "t": "orders-C"}, "2")
+        pair.upstream.publish("orders", {"id": 5, "x": 1})
+        plain += lines_up_to(one, 5)
+        pair.upstream.stop()
+        assert one.line() == LOST
+        pair.upstream.start()
+        for number in range(5):
+            pair.upstream.publish("orders", {"id": number, "x": number - 2, "y": 1})
+        pair.upstream.publish("orders", {"id": 9, "x": 1})
+        plain += lines_up_to(one, 9)
+        assert numbers(plain) == [5, 0, 1, 2, 3, 4, 9]
+        lines = lines_up_to(other, 9)
+        while lines[-1].get("t") != "orders" or lines[-1]["d"]["id"] != 9:
+            lines.append(other.line())
+        known([line for line in lines if line.get("t") == "orders"], held)
+        assert sorted(one["id"] for one in held.values()) == [3, 4, 5, 9]
+        assert all(one.get("y", 1) == 1 for one in held.values())
