@@ -16,7 +16,7 @@ from sow.security.authorization import Permissions
 from sow.server.chained.own_link import FILL_MAX, Beginning, Calls, OwnChannel, OwnLink, snapshot_of
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
-from sow.server.chained.shared_channel import SharedChannel
+from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
 from sow.server.chained.upstream import NOTICES, UpstreamServer, Who
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
@@ -142,7 +142,7 @@ class Chain:
         key = FeedKey(wanted.filter, wanted.oof, wanted.delta)
         if not command.name.startswith("sow_and_"):
             self._adopt(session, command, channel, key)
-            channel.joining[session].place = -1
+            channel.place(session, BEFORE_ALL, self._runtime.now_us())
             channel.open(session, self._runtime.now_us())
             return True
 

@@ -17,6 +17,8 @@ from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.updates import Update
 
+BEFORE_ALL = -1
+"""The place of who begins without a snapshot: no change has a smaller bookmark."""
 WITHDRAWN = "entitlement"
 """The reason of a record that its user may not see any more."""
 

@@ -39,7 +39,7 @@ from sow.sessions.queries.access_control import redact_error
 log = logging.getLogger("sow")
 
 AS_HEADER = "SOW-As"
-"""The user for whom a request is made, by a user with Impersonate: a chained server, for its
+"""The user that a request is made for, by one with Impersonate: a chained server, for its
 clients."""
 REFUSALS = (NotEntitled, Unauthenticated, TooManyLogons)
 LOGGED_MAX = 10_000
