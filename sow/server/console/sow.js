@@ -168,7 +168,7 @@ class Addresses {
   constructor(given) {
     const urls = typeof given === "string" ? given.split(",").map((one) => one.trim()) : (given ?? [undefined]);
     if (urls.length === 0 || (urls.length > 1 && urls.includes(""))) {
-      throw new SowError("bad request", `the list of addresses "${urls}" has an empty one; write http://a:8080,http://b:8080`);
+      throw new SowError("bad request", `the list of addresses "${urls}" has an empty one; write a comma only between two`);
     }
     this.#all = urls.map(address);
     const [first] = this.#all;
