@@ -12,6 +12,7 @@ from tests.benchmarks.page import PAGE, PARTS, made, publish
 from tests.benchmarks.results import Run, load, put_in, save
 from tests.benchmarks.share import REST, Share
 from tests.benchmarks.sowbench.row import Row
+from tests.benchmarks.spark.loads import Shape
 
 FACTS = {"date": "2026-01-01 00:00 UTC", "cores": "2"}
 
@@ -197,3 +198,13 @@ def test_a_run_says_what_it_ran_on_and_not_where():
     found = facts((*LIBRARIES, "not-there"))
     assert {"date", "SOW", "processor", "cores", "Python", "libraries"} <= found.keys()
     assert "not-there" not in found["libraries"]
+
+
+def test_a_load_knows_the_last_row_of_each_of_its_keys():
+    shape = Shape(rows=2_000, keys=400)
+    last = {}
+    for number in range(shape.rows):
+        task = number // shape.of_task
+        last[task * shape.keys_of_task + number % shape.keys_of_task] = number
+    assert len(last) == shape.keys
+    assert sum(last.values()) == shape.last()

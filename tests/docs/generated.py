@@ -5,9 +5,9 @@ A part stands between two comments that name it, on whatever page:
     <!-- metrics: written by make docs -->
     <!-- end of metrics -->
 
-docs/functions.md and docs/results/sowbench.md are generated as a whole, and the parts of
-docs/performance.md are made of the results in docs/results. Everything else on the pages is written
-by hand.
+docs/functions.md and, in docs/results, loads.md and sowbench.md are generated as a whole, and the
+parts of docs/performance.md are made of the results in docs/results. Everything else on the pages
+is written by hand.
 """
 
 import functools
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.benchmarks import page as performance
 from tests.benchmarks.sowbench import page as sowbench
+from tests.benchmarks.spark import loads
 from tests.docs import capacity, functions, metrics, sizes
 from tests.docs.elements import reference
 
@@ -83,6 +84,8 @@ def generated(path: Path) -> str:
         return functions.page()
     if path == sowbench.PAGE:
         return sowbench.made()
+    if path == loads.PAGE:
+        return loads.made()
     text = path.read_text()
     if path == performance.PAGE:
         text = performance.made(text)

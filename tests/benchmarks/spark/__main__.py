@@ -9,12 +9,17 @@ from tests.benchmarks.page import publish
 from tests.benchmarks.report import show
 from tests.benchmarks.results import Run
 from tests.benchmarks.spark.budgets import BUDGETS
-from tests.benchmarks.spark.conflation import conflation
+from tests.benchmarks.spark.conflation import conflation, joins
 from tests.benchmarks.spark.sizes import FULL, QUICK, TINY
 from tests.benchmarks.spark.streams import streams
 from tests.benchmarks.spark.transfers import transfers
 
-CATALOGUE = {"transfers": transfers, "conflation": conflation, "streams": streams}
+CATALOGUE = {
+    "transfers": transfers,
+    "conflation": conflation,
+    "joins": joins,
+    "streams": streams,
+}
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ def times_the_floor(figure: Figure) -> float:
 
 
 BUDGETS = (
-    Budget("read", "Spark reads a topic: rows", ratio, 0.8, "of the floor", True),
+    Budget("read", "Spark reads a topic: rows", ratio, 0.4, "of the floor", True),
     Budget("read, not row by row", "Spark reads rows: Arrow", ratio, 6, "times as fast", True),
-    Budget("write", "Spark writes a topic: documents", ratio, 0.7, "of the floor", True),
+    Budget("write", "Spark writes a topic: documents", ratio, 0.3, "of the floor", True),
     Budget(
         "write, not row by row", "Spark writes rows: documents", ratio, 10, "times as fast", True
     ),
@@ -20,9 +20,10 @@ BUDGETS = (
         "conflation of a log",
         "Spark conflates a log: 1 s",
         times_the_floor,
-        1.2,
+        1.1,
         "times the tumbling windows",
     ),
+    Budget("as-of join", "Spark joins as of: 10 rows to 1", times_the_floor, 5, "times pandas"),
     Budget(
         "conflation of a stream",
         "Spark conflates a stream, capacity: batches of a second",
