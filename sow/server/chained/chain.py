@@ -36,7 +36,7 @@ class UpstreamNumbers(Publishers):
         """What upstream has said to the logon that is being carried out, by name."""
 
     def make_way(self, *_of: object) -> Task[None]:
-        """UpstreamServer closes the other one."""
+        """Upstream closes the other one."""
         return (_ for _ in ())
 
     def claim(self, _session: Session, client: str, _rights: Permissions) -> int:
@@ -200,7 +200,7 @@ class Chain:
             self._giving_up = loop.call_later(settings.reconnect_timeout_us / 1e6, self._give_up)
 
     def _give_up(self) -> None:
-        """UpstreamServer has been away for too long: who follows something there begins again."""
+        """Upstream has been away for too long: who follows something there begins again."""
         for session in self.executor.sessions:
             own = self._own.get(session)
             if self.executor.subscriptions.of(session) or (own is not None and own.is_used):

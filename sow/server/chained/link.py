@@ -41,7 +41,7 @@ class LinkOwner(Protocol):
         ...
 
     def on_refused(self, error: SowError) -> None:
-        """UpstreamServer does not accept these credentials any more; the connection has ended."""
+        """Upstream does not accept these credentials any more; the connection has ended."""
         ...
 
 

@@ -330,7 +330,7 @@ class OwnLink:
             self._calls.close(UpstreamLost.reason)
 
     def on_refused(self, error: SowError) -> None:
-        """UpstreamServer does not know the user any more, or another connection has its name."""
+        """Upstream does not know the user any more, or another connection has its name."""
         self._link = None
         self._calls.close(error.reason)
 

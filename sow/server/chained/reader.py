@@ -207,7 +207,7 @@ class ChainedReader:
     def _who(self, user: str | None) -> Who:
         return self._chain.upstream.who(user, self._authorization, self._shown)
 
-    # UpstreamServer.
+    # Upstream.
 
     async def _pass_on(self, session: Session, head: dict[str, Any], piece: bytes) -> None:
         chain, name = self._chain, head["c"]

@@ -74,7 +74,7 @@ class SharedSubscription:
         return self.wanted.line(kind, self.name, opts=self.wanted.options(), bm=self.bookmark)
 
     def be_named(self, upstream_name: str) -> None:
-        """UpstreamServer has begun it under this name."""
+        """Upstream has begun it under this name."""
         self.upstream_name = upstream_name
         self._field = name_field(upstream_name)
         self._look_open()
@@ -341,7 +341,7 @@ class Shares:
             one.be_named(line.s)
 
     def _over(self, one: SharedSubscription, line: dict[str, Any]) -> None:
-        """UpstreamServer has ended it."""
+        """Upstream has ended it."""
         self._forget(one)
         channel, now_us = one.channel, self._engine.now_us
         for session in [*channel.members, *channel.joining]:
