@@ -121,10 +121,10 @@ def test_a_task_cuts_what_one_part_cannot_have_and_all_becomes_visible_at_once(s
 def test_a_commit_that_takes_long_is_asked_for_until_it_is_answered(server, monkeypatch):
     unanswered = [True, True, False, True]
 
-    def once(self, method, target, *given):
+    def once(self, url, method, target, *given):
         if target.endswith("/commit") and unanswered.pop(0):
             raise Unanswered("timed out")
-        return answered(self, method, target, *given)
+        return answered(self, url, method, target, *given)
 
     answered = SowServer._once
     monkeypatch.setattr(SowServer, "_once", once)
