@@ -128,7 +128,7 @@ commands to run beside it."""
     default=0,
     help="Have N chained servers beside this one take the clients, on one port; 0 for none.",
 )
-@click.option("--until-input-ends", is_flag=True, hidden=True)
+@click.option("--until-input-ends", is_flag=True, help="End with the standard input.")
 @click.option("--no-pipelines", is_flag=True, help="Start no Spark pipelines beside the server.")
 @click.option(
     "--loop",
