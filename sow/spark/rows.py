@@ -284,10 +284,10 @@ def _taken_elsewhere(server: SowServer, taken: TakenSnapshot) -> TakenSnapshot:
 def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[TakenSnapshot]:
     """Snapshot the current records, or those at a bookmark or a time; none for a pattern without
     topics."""
-    log = server.json("GET", "/v1/status")["log"]
     topics = _topics(server, wanted.topic)
     if not topics:
         return []
+    log = server.json("GET", "/v1/status")["log"]
     is_one = topics[0]["name"] == wanted.topic
     if wanted.last is not None and not is_one:
         raise ClientError(f"{wanted.topic} is a pattern, and events are read of one topic; name it")

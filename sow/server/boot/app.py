@@ -452,8 +452,8 @@ class Server:
         add_routes(app.router, routes(self._readiness, self._status))
         app.on_response_prepare.extend(
             [
-                self._middleware.mark,
                 self._moments.mark,
+                self._middleware.mark,
                 mark_kept,
                 Compression().pack,
                 end_unmet,
