@@ -85,6 +85,9 @@ class Subscription:
         """The snapshot has come, of a subscription with one."""
         self._gap: Message | None = None
         """The gap to report when the server acknowledges the new subscription."""
+        self._left: set[tuple[str, str | bytes | None]] = set()
+        """With several addresses: records that have left since `bookmark`, as only lines of what
+        begins at a bookmark say where. A replay from there says it again."""
         self._ended = False
         self._is_read = False
         self._is_closed = False
@@ -188,8 +191,25 @@ class Subscription:
         if line.c in ("p", "oof", "group_end") and line.bm is not None:
             self.bookmark = with_log(line.bm, self._log_id)
             self._is_whole = self._is_whole or line.c == "group_end"
+        if self._sockets.addresses.are_several and self._is_repeated(line):
+            return
         self._ended = self._ended or line.c == "unsubscribed"
         self._ready.append(line)
+
+    def _is_repeated(self, line: Line) -> bool:
+        """Whether a line says again, at another server, that a record has left."""
+        if line.c != "oof":
+            if line.bm is not None:
+                self._left.clear()
+            return False
+        record = (line.t, line.k or line.body)
+        if line.bm is None:
+            self._left.add(record)
+            return False
+        if record not in self._left:
+            return False
+        self._left.discard(record)
+        return True
 
     async def batch(self, timeout_s: float | None = None) -> Sequence[Message]:
         """All messages that have arrived; waits for the first one. Empty when the subscription has

@@ -174,6 +174,26 @@ def test_what_leaves_meanwhile_is_out_of_focus_once(world):
     assert using(world, work) == ("oof", "deleted", {"id": 1}, ([3], ["p"]))
 
 
+@pytest.mark.parametrize("follow", ["subscribe", "sow_and_subscribe"])
+def test_what_has_left_before_is_out_of_focus_once(world, follow):
+    """Lines of records that leave have no bookmark, and the log is read again from before them."""
+
+    async def work(client):
+        async with getattr(client, follow)("orders", oof=True) as messages:
+            await client.publish("orders", [{"id": 1}, {"id": 2}])
+            await ids(messages, 2)
+            await client.delete("orders", filter="/id < 3")
+            while (await anext(messages)).document() != {"id": 2}:
+                pass
+            world.move()
+            world.second.publish("orders", {"id": 1}, {"id": 3})
+            world.second.request("DELETE", "/v1/topics/orders/records?filter=/id=1")
+            lines = [await anext(messages) for _ in range(3)]
+            return [(line.c, line.document()["id"]) for line in lines]
+
+    assert using(world, work) == [("p", 1), ("p", 3), ("oof", 1)]
+
+
 def test_what_the_log_does_not_have_begins_with_a_new_snapshot(world):
     async def work(client):
         await client.publish("orders", {"id": 1})

@@ -963,6 +963,7 @@ class Following {
   name = "";
   bookmark = "";
   gaps = 0;
+  #left = new Set(); // what has left since the bookmark: a replay from there says it again
   #connection;
   #topic;
   #options;
@@ -1095,9 +1096,19 @@ class Following {
     if (each.bm !== undefined) message.bookmark = each.bm;
     for (const name of ["delta", "reason", "detail", "at", "ts", "edit", "seq", "past"]) if (each[name] !== undefined) message[name] = each[name];
     if (["p", "oof", "group_end"].includes(each.c) && each.bm !== undefined) this.bookmark = withLog(each.bm, this.#connection.log);
+    if (this.#connection.areSeveral && this.#isRepeated(each)) return undefined;
     this.#give(message);
     if (each.c === "unsubscribed") this.end(null);
     return undefined;
+  }
+
+  /** Whether a line says again, at another server, that a record has left. */
+  #isRepeated({ c, t, k, d, bm }) {
+    const record = `${t} ${k ?? JSON.stringify(d)}`;
+    if (c === "oof" && bm !== undefined) return this.#left.delete(record);
+    if (c === "oof") this.#left.add(record);
+    else if (bm !== undefined) this.#left.clear();
+    return false;
   }
 
   /** The log has been read to its end, or to that of a range, which ends the subscription. */
