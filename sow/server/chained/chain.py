@@ -6,7 +6,7 @@ is closed when it has waited for longer than its client could have been away (`R
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from sow.core.cooperative import Task
@@ -142,8 +142,11 @@ class Chain:
         key = FeedKey(wanted.filter, wanted.oof, wanted.delta)
         if not command.name.startswith("sow_and_"):
             self._adopt(session, command, channel, key)
-            channel.place(session, BEFORE_ALL, self._runtime.now_us())
-            channel.open(session, self._runtime.now_us())
+            await self._or_drop(session, name, shares.caught_up())
+            if (here := channel.joining.get(session)) is not None:
+                here.held.clear()  # what came up to now may have happened before
+                channel.place(session, BEFORE_ALL, self._runtime.now_us())
+                channel.open(session, self._runtime.now_us())
             return True
 
         def on_end(bookmark: str | None) -> None:
@@ -156,12 +159,30 @@ class Chain:
         self._adopt(session, command, channel, key)
         joining = channel.joining[session]
         beginning = Beginning(command, name, joining, on_end)
+        own = self.own(session, who)
+        await self._or_drop(session, name, own.begin(snapshot_of(command, wanted), beginning))
+        return True
+
+    async def _or_drop(self, session: Session, name: str, work: Awaitable[None]) -> None:
+        """Let a subscription begin; where that fails, it is none."""
         try:
-            await self.own(session, who).begin(snapshot_of(command, wanted), beginning)
+            await work
         except BaseException:
             self.executor.subscriptions.drop(session, name)
             raise
-        return True
+
+    async def caught_up(self, session: Session, who: Who) -> None:
+        """All that upstream has said by now to the shared subscriptions of a session goes before
+        what is sent to it next: a command is acknowledged after everything before it. Raises
+        UpstreamLost."""
+        while (shares := self._shares.get(who)) is not None and self.shared_of(session):
+            await shares.caught_up()
+            followed = self.executor.subscriptions.of(session).values()
+            channels = [x.channel for x in followed if isinstance(x.channel, SharedChannel)]
+            for channel in channels:
+                self.executor.engine.output.flush_channel(channel)
+            if all(session not in one.joining or one.joining[session].open for one in channels):
+                return
 
     def _leave(self, who: Who) -> None:
         """Nobody of these follows anything any more."""

@@ -222,6 +222,8 @@ class ChainedReader:
                 raise command.error
             await self._subscribe(session, head, command, who)
         else:
+            if name == "flush":
+                await chain.caught_up(session, who)
             await chain.own(session, who).pass_on(head, piece)
 
     async def _subscribe(

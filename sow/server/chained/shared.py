@@ -10,7 +10,7 @@ can fold it. After a loss the subscription goes on behind its last line.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -20,7 +20,7 @@ from sow.engine.engine import Engine
 from sow.errors import ClientError, SowError
 from sow.protocol.encodings import LINES
 from sow.server.chained.lines import UpstreamLine, name_field, place_of, read_line, renamed, time_of
-from sow.server.chained.link import Link
+from sow.server.chained.link import PAUSE_S, Link
 from sow.server.chained.share_keys import NO_RECORD, ShareKey, records_of
 from sow.server.chained.shared_channel import Joining, Passed, PassedEncoder, SharedChannel
 from sow.server.chained.upstream import Refusal, UpstreamServer, Who
@@ -129,6 +129,13 @@ class SharedSubscription:
         return Update(key, known, body, seq, ts_us, seq, ts_us, delta=delta, old=old)
 
 
+class Mark(NamedTuple):
+    """What is done once `left` more acks show that all has come."""
+
+    passed: Callable[[], object]
+    left: int
+
+
 class Shares:
     """The shared subscriptions of those who are the same `who` to the upstream, and their
     connection. `end` closes a session whose subscription cannot go on, `drop` ends one that
@@ -153,9 +160,11 @@ class Shares:
         self._on_over = on_over
         self.flush = engine.output.flush_channel
         self._link: Link | None = None
-        self._marks: dict[str, tuple[SharedChannel, Session, int]] = {}
+        self._marks: dict[str, Mark] = {}
         """Commands on their way whose acks show that all before them has come."""
         self._mark_count = 0
+        self._flushes: set[asyncio.Future[None]] = set()
+        """Those who wait for a mark, and fail with the connection."""
         self._connecting = asyncio.Lock()
         self._by_wanted: dict[ShareKey, SharedSubscription] = {}
         self._by_name: dict[str, SharedSubscription] = {}
@@ -202,29 +211,56 @@ class Shares:
         """The snapshot of a session has been sent: it goes on behind that."""
         channel.place(session, place_of(bookmark), self._engine.now_us)
         if session in channel.joining and not channel.joining[session].open:
-            self._go_on(self._mark(channel, session, MARKS))
+            self._go_on(self._mark(lambda: self._open(channel, session)))
 
-    async def _mark(self, channel: SharedChannel, session: Session, left: int) -> None:
+    def _open(self, channel: SharedChannel, session: Session) -> None:
+        channel.open(session, self._engine.now_us)
+        self._engine.output.touch(session)
+        self._engine.notify_work()
+
+    async def caught_up(self) -> None:
+        """Return when all has come that upstream has sent by now; raises UpstreamLost."""
+        caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes.add(caught_up)
+        caught_up.add_done_callback(self._flushes.discard)
+        self._go_on(self._mark(lambda: caught_up.done() or caught_up.set_result(None)))
+        await caught_up
+
+    async def _mark(self, passed: Callable[[], object], left: int = MARKS) -> None:
         """Have upstream say when all that it had sent has come."""
         self._mark_count += 1
         cid = f"{MARK} {self._mark_count}"
-        self._marks[cid] = channel, session, left
+        self._marks[cid] = Mark(passed, left)
         try:
             link = await self._connected()
             await link.send(orjson.dumps({"c": "flush", "cid": cid}))
         except SowError:
-            self._marked(cid)
+            # Once the connection is back it is sent again, if there is one to come back.
+            if self._link is None:
+                self._pass(cid)
 
-    def _marked(self, cid: str) -> None:
-        channel, session, left = self._marks.pop(cid, (None, None, 0))
-        if channel is None or session is None:
+    async def _mark_later(self, passed: Callable[[], object]) -> None:
+        await asyncio.sleep(PAUSE_S)
+        await self._mark(passed)
+
+    def _marked(self, cid: str, failed: bool) -> None:
+        mark = self._marks.pop(cid, None)
+        if mark is None:
             return
-        if left > 1:
-            self._go_on(self._mark(channel, session, left - 1))
+        if failed:
+            # Upstream has lost its own: its lines come when that is back.
+            self._go_on(self._mark_later(mark.passed))
+        elif mark.left > 1:
+            self._go_on(self._mark(mark.passed, mark.left - 1))
         else:
-            channel.open(session, self._engine.now_us)
-            self._engine.output.touch(session)
-            self._engine.notify_work()
+            mark.passed()
+
+    def _pass(self, *cids: str) -> None:
+        """There is nothing to wait for any more."""
+        for cid in cids:
+            mark = self._marks.pop(cid, None)
+            if mark is not None:
+                mark.passed()
 
     async def _begin(self, one: SharedSubscription) -> None:
         try:
@@ -284,6 +320,7 @@ class Shares:
         if self._link is not None:
             await self._link.close()
             self._link = None
+        self._pass(*self._marks)
 
     # The owner of the connection.
 
@@ -321,7 +358,7 @@ class Shares:
     def _take_ack(self, line: UpstreamLine, raw: bytes) -> None:
         name, _, placing = (line.cid or "").partition(" ")
         if name == MARK:
-            self._marked(line.cid or "")
+            self._marked(line.cid or "", failed=line.status == "failure")
             return
         one = self._by_name.get(name)
         if one is None:
@@ -365,17 +402,23 @@ class Shares:
             self._lose(one, reason)
 
     def on_lost(self) -> None:
-        """What had not begun has failed; the rest goes on when the connection is back. In another
-        session upstream all lines have bookmarks, so that no mark is needed."""
-        for cid in [*self._marks]:
-            self._marked(cid)
+        """What had not begun has failed; the rest goes on when the connection is back."""
+        for flush in [*self._flushes]:
+            if not flush.done():
+                flush.set_exception(self._upstream.lost())
         for one in [*self._by_name.values()]:
             if not one.opened.done():
                 self._fail(one, self._upstream.lost())
 
     async def on_back(self, resumed: bool) -> None:
-        """Go on behind what has come."""
-        if not resumed:
+        """Go on behind what has come. In another session upstream all lines have bookmarks, so that
+        no mark is needed; in the same one the last may have been lost."""
+        if resumed:
+            marks, self._marks = self._marks, {}
+            for mark in marks.values():
+                self._go_on(self._mark(mark.passed))
+        else:
+            self._pass(*self._marks)
             self._by_upstream.clear()
             self._to_go_on = dict(self._by_name)
         assert self._link is not None
@@ -388,3 +431,4 @@ class Shares:
         for one in [*self._by_name.values()]:
             self._fail(one, error if isinstance(error, ClientError) else self._upstream.lost())
             self._lose(one, error.reason)
+        self._pass(*self._marks)

@@ -1,7 +1,10 @@
 """Equal subscriptions of many sessions are one upstream; late members hold what others hold."""
 
+import asyncio
+
 import pytest
 
+from tests.edge.serving import Running, configuration
 from tests.server.chained.chains import ALL, DELTAS, LOST, begin, known, lines_up_to, numbers
 
 OPTIONS = ["", "oof", "oof,timestamp", "select=[/id,/x]"]
@@ -63,6 +66,67 @@ def test_a_client_that_joins_late_holds_what_others_hold(pair, command, options)
             known(lines_up_to(one, "last"), held)
             if "oof" in options:
                 assert held == known(at[1])
+
+
+def test_a_snapshot_is_not_older_than_what_follows_it_in_a_chain(pair, tmp_path):
+    """What is late on its way to the server in between is not news to a client of the last one."""
+    wanted = {**ALL, "opts": "oof"}
+    pair.upstream.publish("orders", {"id": 1})
+    last = Running(configuration(""), tmp_path / "last", upstream=(pair.chained.url, ""))
+    with last.socket() as one, last.socket() as two:
+        begin(one, wanted)
+        passes = hold_back(pair.chained)
+        pair.upstream.request("DELETE", "/v1/topics/orders/records?filter=/id=1")
+        pair.upstream.publish("orders", {"id": 1, "x": 2})
+        lines = begin(two, wanted)
+        for at in range(10):
+            two.ask({"c": "sow", "t": "passing"}, cid=f"{at}")
+        pair.chained.call(passes.set)
+        pair.upstream.publish("orders", {"id": "last"})
+        lines += lines_up_to(two, "last")
+        assert [line["c"] for line in lines if line["c"] in ("sow", "p", "oof")] == ["sow", "p"]
+    last.close()
+    assert last.errors == []
+
+
+def hold_back(running):
+    """Have a chained server read nothing of its shared subscriptions until this event is set."""
+    (shares,) = running.server._source._chain._shares.values()
+    passes, take = asyncio.Event(), shares.take
+
+    async def held(lines):
+        await passes.wait()
+        await take(lines)
+
+    shares.take = held
+    return passes
+
+
+def test_a_flush_is_answered_behind_the_lines_before_it(pair):
+    with pair.chained.socket() as one, pair.chained.socket() as other:
+        begin(one, ALL)
+        passes = hold_back(pair.chained)
+        pair.upstream.publish("orders", {"id": 1})
+        one.send({"c": "flush", "cid": "flush"})
+        for at in range(10):
+            other.ask({"c": "sow", "t": "passing"}, cid=f"{at}")
+        pair.chained.call(passes.set)
+        lines = one.until(c="ack", cid="flush")
+        assert [line["d"]["id"] for line in lines if line["c"] == "p"] == [1]
+
+
+def test_who_subscribes_without_a_snapshot_gets_nothing_older(pair):
+    with pair.chained.socket() as one, pair.chained.socket() as two:
+        begin(one, ALL)
+        passes = hold_back(pair.chained)
+        pair.upstream.publish("orders", {"id": 1})
+        two.send({"c": "subscribe", "t": "orders", "cid": "1"})
+        for at in range(10):
+            one.ask({"c": "sow", "t": "passing"}, cid=f"{at}")
+        pair.chained.call(passes.set)
+        two.until(c="ack", cid="1")
+        pair.upstream.publish("orders", {"id": 2})
+        assert numbers(lines_up_to(two, 2)) == [2]
 
 
 def test_an_upstream_that_starts_again_is_followed_from_the_bookmark(pair):
