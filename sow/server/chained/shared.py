@@ -421,6 +421,8 @@ class Shares:
             self._pass(*self._marks)
             self._by_upstream.clear()
             self._to_go_on = dict(self._by_name)
+            for one in self._to_go_on.values():
+                one.upstream_name = ""  # there it may be the name of another one now
         assert self._link is not None
         for one in [*self._to_go_on.values()]:
             await self._link.send(one.next_frame())

@@ -151,3 +151,22 @@ def test_an_upstream_that_starts_again_is_followed_from_the_bookmark(pair):
         known([line for line in lines if line.get("t") == "orders"], held)
         assert sorted(one["id"] for one in held.values()) == [3, 4, 5, 9]
         assert all(one.get("y", 1) == 1 for one in held.values())
+
+
+def test_names_of_an_upstream_that_starts_again_are_new(pair):
+    """Upstream gives them in another order than before, since there was another client."""
+    wanted = [{**ALL, "filter": f"/x > {number}"} for number in range(4)]
+    sockets = pair.chained.socket(), pair.upstream.socket()
+    with sockets[0] as one, sockets[1] as straight:
+        for command in reversed(wanted):
+            begin(straight, command, command["filter"])
+        for command in wanted:
+            begin(one, command, command["filter"])
+        pair.upstream.stop()
+        assert one.line() == LOST
+        pair.upstream.start()
+        for number in range(3):
+            pair.upstream.publish("orders", {"id": number, "x": 9})
+            lines = [one.until(c="p")[-1] for _ in wanted]
+            assert numbers(lines) == [number] * 4
+            assert len({line["s"] for line in lines}) == 4
