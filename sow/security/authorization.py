@@ -162,7 +162,7 @@ class Permissions:
     @property
     def owner_text(self) -> str:
         """The owner as an unambiguous text for storage; empty for none."""
-        return orjson.dumps(self.owner).decode() if self.owner else ""
+        return owner_text(self.owner)
 
     @property
     def reads(self) -> str:
@@ -256,6 +256,11 @@ class Permissions:
             f"user {clipped(self.user.name)} has no role that allows to {demand} topic "
             f"{clipped(topic)}"
         )
+
+
+def owner_text(names: Sequence[str]) -> str:
+    """An owner as an unambiguous text; empty for none."""
+    return orjson.dumps(names).decode() if names else ""
 
 
 class Open(Permissions):

@@ -33,7 +33,7 @@ from sow.engine.running_topics import SourceTopic
 from sow.engine.timers import Deadline
 from sow.errors import ClientError, SowError, TooLarge, shown
 from sow.protocol.publish_batching import HIGHEST_SEQ, PublishBatch
-from sow.security.authorization import Permissions
+from sow.security.authorization import Permissions, owner_text
 from sow.streaming.sessions import Session
 from sow.topic.records import CheckedMessages
 
@@ -137,7 +137,9 @@ class NamedPublisher:
     def restore(self, body: bytes) -> None:
         """Go on from what was stored."""
         noted = orjson.loads(body)
-        self.highest, self.owner = int(noted["seq"]), noted.get("user", "")
+        self.highest, owner = int(noted["seq"]), noted.get("user", "")
+        # Earlier versions noted who acted for the user, too.
+        self.owner = owner_text(orjson.loads(owner)[:1]) if owner else ""
         self.last = noted.get("last")
 
 
@@ -219,10 +221,12 @@ class Publishers:
                 f"{shown(client or '')} cannot name a publisher: give client, 1 to "
                 f"{NAME_CHARS_MAX} printable characters, the same each time it starts"
             )
-        publisher = self._at_work.get(client) or self._stored(client, rights.owner_text)
-        if publisher.owner not in ("", rights.owner_text) and not rights.is_open:
+        # The user alone, not who acts for him: he may come through a chained server or not.
+        owner = owner_text((rights.user.name,)) if rights.user is not None else ""
+        publisher = self._at_work.get(client) or self._stored(client, owner)
+        if publisher.owner not in ("", owner) and not rights.is_open:
             raise NameInUse(client)
-        publisher.owner = publisher.owner or rights.owner_text
+        publisher.owner = publisher.owner or owner
         return publisher
 
     def _stored(self, client: str, owner: str) -> NamedPublisher:

@@ -226,6 +226,25 @@ def test_a_name_belongs_to_the_user_who_first_used_it():
     assert names.named("feed", EVERYTHING).owner == alice.owner_text
 
 
+def test_who_acts_for_a_user_has_that_users_names():
+    """A user comes through a chained server or straight, and back."""
+    world = world_of()
+    names = world.executor.publishers
+    through = Permissions(User("alice"), by=User("edge"))
+    names.claim(world.client().session, "feed", through)
+    world.settle()
+    names = world.restart().executor.publishers
+    assert names.named("feed", Permissions(User("alice"))) is not None
+    with pytest.raises(NameInUse):
+        names.named("feed", Permissions(User("edge")))
+    with pytest.raises(NameInUse):
+        names.named("feed", Permissions(User("bob"), by=User("edge")))
+    assert names.named("feed", through).owner == '["alice"]'
+    stored = names.named("feed", through)
+    stored.restore(b'{"client":"feed","seq":1,"user":"[\\"alice\\",\\"edge\\"]"}')
+    assert stored.owner == '["alice"]'
+
+
 def test_a_name_that_is_not_used_expires_also_while_the_server_is_down():
     world = world_of()
     client, _ = log_on(world)
