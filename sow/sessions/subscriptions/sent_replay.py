@@ -176,6 +176,9 @@ class SentReplay:
                 while (now := self._now()).seq - until.seq > FEW:
                     until = now
                     yield from self._advancing(until)
+                # In the middle of a turn views have not taken in what is in the log.
+                while self._engine.views.is_dirty:
+                    yield
                 if len(changed) <= FEW:
                     break
         for _ in self._advancing(self._now()):

@@ -4,6 +4,7 @@ The rule is 14 of docs/semantics.md; `tests/simulation/sent.py` has it in many l
 """
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -297,6 +298,22 @@ def test_what_is_on_its_way_to_the_disk_is_not_early(world):
     late = client.lines()
     assert early.count(b'"id":1') + len([one for one in late if one["d"]["id"] == 1]) == 1
     assert [one["d"]["id"] for one in late if one["d"]["id"] == 2] == [2]
+
+
+def test_a_view_that_has_not_taken_in_the_log_yet_is_not_the_present(world, client):
+    """A replay that ends in the middle of a turn is not sent back to before it."""
+    for number in range(3):
+        world.publish("orders", {"id": 1, "px": number})
+        world.advance(SECOND)
+    client.execute(b'{"c":"subscribe","t":"totals","bm":"0"}')
+    world.engine.publish("orders", [b'{"id":1,"px":3}'], world.now)
+    assert world.engine.views.is_dirty
+    released = world.engine.sequencer.released
+    frames = [client.session.pull(released, world.now) or b"" for _ in range(50)]
+    found = re.findall(rb'"px":(\d)', b"".join(frames))
+    world.settle()
+    found += [b"%d" % line["d"]["px"] for line in shown(client.lines())]
+    assert found == [b"0", b"1", b"2", b"3"]
 
 
 def test_it_comes_in_slices_and_what_it_takes_is_counted_and_let_go(world, client):
