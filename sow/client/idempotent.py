@@ -32,11 +32,11 @@ WAITING_BYTES_MAX = 256 * 1024**2
 """What may wait for a server that is away, in memory: then `publish` waits too."""
 LATER = frozenset(
     {"busy", "replaying", "disk full", "store error", "store failing", "memory full",
-     "internal error", "too many logons", "stopped", "upstream lost", "outcome unknown"}
+     "internal error", "too many logons", "stopped", "outcome unknown"}
 )  # fmt: skip
 """Reasons of a refusal that are no fault of the message: it stays, and is sent again. What may have
 been stored is not stored twice, since it keeps its number."""
-ELSEWHERE = frozenset({"not primary", "no quorum"})
+ELSEWHERE = frozenset({"not primary", "no quorum", "upstream lost"})
 """Reasons to look for the server that takes it, which are no errors."""
 REPLACED = "replaced"
 

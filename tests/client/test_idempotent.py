@@ -128,10 +128,11 @@ def test_what_is_published_is_stored_once_whatever_is_lost():
     assert sum(run(work(seed)) for seed in range(20)) > 40
 
 
-def test_a_server_that_is_no_longer_the_primary_is_left_without_an_error():
+@pytest.mark.parametrize("reason", ["not primary", "upstream lost"])
+def test_a_server_that_does_not_reach_the_primary_is_left_without_an_error(reason):
     async def work():
         server = Server()
-        refusing, server.refuses = server.connect, "not primary"
+        refusing, server.refuses = server.connect, reason
 
         async def connect(name):
             if server.logons:
