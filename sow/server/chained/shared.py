@@ -223,7 +223,12 @@ class Shares:
         caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushes.add(caught_up)
         caught_up.add_done_callback(self._flushes.discard)
-        self._go_on(self._mark(lambda: caught_up.done() or caught_up.set_result(None)))
+
+        def passed() -> None:
+            if not caught_up.done():
+                caught_up.set_result(None)
+
+        self._go_on(self._mark(passed))
         await caught_up
 
     async def _mark(self, passed: Callable[[], object], left: int = MARKS) -> None:
