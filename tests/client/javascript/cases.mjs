@@ -1135,6 +1135,26 @@ export async function a_subscription_goes_on_elsewhere_behind_its_bookmark({ con
   world.sow.close();
 }
 
+export async function what_has_left_is_said_once_also_elsewhere({ connect }) {
+  const world = await connected({ connect }, SEVERAL);
+  const coming = world.sow.subscribe("orders", { oof: true, bookmark: "5" });
+  await settled();
+  world.newest().agree("subscribe", { s: "f1" }, ["processed"]);
+  const orders = await coming;
+  const line = (c, bm) => ({ c, s: "f1", t: "orders", k: "1", d: { id: 1 }, bm });
+  world.newest().say(line("p", "6"), line("oof"));
+  await moved(world, "b");
+  world.newest().welcome({ session: "at b", reason: "unknown session" });
+  await settled();
+  equal(world.newest().last("subscribe").bm, "6");
+  world.newest().agree("subscribe", { s: "f1" }, ["processed"]);
+  world.newest().say(line("oof", "7"), line("p", "8"), line("oof", "9"));
+  const found = [];
+  for (let count = 0; count < 4; count += 1) found.push((await orders.next()).value);
+  equal(found.map(({ command, bookmark }) => [command, bookmark]), [["p", "6"], ["oof", undefined], ["p", "8"], ["oof", "9"]]);
+  world.sow.close();
+}
+
 export async function what_a_follower_refuses_goes_to_the_primary_in_order({ connect }) {
   const world = await connected({ connect });
   const publishes = [1, 2].map((id) => world.sow.publish("orders", { id }));
