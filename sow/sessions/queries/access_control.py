@@ -126,7 +126,8 @@ def redact_error(
     if rights.is_open:
         return error
     if isinstance(error, UnknownTopic) and error.wanted:
-        seen = (name for name in islice(names, LOOKED_AT_MAX) if rights.sees(name))
+        listed = (name for name in islice(names, LOOKED_AT_MAX) if not is_hidden(name))
+        seen = (name for name in listed if rights.sees(name))
         known = [*islice(seen, COMPARED_MAX)]
         visible = {name: text for name, text in patterns.items() if rights.sees(name)}
         error.detail = no_topic(error.wanted, known, visible)

@@ -81,6 +81,9 @@ def test_a_suggestion_is_made_of_what_he_sees():
     assert redact_error(error, ANN, NAMES, {}).detail == "no topic 'orderse'; did you mean orders?"
     nothing = UnknownTopic("no topic 'x'; known are secret", wanted="x")
     assert redact_error(nothing, ANN, ("secret",), {}).detail == "no topic 'x'"
+    error = UnknownTopic("no topic 'x'", wanted="x")
+    mine = redact_error(error, ANN, ("orders", HiddenTopic("orders")), {})
+    assert mine.detail == "no topic 'x'; known are orders", "a view that was made for one client"
 
 
 def test_he_is_sent_of_the_patterns_that_he_sees():
