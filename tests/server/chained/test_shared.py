@@ -87,3 +87,15 @@ def test_an_upstream_that_starts_again_is_followed_from_the_bookmark(pair):
         known([line for line in lines if line.get("t") == "orders"], held)
         assert sorted(one["id"] for one in held.values()) == [3, 4, 5, 9]
         assert all(one.get("y", 1) == 1 for one in held.values())
+
+
+def test_an_upstream_with_another_log_is_not_followed_from_the_bookmark(pair, tmp_path):
+    with pair.chained.socket() as one:
+        begin(one, ALL)
+        pair.upstream.publish("orders", {"id": 1, "x": 1})
+        lines_up_to(one, 1)
+        pair.upstream.stop()
+        pair.upstream._directory = tmp_path / "another"
+        pair.upstream.start()
+        pair.upstream.publish("orders", *({"id": number, "x": 1} for number in range(5)))
+        assert one.until(c="close")[-1] == {"c": "close", "reason": "upstream lost"}
