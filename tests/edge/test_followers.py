@@ -1,5 +1,6 @@
 """A server that follows another one, over real sockets: the same answers, and nothing else."""
 
+import shutil
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sow.core.clock import LogClock
+from sow.errors import DiskFull
 from sow.server.boot.follower import Follower, Upstream
 from tests.edge.serving import Running, configuration
 
@@ -20,6 +22,8 @@ TOPICS = """
   <Projection><Field>/desk AS /desk</Field><Field>SUM(/n) AS /n</Field></Projection>
   <Grouping><Field>/desk</Field></Grouping></View>
 """
+DESKS = """<Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Pattern>^/desk/</Pattern></Topic>"""
 CONFIG = configuration(TOPICS)
 
 
@@ -178,3 +182,108 @@ def test_a_reload_reaches_it_at_its_place(primary, tmp_path):
         until(lambda: follower.get("/v1/topics/slower").status == 200)
         assert follower.records("slower") == primary.records("slower") == [{"id": 1, "n": 1}]
         assert not follower.follower.is_over.is_set()
+
+
+def under(primary, topics):
+    """The primary's topics from now on, by a reload that gives up what has no place."""
+    primary.server._reloader._reread = lambda: replace(CONFIG, topics=topics, port=0)
+    answer = primary.request("POST", "/v1/config/reload?allow_loss=true")
+    assert answer.status == 200, answer.body
+
+
+def test_what_a_start_of_the_primary_gave_up_is_given_up(primary, tmp_path):
+    primary.publish("orders", {"id": 1, "n": 1})
+    with following(primary, tmp_path / "one") as follower:
+        primary._config = replace(CONFIG, topics=CONFIG.topics[1:2], port=primary.server.port)
+        primary._more = {"allow_loss": True}
+        primary.stop()
+        primary.start()
+        follower.wait(follower.follower.is_over.wait())
+        follower.stop()
+        follower.start()
+        assert follower.get("/v1/topics/orders").status == 404
+        assert status(follower)["state_hash"] == status(primary)["state_hash"]
+
+
+def test_what_was_given_up_while_it_was_away_does_not_come_back(tmp_path):
+    desks = configuration(TOPICS + DESKS)
+    taken = replace(desks.topics[2], name="/desk/1")
+    primary = Running(desks, tmp_path / "primary")
+    try:
+        primary.publish("/desk/1", {"id": 1, "n": 1})
+        with following(primary, tmp_path / "one") as follower:
+            follower.stop()
+            under(primary, (*desks.topics, taken))
+            under(primary, desks.topics)
+            bookmark = primary.publish("/desk/1", {"id": 2, "n": 2}).json["bookmark"]
+            follower.start()
+            follower.reach(bookmark)
+            assert follower.records("/desk/1") == primary.records("/desk/1") == [{"id": 2, "n": 2}]
+            assert status(follower)["state_hash"] == status(primary)["state_hash"]
+    finally:
+        primary.close()
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_directory_of_an_earlier_moment_under_the_primary_is_noticed(primary, tmp_path, is_away):
+    primary._config = replace(CONFIG, port=primary.server.port)
+    primary.publish("orders", {"id": 1, "n": 1})
+    primary.stop()
+    shutil.copytree(tmp_path / "primary", tmp_path / "earlier")
+    primary.start()
+    primary.publish("orders", *({"id": at, "n": 0} for at in range(2, 5)))
+    with following(primary, tmp_path / "one") as follower:
+        follower.stop()
+        primary.stop()
+        shutil.rmtree(tmp_path / "primary")
+        shutil.copytree(tmp_path / "earlier", tmp_path / "primary")
+        if not is_away:
+            follower.start()
+        primary.start()
+        bookmark = primary.publish("orders", *({"id": at, "n": 1} for at in range(5, 15)))
+        if not is_away:
+            follower.wait(follower.follower.is_over.wait())
+            follower.stop()
+        follower.start()
+        follower.reach(bookmark.json["bookmark"])
+        assert follower.records("orders") == primary.records("orders")
+        assert status(follower)["state_hash"] == status(primary)["state_hash"]
+
+
+def test_while_its_disk_is_full_it_takes_no_more_and_then_goes_on(primary, tmp_path, monkeypatch):
+    def refuse(_entries):
+        raise DiskFull("there is no room")
+
+    with following(primary, tmp_path / "one") as follower:
+        runtime, engine = follower.server.runtime, follower.server.engine
+        monkeypatch.setattr(runtime.journal, "append", refuse)
+        primary.publish("orders", {"id": 0, "n": 0})
+        until(lambda: follower.call(lambda: runtime.failure) is not None)
+        taken = follower.call(lambda: engine.seq)
+        for at in range(20):
+            primary.publish("orders", {"id": at, "n": at})
+        under(primary, CONFIG.topics[:-1])
+        bookmark = primary.publish("orders", {"id": 20, "n": 20}).json["bookmark"]
+        assert follower.call(lambda: engine.seq) == taken
+        monkeypatch.undo()
+        follower.reach(bookmark)
+        assert follower.get("/v1/topics/sums").status == 404
+        assert status(follower)["state_hash"] == status(primary)["state_hash"]
+        assert follower.errors == ["there is no room"]
+        follower.errors.clear()
+
+
+def test_what_comes_right_after_a_start_is_of_the_topics_of_that_start(primary, tmp_path):
+    later = replace(CONFIG.topics[0], name="trades", file_name="trades.sow")
+    with following(primary, tmp_path / "one") as follower:
+        primary._config = replace(CONFIG, topics=(*CONFIG.topics, later), port=primary.server.port)
+        primary.stop()
+        primary.start()
+        # Before it is found again.
+        bookmark = primary.publish("trades", {"id": 1, "n": 1}).json["bookmark"]
+        follower.wait(follower.follower.is_over.wait())
+        follower.stop()
+        follower.start()
+        follower.reach(bookmark)
+        assert follower.records("trades") == [{"id": 1, "n": 1}]
+        assert status(follower)["state_hash"] == status(primary)["state_hash"]

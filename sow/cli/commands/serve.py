@@ -216,7 +216,7 @@ def serve(
             )
             for name in ([] if no_pipelines or followed else beside(configuration))
         }
-        return running | _followers(followers, words, url, configuration, own_token)
+        return running | _followers(followers, words, url, public, configuration, own_token)
 
     make_loop = loop_factory(loop_wanted)
 
@@ -256,11 +256,16 @@ def _starter(ctx: click.Context, named: Sequence[str], data_dir: str | None) -> 
 
 
 def _followers(
-    count: int, words: Sequence[str], url: str, configuration: Configuration, token: str
+    count: int,
+    words: Sequence[str],
+    url: str,
+    public: str,
+    configuration: Configuration,
+    token: str,
 ) -> dict[str, Beside]:
-    """So many servers to run beside the one at `url`, on the ports after its own; `token` makes
-    them the server itself."""
-    port, directory = urlsplit(url).port or 0, Path(configuration.data_directory)
+    """So many servers to run beside the one at `url`, on the ports after that of its clients;
+    `token` makes them the server itself."""
+    port, directory = urlsplit(public).port or 0, Path(configuration.data_directory)
     found = {}
     for number in range(1, count + 1):
         own = [sys.executable, "-m", "sow.cli", "serve", *words, "--follow", url]

@@ -13,12 +13,14 @@ and then, which is what `/v1/status` shows of it.
 import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import hdrs, web
 
 from sow.core.clock import SECOND_US
-from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS
+from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS, authority
 from sow.core.media_types import FRAMES, JSON
 from sow.engine.engine import Engine
 from sow.engine.following import windows_of
@@ -30,6 +32,7 @@ from sow.server.api.status import Nodes, ServerNode
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import write_part
+from sow.server.http.request_origin import client_address
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, read_seconds, route
 from sow.server.loop.runtime import ServerRuntime
@@ -90,7 +93,8 @@ class FollowersHandler:
             )
         requested = parameters_of(request)
         beat_s = max(BEAT_S_MIN, read_seconds(requested, "beat") or BEAT_S)
-        after, node = self._after(requested.get("from", "0")), requested.get("node", "")
+        after = self._after(requested.get("from", "0"))
+        node = node_address(requested.get("node", ""), client_address(request))
         response = web.StreamResponse(headers={LOG_HEADER: self._runtime.journal.log_id})
         response.content_type = FRAMES
         await response.prepare(request)
@@ -144,7 +148,7 @@ class FollowersHandler:
             report = msgspec.json.decode(await read_body(request), type=NodeReport)
         except msgspec.MsgspecError as error:
             raise ClientError(f"the body is no report of a node: {clipped(str(error))}") from None
-        url = request.match_info["node"]
+        url = node_address(request.match_info["node"], client_address(request))
         node = ServerNode(url, "follower", *msgspec.structs.astuple(report))
         self._nodes.note(node)
         return json_response(node._asdict())
@@ -153,6 +157,18 @@ class FollowersHandler:
         """End every answer, because the server stops."""
         for ended in list(self._open):
             ended.set()
+
+
+def node_address(url: str, caller: str) -> str:
+    """The address of a node that calls from `caller`. One that listens on all addresses of its
+    machine names none of them, and would be taken for every other one that does."""
+    try:
+        parts = urlsplit(url)
+        if not (caller and ip_address(parts.hostname or "").is_unspecified):
+            return url
+        return f"{parts.scheme}://{authority(caller, parts.port or 0)}"
+    except ValueError:
+        return url
 
 
 class _Feed:

@@ -91,7 +91,8 @@ class ServerBootstrap:
         self._configuration = configuration
         self._make_engine = make_engine
         self._now_us = now_us
-        self._allow_loss = allow_loss
+        # What the log has no place for, the primary has given up, and has kept.
+        self._allow_loss = allow_loss or follows
         self._follows = follows
         self._windows = windows
         self._is_known = True

@@ -84,11 +84,12 @@ class Upstream(NamedTuple):
 
 
 class FollowedData(NamedTuple):
-    """What the directory holds: the log, up to which record, under which configuration."""
+    """What the directory holds: the log, its newest record, a configuration since which record."""
 
     log_id: str
     seq: int
     configuration: Configuration
+    since_seq: int
 
 
 Adopt = Callable[[Configuration], Awaitable[object]]
@@ -135,21 +136,26 @@ class Follower:
     async def prepare(self) -> Configuration:
         """Have the primary's data, as far as that is needed; returns the configuration to start
         with. Waits for the primary where there is nothing to start with; raises StoreError."""
+        goes_on = True
         while True:
             held = await asyncio.to_thread(held_in, self.directory)
             try:
                 async with self._session() as calls:
-                    await self._bring(calls, held)
+                    await self._bring(calls, held if goes_on else None)
+                    goes_on = True
                     held = await asyncio.to_thread(held_in, self.directory)
-                    if held is not None and await self._catch_up(calls, held):
+                    # What has just been put in force takes a start at this very place.
+                    if held is not None and held.since_seq < held.seq:
+                        await self._catch_up(calls, held)
                         held = await asyncio.to_thread(held_in, self.directory)
+            except NotKept as error:
+                log.warning("%s: everything is copied again", error.detail)
+                goes_on = False
             except (CallFailed, OSError, TimeoutError) as error:
-                log.warning("%s does not answer: %s", self.upstream.url, clipped(str(error)))
-                if held is None:
-                    await asyncio.sleep(RETRY_S)
-                    continue
-            if held is not None:
+                log.warning("cannot follow %s yet: %s", self.upstream.url, clipped(str(error)))
+            if held is not None and goes_on:
                 return followed(held.configuration, self._own)
+            await asyncio.sleep(RETRY_S)
 
     async def _bring(self, calls: ClientSession, held: FollowedData | None) -> None:
         """Copy everything, unless what is held can go on by the log."""
@@ -193,8 +199,8 @@ class Follower:
             "copied everything of %s up to bookmark %s", self.upstream.url, writer.contents.bookmark
         )
 
-    async def _catch_up(self, calls: ClientSession, held: FollowedData) -> bool:
-        """Read the log up to now into the directory, with the windows that are open now; False if
+    async def _catch_up(self, calls: ClientSession, held: FollowedData) -> None:
+        """Read the log up to now into the directory, with the windows that are open now; neither if
         the primary has started again meanwhile: then these do not continue what is held."""
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
@@ -214,7 +220,6 @@ class Follower:
         self._open = None if tail.has_started else tail.open
         if self._open is not None:
             self.clock.go_on_from(self._open.time_us)
-        return self._open is not None
 
     def windows(self, configuration: Configuration) -> Catalog | None:
         """The windows that are open at the end of what is held, for a start; None: not known."""
@@ -285,6 +290,9 @@ class Follower:
                         return
 
     async def _take(self, kind: bytes, content: bytes) -> None:
+        # What a full disk refuses stays in memory: no more is taken then.
+        while (commit := self._runtime.commit).is_behind or commit.failure is not None:
+            await asyncio.shield(commit.next())
         if kind == BLOCK_FRAME:
             entries = entries_of(content)
             self.heard.hear(entries[-1].ts_us)
@@ -308,10 +316,10 @@ class Follower:
                 await self._run(self._following.apply(some))
                 some = []
                 await self._reach(entry.seq - 1)
+                if self.is_over.is_set():
+                    return  # what follows is for who starts at this very place
             some.append(entry)
         await self._run(self._following.apply(some))
-        while self._runtime.commit.is_behind:
-            await asyncio.shield(self._runtime.commit.next())
 
     async def _run(self, steps: Task[None]) -> None:
         await self._runtime.turns.run("following", steps)
@@ -325,22 +333,27 @@ class Follower:
         if entry.topic != CONFIGURATIONS.name:
             self._engine.take_account(entry)
         elif not self._engine.has_account(entry):
+            check_goes_on(entry, self._engine.seq)
             self._coming.append(entry)
 
     async def _reach(self, seq: int) -> None:
         """Everything up to a record is applied: go on under what was in force from there on."""
         while self._coming and self._coming[0].seq <= seq and not self.is_over.is_set():
-            entry = self._coming.popleft()
+            entry = self._coming[0]
             await self._run(self._following.pass_time(entry.ts_us))
             self._engine.take_account(entry)
             await self._runtime.durable()
+            self._coming.popleft()
             change = self._engine.configurations.all()[-1]
             if change.is_start:
                 log.info("%s has started again, and so does this server", self.upstream.url)
                 self.is_over.set()
                 return
             try:
-                await self._adopt(followed(change.configuration, self._own))
+                directory = self._engine.configuration.journal.directory
+                await self._adopt(
+                    followed(with_journal(change.configuration, directory), self._own)
+                )
             except SowError as error:
                 log.warning("this takes a start: %s", error.detail)
                 self.is_over.set()
@@ -353,18 +366,18 @@ class Follower:
             if self._is_lost:
                 await asyncio.sleep(self._beat_s)
                 continue
-            own = await self._status()
-            reported = ("bookmark", "state_hash", "lag_ms", "pid")
-            report = {name: getattr(own, name) for name in reported}
-            path = f"/v1/nodes/{quote(own.url, safe='')}"
             try:
+                own = await self._status()
+                said = ("bookmark", "state_hash", "lag_ms", "pid")
+                report = {name: getattr(own, name) for name in said}
+                path = f"/v1/nodes/{quote(own.url, safe='')}"
                 async with (
                     self._session() as calls,
                     calls.put(self._address(path), json=report) as answer,
                 ):
                     await answer.read()
-            except (CallFailed, OSError, TimeoutError):
-                pass  # the log is read by another connection, which reports the loss
+            except (CallFailed, OSError, TimeoutError, SowError):
+                pass  # what reads the log reports the loss, and the journal its full disk
             await asyncio.sleep(self._beat_s)
 
     def _address(self, path: str) -> str:
@@ -398,7 +411,7 @@ class LogTail:
         self.is_over = False
 
     def take(self, kind: bytes, content: bytes) -> None:
-        """Take the next frame; raises Damaged, StoreError."""
+        """Take the next frame; raises Damaged, NotKept, StoreError."""
         if self.is_over:
             return
         if kind == WINDOWS_FRAME:
@@ -407,8 +420,9 @@ class LogTail:
             entry = account_of(content)
             if _place_of(entry) not in self._known:
                 self._accounts.append(entry)
-                is_configuration = entry.topic == CONFIGURATIONS.name
-                self.has_started |= is_configuration and orjson.loads(entry.bodies[0])["start"]
+                if entry.topic == CONFIGURATIONS.name:
+                    check_goes_on(entry, self._journal.last_seq)
+                    self.has_started |= orjson.loads(entry.bodies[0])["start"]
         elif self.has_started:
             self.is_over = True
         elif self.open is None:
@@ -421,6 +435,16 @@ class LogTail:
             # Together, so that no configuration is here before its place in the log.
             self._journal.append([one for one in self._accounts if one.seq <= self.open.seq])
             self.is_over = True
+
+
+def check_goes_on(account: LogEntry, held_seq: int) -> None:
+    """Raise NotKept for a start or reload of the primary within what is held up to a record, where
+    it is not known: a directory of an earlier moment was put in place of its own."""
+    if account.seq < held_seq:
+        raise NotKept(
+            f"the primary has started or reloaded after record {account.seq}, and what is held up "
+            f"to record {held_seq} knows nothing of it: its log is not the one that was read"
+        )
 
 
 def _place_of(account: LogEntry) -> tuple[str, str, int, int]:
@@ -473,7 +497,8 @@ def held_in(path: Path) -> FollowedData | None:
             history = noted(journal.accounts() or ())
             if not history:
                 return None
-            return FollowedData(manifest.log_id, journal.last_seq, history[-1].configuration)
+            found = with_journal(history[-1].configuration, manifest.journal)
+            return FollowedData(manifest.log_id, journal.last_seq, found, history[-1].seq)
 
 
 @contextmanager
@@ -484,6 +509,11 @@ def _opened(directory: DataDirectory) -> Iterator[LmdbJournal]:
     settings = JournalSettings(directory=manifest.journal)
     with closing(directory.journal(settings, must_exist=True)) as journal:
         yield journal
+
+
+def with_journal(configuration: Configuration, directory: str) -> Configuration:
+    """A configuration with the journal's directory that there is, whatever the primary's is."""
+    return replace(configuration, journal=replace(configuration.journal, directory=directory))
 
 
 def followed(log_has: Configuration, own: Configuration) -> Configuration:
@@ -501,7 +531,7 @@ def followed(log_has: Configuration, own: Configuration) -> Configuration:
         port=own.port,
         data_directory=str(Path(own.data_directory) / FOLLOWING),
         sessions=own.sessions,
-        limits=own.limits,
+        limits=replace(own.limits, pattern_topics_max=log_has.limits.pattern_topics_max),
         follower=own.follower,
         server_log=own.server_log,
         security=replace(

@@ -73,6 +73,8 @@ class Link:
         self._closing: set[asyncio.Task[bool]] = set()
         self.sequence = 0
         """The highest number of its name."""
+        self.log_id = ""
+        """The log of its session."""
 
     async def open(self) -> None:
         """Connect and log on; raises UpstreamLost, and the error of a refused logon."""
@@ -137,6 +139,7 @@ class Link:
         if not resumed:
             self._seen = 0
         self._session, self.sequence = ack["session"], ack.get("sequence", 0)
+        self.log_id = ack["log"]
         self._socket = socket
         return resumed
 

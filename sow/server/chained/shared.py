@@ -49,6 +49,8 @@ class SharedSubscription:
         self.place: int | None = None
         """What it goes on behind after a loss."""
         self.bookmark = ""
+        self.log_id = ""
+        """The log that its bookmarks are of."""
         self._field = b""
         self._own_field = name_field(name)
         self._counts = isinstance(records.definition, Topic)
@@ -69,9 +71,10 @@ class SharedSubscription:
         return first + b"\n" + wanted.line(kind, self.name, opts=options)
 
     def next_frame(self) -> bytes:
-        """What continues it, in a new session upstream."""
+        """What continues it, in a new session upstream, which may have another log by then."""
         kind = "delta_subscribe" if self.wanted.delta else "subscribe"
-        return self.wanted.line(kind, self.name, opts=self.wanted.options(), bm=self.bookmark)
+        place = f"{self.log_id}-{self.bookmark}"
+        return self.wanted.line(kind, self.name, opts=self.wanted.options(), bm=place)
 
     def be_named(self, upstream_name: str) -> None:
         """Upstream has begun it under this name."""
@@ -270,6 +273,7 @@ class Shares:
     async def _begin(self, one: SharedSubscription) -> None:
         try:
             link = await self._connected()
+            one.log_id = link.log_id
             await link.send(one.first_frame())
         except SowError as error:
             self._fail(one, error)

@@ -104,11 +104,12 @@ def test_the_line_may_be_json_and_an_interrupt_stops_it_cleanly(command, tmp_pat
 
 def test_followers_are_on_the_ports_after_its_own_with_data_of_their_own():
     configuration = Configuration("test", host="127.0.0.1", data_directory="data")
-    found = _followers(2, ["x.xml"], "http://127.0.0.1:9000", configuration, "secret")
+    inside, public = "http://127.0.0.1:41000", "http://127.0.0.1:9000"
+    found = _followers(2, ["x.xml"], inside, public, configuration, "secret")
     words = {name: one.words[4:] for name, one in found.items()}
     assert [*words] == ["follower 1", "follower 2"]
     assert words["follower 2"] == [
-        "x.xml", "--follow", "http://127.0.0.1:9000", "--host", "127.0.0.1", "--port", "9002",
+        "x.xml", "--follow", inside, "--host", "127.0.0.1", "--port", "9002",
         "--data-dir", "data/followers/2", "--until-input-ends",
     ]  # fmt: skip
     assert all(one.is_server and one.token == "secret" for one in found.values())

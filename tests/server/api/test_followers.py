@@ -3,8 +3,10 @@
 import asyncio
 import json
 
+import pytest
+
 from sow.core.security_definitions import Allow
-from sow.server.api.followers import FollowersHandler
+from sow.server.api.followers import FollowersHandler, node_address
 from sow.server.api.status import HEARD_S, REMEMBERED_S, Nodes, ServerNode
 from sow.store.backup import FrameReader
 from tests.server.stand_ins import (
@@ -64,6 +66,23 @@ async def test_nodes_are_known_as_long_as_they_are_heard():
         place.now_s = REMEMBERED_S + 1
         assert place.nodes.all() == []
         assert (await place.report({"bookmark": 7})).status == 400
+
+
+@pytest.mark.parametrize(
+    ("url", "caller", "expected"),
+    [
+        ("http://0.0.0.0:8080", "10.0.0.7", "http://10.0.0.7:8080"),
+        ("https://[::]:8080", "fd00::7", "https://[fd00::7]:8080"),
+        ("http://10.0.0.8:8080", "10.0.0.7", "http://10.0.0.8:8080"),
+        ("http://one:8080", "10.0.0.7", "http://one:8080"),
+        ("http://0.0.0.0:8080", "", "http://0.0.0.0:8080"),
+        ("http://0.0.0.0:x", "10.0.0.7", "http://0.0.0.0:x"),
+        ("http://[", "10.0.0.7", "http://["),
+        ("", "10.0.0.7", ""),
+    ],
+)
+def test_a_node_that_listens_everywhere_is_where_it_calls_from(url, caller, expected):
+    assert node_address(url, caller) == expected
 
 
 def test_the_log_is_kept_for_who_reads_and_a_while_longer():

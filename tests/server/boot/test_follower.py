@@ -16,8 +16,17 @@ from sow.core.definitions import (
     with_system_topics,
 )
 from sow.core.security_definitions import Authentication, Role, Security
+from sow.errors import NotKept
 from sow.server.boot import follower as module
-from sow.server.boot.follower import FOLLOWING, Follower, Upstream, followed, held_in
+from sow.server.boot.follower import (
+    FOLLOWING,
+    FollowedData,
+    Follower,
+    Upstream,
+    followed,
+    held_in,
+    with_journal,
+)
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 COPY = ConflatedTopic("orders-C", "json", "orders", interval_us=1_000_000, engine="spark")
@@ -49,6 +58,36 @@ def test_definitions_and_roles_are_of_the_log_and_the_machine_is_its_own():
     files = Authentication(users_file="users")
     own = replace(OWN, security=Security(authentication=files))
     assert followed(LOG_HAS, own).security == replace(LOG_HAS.security, authentication=files)
+
+
+def test_what_decides_which_records_there_are_is_of_the_log():
+    log_has = replace(LOG_HAS, limits=Limits(pattern_topics_max=7))
+    assert followed(log_has, OWN).limits == replace(OWN.limits, pattern_topics_max=7)
+    found = with_journal(LOG_HAS, "elsewhere")
+    assert replace(found, journal=LOG_HAS.journal) == LOG_HAS
+    assert found.journal.directory == "elsewhere"
+
+
+def test_what_does_not_continue_the_log_is_copied_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    held = FollowedData("0" * 16, 7, LOG_HAS, 3)
+    monkeypatch.setattr(module, "held_in", lambda _path: held)
+    own = replace(OWN, data_directory=str(tmp_path))
+    follower, brought = Follower(Upstream("http://127.0.0.1:1"), own, LogClock()), []
+
+    async def bring(_calls, held):
+        brought.append(held)
+        if len(brought) == 2:
+            raise ConnectionRefusedError("it has gone")
+
+    async def catch_up(_calls, _held):
+        if len(brought) == 1:
+            raise NotKept("it is another log")
+
+    monkeypatch.setattr(follower, "_bring", bring)
+    monkeypatch.setattr(follower, "_catch_up", catch_up)
+    assert asyncio.run(follower.prepare()) == followed(LOG_HAS, own)
+    assert brought == [held, None, None]
 
 
 def test_a_directory_without_data_holds_nothing(tmp_path):

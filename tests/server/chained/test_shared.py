@@ -170,3 +170,15 @@ def test_names_of_an_upstream_that_starts_again_are_new(pair):
             lines = [one.until(c="p")[-1] for _ in wanted]
             assert numbers(lines) == [number] * 4
             assert len({line["s"] for line in lines}) == 4
+
+
+def test_an_upstream_with_another_log_is_not_followed_from_the_bookmark(pair, tmp_path):
+    with pair.chained.socket() as one:
+        begin(one, ALL)
+        pair.upstream.publish("orders", {"id": 1, "x": 1})
+        lines_up_to(one, 1)
+        pair.upstream.stop()
+        pair.upstream._directory = tmp_path / "another"
+        pair.upstream.start()
+        pair.upstream.publish("orders", *({"id": number, "x": 1} for number in range(5)))
+        assert one.until(c="close")[-1] == {"c": "close", "reason": "upstream lost"}
