@@ -197,7 +197,7 @@ def serve(
         ctx.exit(1)
 
     own_token = new_token()
-    followed = None if follow is None else Upstream(follow, token or "")
+    followed = None if follow is None else Upstream(checked_url(follow), token or "")
     if until_input_ends:
         end_with_input()
     words = _words("" if starter else config, named, variables, insecure)
