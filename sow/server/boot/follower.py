@@ -135,6 +135,7 @@ class Follower:
     async def prepare(self) -> Configuration:
         """Have the primary's data, as far as that is needed; returns the configuration to start
         with. Waits for the primary where there is nothing to start with; raises StoreError."""
+        said = ""
         while True:
             held = await asyncio.to_thread(held_in, self.directory)
             try:
@@ -144,7 +145,11 @@ class Follower:
                     if held is not None and await self._catch_up(calls, held):
                         held = await asyncio.to_thread(held_in, self.directory)
             except (CallFailed, OSError, TimeoutError) as error:
-                log.warning("%s does not answer: %s", self.upstream.url, clipped(str(error)))
+                why = clipped(str(error) or type(error).__name__)
+                if why != said:
+                    # Once: it may be a long wait.
+                    said = why
+                    log.warning("%s does not answer: %s", self.upstream.url, why)
                 if held is None:
                     await asyncio.sleep(RETRY_S)
                     continue

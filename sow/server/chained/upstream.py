@@ -10,6 +10,7 @@ itself among them is part of a circle, in which nobody has any: it does not star
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ from sow.errors import (
 )
 from sow.server.http.authn_middleware import AS_HEADER
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
+
+log = logging.getLogger("sow")
 
 LOOK_EVERY_S = 1.0
 """A server answers in a millisecond, so this costs it a thousandth of a core for each chained
@@ -160,7 +163,12 @@ class UpstreamServer:
             skip_auto_headers=OF_CLIENTS,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+        said = ""
         while not await self._look():
+            if self.why != said:
+                # Once: it may be a long wait.
+                said = self.why
+                log.warning("waiting for the upstream server %s: %s", self.url, said)
             await self._sleep(LOOK_EVERY_S)
         self._asking = asyncio.get_running_loop().create_task(self._ask())
 
