@@ -199,7 +199,7 @@ class Chain:
             self._go_on(shares.close())
 
     def _end_all(self, who: Who, reason: str) -> None:
-        """UpstreamServer has closed the session of these."""
+        """Upstream has closed the session of these."""
         for session in [one for one, other in self._followers.items() if other == who]:
             if session.ended is None:
                 self.end(session, reason)

@@ -40,7 +40,7 @@ from sow.streaming.sessions import Session
 LOCAL = ("logon", "heartbeat")
 SUBSCRIBES = tuple(name for name in COMMANDS if name.endswith("subscribe") and name[0] != "u")
 SHOWN = ("user", "password", "token")
-SLICE_S = 0.002
+READ_S = 0.002
 """How long the commands of one client are passed on before others have their turn."""
 
 Piece = tuple[dict[str, Any], bytes]
@@ -163,11 +163,11 @@ class ChainedReader:
         """Carry out the commands of a frame, and let others have their turns between them."""
         loop = asyncio.get_running_loop()
         self._lines, self._refused = lines, 0
-        until_s = loop.time() + SLICE_S
+        until_s = loop.time() + READ_S
         for piece in pieces(lines):
             if loop.time() >= until_s:
                 await asyncio.sleep(0)
-                until_s = loop.time() + SLICE_S
+                until_s = loop.time() + READ_S
             if piece is None:
                 continue
             session = self._connection.session
