@@ -253,8 +253,13 @@ def read_lines(lines: LineSplitter) -> Iterator[Command | Refused | None]:
 
 def _bodies_after(line: bytes) -> int:
     """How many bodies follow a line of a frame that is not cut yet, if it may have so many."""
-    follow = _outline(line)[1] or 0
-    return follow if follow <= BODIES_MAX else 0
+    return bodies_of(line) or 0
+
+
+def bodies_of(line: bytes) -> int | None:
+    """How many bodies follow a line; None: nobody knows, and what follows it is not read."""
+    follow = _outline(line)[1]
+    return follow if follow is not None and follow <= BODIES_MAX else None
 
 
 def _read(line: bytes, following: LineSplitter) -> Command | Refused:

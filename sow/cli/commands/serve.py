@@ -173,7 +173,7 @@ def serve(
         ctx.exit(1)
     given: dict[str, Any] = {"host": host, "port": port, "data_directory": data_dir}
 
-    chained = _chained(ctx, given, upstream, None if until_input_ends else token)
+    chained = _chained(ctx, given, upstream, None if until_input_ends else token, follow)
 
     def as_given(configuration: Configuration) -> Configuration:
         configuration = configuration if chained is None else without_records(configuration)
@@ -197,7 +197,7 @@ def serve(
         ctx.exit(1)
 
     own_token = new_token()
-    followed = None if follow is None else Upstream(follow, token or "")
+    followed = None if follow is None else Upstream(checked_url(follow), token or "")
     if until_input_ends:
         end_with_input()
     words = _words("" if starter else config, named, variables, insecure)
@@ -291,11 +291,19 @@ def _bare(ctx: click.Context, config: str, upstream: str | None) -> str:
 
 
 def _chained(
-    ctx: click.Context, given: dict[str, Any], upstream: str | None, token: str | None
+    ctx: click.Context,
+    given: dict[str, Any],
+    upstream: str | None,
+    token: str | None,
+    follow: str | None,
 ) -> tuple[str, str] | None:
     """The upstream of a chained server and the token for it. It keeps nothing that outlives it."""
     if upstream is None:
         return None
+    if follow is not None:
+        raise click.UsageError(
+            "a server with --follow has the records, and one with --upstream has none: give one"
+        )
     scratch = tempfile.TemporaryDirectory(prefix="sow-chained-")
     given["data_directory"] = ctx.with_resource(scratch)
     return checked_url(upstream), token or ""

@@ -14,10 +14,12 @@ import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from ipaddress import ip_address
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import hdrs, web
+from msgspec import Meta
 
 from sow.core.clock import SECOND_US
 from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS, authority
@@ -32,6 +34,7 @@ from sow.server.api.status import Nodes, ServerNode
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import write_part
+from sow.server.http.compression import CODING
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, read_seconds, route
@@ -50,19 +53,24 @@ BEAT_S = 1.0
 """A beat at least so often, unless the follower wishes otherwise."""
 BEAT_S_MIN = 0.05
 """And at most, where nothing happens: each takes some fifty microseconds."""
+BEAT_S_MAX = 60.0
+"""The least often that one may wish: a silent connection of a minute is closed by many routers."""
 GATHERED_S = 0.005
 """Commits of so long leave together: a busy server has hundreds in a second."""
 FEED_ACCOUNTS = (CONFIGURATIONS, KNOWN_COLUMNS)
 """The system topics that a follower needs: what was in force, and the types of columns."""
 
 
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
 class NodeReport(msgspec.Struct, forbid_unknown_fields=True):
     """What a follower says of itself."""
 
-    bookmark: str
-    state_hash: str
-    lag_ms: int
-    pid: int
+    bookmark: Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")]
+    state_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    lag_ms: Count
+    pid: Count
 
 
 class FollowersHandler:
@@ -92,11 +100,12 @@ class FollowersHandler:
                 "with <Topic>.*</Topic>, without Filter and Select"
             )
         requested = parameters_of(request)
-        beat_s = max(BEAT_S_MIN, read_seconds(requested, "beat") or BEAT_S)
+        beat_s = min(max(BEAT_S_MIN, read_seconds(requested, "beat") or BEAT_S), BEAT_S_MAX)
         after = self._after(requested.get("from", "0"))
         node = node_address(requested.get("node", ""), client_address(request))
         response = web.StreamResponse(headers={LOG_HEADER: self._runtime.journal.log_id})
         response.content_type = FRAMES
+        request.pop(CODING, None)  # blocks leave as they are stored
         await response.prepare(request)
         if request.method == hdrs.METH_HEAD:
             return response

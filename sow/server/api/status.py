@@ -15,6 +15,7 @@ from aiohttp import web
 
 from sow.engine.engine import Engine
 from sow.engine.state_hash import StateHash
+from sow.errors import TooLarge
 from sow.server.api.health import RecordSource
 from sow.server.api.response_schemas import ServerStatus
 from sow.server.http.moments import BOOKMARK_HEADER, Heard
@@ -42,6 +43,12 @@ REMEMBERED_S = 3600.0
 then, and a busy log of an hour still fits on a disk."""
 
 
+NODES_MAX = 1_000
+"""Nodes that are remembered: each answer of `/v1/status` lists them all."""
+URL_CHARS_MAX = 2_000
+"""Of a node's address, twice what a name of a host and a path need."""
+
+
 class FeedPosition:
     """How far a follower has read the log."""
 
@@ -64,16 +71,20 @@ class Nodes:
         self._heard_s: dict[str, float] = {}
 
     def note(self, node: ServerNode) -> None:
-        """A node has reported."""
+        """A node has reported; raises TooLarge."""
+        self._check(node.url)
         self._said[node.url] = node
         self._heard_s[node.url] = self._now_s()
+        self._forget()
 
     @contextmanager
     def reading(self, url: str, seq: int) -> Iterator[FeedPosition]:
-        """A follower reads the log behind record `seq` while this is open."""
+        """A follower reads the log behind record `seq` while this is open. Raises TooLarge."""
+        self._check(url)
         reading = self._read[url] = FeedPosition(seq)
         self._heard_s[url] = self._now_s()
         reading.readers += 1
+        self._forget()
         try:
             yield reading
         finally:
@@ -94,13 +105,25 @@ class Nodes:
         self._forget()
         return {url: reading.seq for url, reading in self._read.items()}
 
+    def _check(self, url: str) -> None:
+        if len(url) > URL_CHARS_MAX:
+            raise TooLarge(f"a node's address has {URL_CHARS_MAX} characters at most")
+
     def _forget(self) -> None:
+        """Forget those that are silent for long, and the most silent ones where there are many."""
         since_s = self._now_s() - REMEMBERED_S
-        for url in {**self._read, **self._said}:
-            reading = self._read.get(url)
-            if (reading is None or not reading.readers) and self._heard_s[url] < since_s:
-                self._read.pop(url, None)
-                self._said.pop(url, None)
+        silent = [url for url in self._heard_s if not self._is_reading(url)]
+        silent.sort(key=self._heard_s.__getitem__)
+        too_many = len(self._heard_s) - NODES_MAX
+        for at, url in enumerate(silent):
+            if at >= too_many and self._heard_s[url] >= since_s:
+                break
+            for known in (self._read, self._said, self._heard_s):
+                known.pop(url, None)
+
+    def _is_reading(self, url: str) -> bool:
+        reading = self._read.get(url)
+        return reading is not None and reading.readers > 0
 
 
 class StatusHandler:

@@ -136,7 +136,7 @@ class Follower:
     async def prepare(self) -> Configuration:
         """Have the primary's data, as far as that is needed; returns the configuration to start
         with. Waits for the primary where there is nothing to start with; raises StoreError."""
-        goes_on = True
+        goes_on, said = True, ""
         while True:
             held = await asyncio.to_thread(held_in, self.directory)
             try:
@@ -152,7 +152,11 @@ class Follower:
                 log.warning("%s: everything is copied again", error.detail)
                 goes_on = False
             except (CallFailed, OSError, TimeoutError) as error:
-                log.warning("cannot follow %s yet: %s", self.upstream.url, clipped(str(error)))
+                why = clipped(str(error) or type(error).__name__)
+                if why != said:
+                    # Once: it may be a long wait.
+                    said = why
+                    log.warning("cannot follow %s yet: %s", self.upstream.url, why)
             if held is not None and goes_on:
                 return followed(held.configuration, self._own)
             await asyncio.sleep(RETRY_S)

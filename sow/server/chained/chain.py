@@ -57,6 +57,8 @@ class Chain:
         self._names = itertools.count(1)
         self._shares: dict[Who, Shares] = {}
         self._own: dict[Session, OwnLink] = {}
+        self._followers: dict[Session, Who] = {}
+        """Who the sessions are that follow something, or have."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._giving_up: asyncio.TimerHandle | None = None
         executor.be_of_log(upstream.log_id)
@@ -73,6 +75,10 @@ class Chain:
     def own(self, session: Session, who: Who) -> OwnLink:
         """The session's own connection."""
         found = self._own.get(session)
+        if found is not None and found.who != who and not found.is_used:
+            # Another user has logged on.
+            self._go_on(self._own.pop(session).close())
+            found = None
         if found is None:
             calls = Calls(
                 send=lambda lines: self.send(session, lines),
@@ -121,6 +127,7 @@ class Chain:
     async def follow(self, session: Session, command: Command, wanted: ShareKey, who: Who) -> bool:
         """Let a session share a subscription; False where it is not shared. Raises UpstreamLost,
         and upstream's refusal."""
+        self._followers[session] = who
         shares = self._shares.get(who)
         if shares is None:
             shares = self._shares[who] = Shares(
@@ -130,6 +137,7 @@ class Chain:
                 lambda: f"{self.upstream.node}-{next(self._names)}",
                 self.end,
                 self.executor.subscriptions.drop,
+                lambda reason: self._end_all(who, reason),
                 lambda: self._leave(who),
             )
         if shares.name_of(wanted) in self.executor.subscriptions.of(session):
@@ -185,12 +193,19 @@ class Chain:
                 return
 
     def _leave(self, who: Who) -> None:
-        """Nobody of these follows anything any more."""
+        """Nobody of these follows anything any more, or is about to."""
         shares = self._shares.pop(who, None)
         if shares is not None:
             self._go_on(shares.close())
 
+    def _end_all(self, who: Who, reason: str) -> None:
+        """Upstream has closed the session of these."""
+        for session in [one for one, other in self._followers.items() if other == who]:
+            if session.ended is None:
+                self.end(session, reason)
+
     def _on_gone(self, session: Session) -> None:
+        self._followers.pop(session, None)
         own = self._own.pop(session, None)
         if own is not None:
             self._go_on(own.close())

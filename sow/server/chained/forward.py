@@ -6,13 +6,17 @@ well, so that nobody takes a part for the whole.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 import aiohttp
 from aiohttp import hdrs, web
+from multidict import CIMultiDict
 
+from sow.errors import SowError
 from sow.server.chained.upstream import UpstreamServer
-from sow.server.http.authn_middleware import AS_HEADER, credentials_user
+from sow.server.http.authn_middleware import AS_HEADER, credentials_user, reauthorize_stream
 from sow.server.http.body_reading import send_continue
+from sow.server.http.chunked_response import write_part
 from sow.server.http.compression import CODING
 from sow.server.http.request_origin import client_address
 
@@ -44,7 +48,8 @@ class Forwarder:
     def _on_change(self, is_there: bool) -> None:
         if not is_there:
             for one in self._running:
-                one.reschedule(0)
+                if not one.expired():  # else it is ending since an earlier loss
+                    one.reschedule(0)
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
         """The upstream's answer to a request; raises UpstreamLost."""
@@ -58,7 +63,7 @@ class Forwarder:
                 self._running.add(limit)
                 async with self._upstream.http.request(
                     request.method,
-                    self._upstream.address(request.raw_path),
+                    self._upstream.address(_path(request)),
                     headers=self._headers(request),
                     data=request.content if request.body_exists else None,
                     allow_redirects=False,
@@ -66,10 +71,11 @@ class Forwarder:
                     answer = _begun(found)
                     await answer.prepare(request)
                     async for piece in found.content.iter_any():
-                        await answer.write(piece)
+                        await reauthorize_stream(request)
+                        await write_part(answer, memoryview(piece))
                     await answer.write_eof()
                     return answer
-        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+        except (OSError, aiohttp.ClientError, TimeoutError, SowError) as error:
             if answer is None:
                 raise self._upstream.lost(str(error)) from None
             if request.transport is not None:
@@ -78,18 +84,34 @@ class Forwarder:
         finally:
             self._running.discard(limit)
 
-    def _headers(self, request: web.Request) -> dict[str, str]:
+    def _headers(self, request: web.Request) -> CIMultiDict[str]:
         user = credentials_user(request)
-        headers = {
-            name: value
+        of_connection = _listed(request.headers.getall(hdrs.CONNECTION, ()))
+        headers = CIMultiDict(
+            (name, value)
             for name, value in request.headers.items()
-            if name.lower() not in NOT_FORWARDED
-        }
+            if name.lower() not in NOT_FORWARDED and name.lower() not in of_connection
+        )
         if request.body_exists and request.content_length is not None:
             headers[hdrs.CONTENT_LENGTH] = str(request.content_length)
         headers[hdrs.X_FORWARDED_FOR] = client_address(request)
-        who = self._upstream.who(user, request.headers.get(hdrs.AUTHORIZATION, ""), ())
-        return headers | who.headers
+        acting = request.headers.get(AS_HEADER)
+        shown = () if acting is None else (("as", acting),)
+        who = self._upstream.who(user, request.headers.get(hdrs.AUTHORIZATION, ""), shown)
+        headers.extend(who.headers)
+        return headers
+
+
+def _path(request: web.Request) -> str:
+    """The path and the query of a request, whose target may be a whole address: that is this
+    server's, and is not to become a part of upstream's."""
+    target = request.raw_path
+    return target if target.startswith("/") else request.rel_url.raw_path_qs
+
+
+def _listed(values: Iterable[str]) -> set[str]:
+    """The members of a header that is a list, in lower case."""
+    return {one.strip().lower() for value in values for one in value.split(",")}
 
 
 def _begun(found: aiohttp.ClientResponse) -> web.StreamResponse:

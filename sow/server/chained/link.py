@@ -14,7 +14,7 @@ from typing import Protocol
 import aiohttp
 import orjson
 
-from sow.errors import SowError, UpstreamLost, described
+from sow.errors import SowError, TooManyLogons, UpstreamLost, described
 from sow.server.chained.upstream import ANSWER_S_MAX, Refusal, UpstreamServer, Who
 
 log = logging.getLogger("sow")
@@ -178,7 +178,7 @@ class Link:
             await self._upstream.there.wait()
             try:
                 return await self._connect()
-            except UpstreamLost:
+            except (UpstreamLost, TooManyLogons):
                 await asyncio.sleep(PAUSE_S)
 
     def _shut(self) -> None:

@@ -19,6 +19,7 @@ from sow.errors import SowError, UpstreamLost
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.encodings import LINES
+from sow.protocol.wire import LENGTHS
 from sow.server.chained.lines import name_field, read_line, renamed
 from sow.server.chained.link import Link
 from sow.server.chained.share_keys import ShareKey
@@ -85,15 +86,17 @@ class OwnLink:
 
     def __init__(self, upstream: UpstreamServer, who: Who, calls: Calls, node: str) -> None:
         self._upstream = upstream
-        self._who = who
+        self.who = who
         self._calls = calls
         self._mark = f"{node} "
         self._count = 0
         self._link: Link | None = None
         self._opening = asyncio.Lock()
         self._numbered = False
-        self._sent: dict[str, int] = {}
-        """The acks that commands on their way still get, by their cids."""
+        self._sent: dict[str, list[int]] = {}
+        """How many acks each command on its way still gets, by their cids."""
+        self._failed: set[str] = set()
+        """Cids of commands that have failed when the connection was lost."""
         self._beginnings: dict[str, Beginning] = {}
         self._answer: Beginning | None = None
         """The snapshot whose rows are arriving."""
@@ -114,7 +117,7 @@ class OwnLink:
         """Own the name `client` upstream, to number messages; returns its highest number. Raises
         UpstreamLost, and upstream's refusal."""
         await self.close()
-        link = Link(self._upstream, self._who, self, client, numbered=True)
+        link = Link(self._upstream, self.who, self, client, numbered=True)
         await link.open()
         self._link, self._numbered = link, True
         return link.sequence
@@ -122,10 +125,10 @@ class OwnLink:
     async def pass_on(self, head: dict[str, Any], frame: bytes) -> None:
         """Send a command as it came; raises UpstreamLost."""
         link = await self._connected()
-        cid, wanted = head.get("cid"), acks_wanted(head)
-        acks = acks_of(wanted, cid is not None)
+        cid = cid_of(head)
+        acks = acks_of(acks_wanted(head), cid is not None)
         if cid is not None and acks:
-            self._sent[str(cid)] = len(acks) + self._sent.get(str(cid), 0)
+            self._sent.setdefault(cid, []).append(len(acks))
         await link.send(frame)
         self._look_idle()
 
@@ -150,7 +153,7 @@ class OwnLink:
     async def _connected(self) -> Link:
         async with self._opening:
             if self._link is None:
-                link = Link(self._upstream, self._who, self, "chained")
+                link = Link(self._upstream, self.who, self, "chained")
                 await link.open()
                 self._link = link
             await self._link.ready()
@@ -254,16 +257,9 @@ class OwnLink:
 
     def _take_ack(self, raw: bytes, cid: str | None) -> Iterator[bytes]:
         if cid is None or not cid.startswith(self._mark):
-            left = self._sent.get(cid or "")
-            if left is not None:
-                if left == 1 or b'"status":"failure"' in raw:
-                    del self._sent[cid or ""]
-                else:
-                    self._sent[cid or ""] = left - 1
+            self._count_down(cid or "", b'"status":"failure"' in raw)
+            if cid not in self._failed:
                 yield raw
-            elif cid is None:
-                yield raw
-            # Else it has failed already, when the connection was lost.
             return
         one = self._beginnings.get(cid)
         if one is None:
@@ -280,6 +276,22 @@ class OwnLink:
         elif ack["a"] == "completed":
             self._beginnings.pop(cid, None)
             self._done.append(one)
+
+    def _count_down(self, cid: str, has_failed: bool) -> None:
+        """A command has got an ack; one that has failed gets no other. Of several with one cid it
+        may be any: then the one with most acks left, so that none is waited for in vain."""
+        left = self._sent.get(cid)
+        if left is None:
+            return
+        self._failed.discard(cid)
+        if has_failed:
+            left.remove(max(left))
+        elif left[0] > 1:
+            left[0] -= 1
+        else:
+            del left[0]
+        if not left:
+            del self._sent[cid]
 
     def _has_begun(self, one: Beginning, name: str) -> None:
         if one.name:
@@ -314,8 +326,10 @@ class OwnLink:
     def on_lost(self) -> None:
         """What was on its way has failed."""
         error = self._upstream.lost(UNKNOWN)
-        for cid in self._sent:
-            self._calls.reply(replies.failure(cid, error))
+        for cid, left in self._sent.items():
+            for _ in left:
+                self._calls.reply(replies.failure(cid, error))
+        self._failed = set(self._sent)
         self._sent.clear()
         for one in [*self._beginnings.values()]:
             self._calls.reply(replies.failure(one.command.cid, error))
@@ -326,6 +340,8 @@ class OwnLink:
 
     async def on_back(self, resumed: bool) -> None:
         """Go on; what was followed in another session is not followed in this one."""
+        if not resumed:
+            self._failed.clear()
         if not resumed and self._own:
             self._calls.close(UpstreamLost.reason)
 
@@ -335,10 +351,19 @@ class OwnLink:
         self._calls.close(error.reason)
 
 
+def cid_of(head: dict[str, Any]) -> str | None:
+    """The cid with which a command is answered."""
+    cid = head.get("cid")
+    known = type(cid) is int or (isinstance(cid, str) and len(cid) <= LENGTHS["cid"])
+    return str(cid) if known else None
+
+
 def acks_wanted(head: dict[str, Any]) -> list[str]:
     """The acks that a line asks for."""
-    given = head.get("a") or ()
+    given = head.get("a")
     words = given.split(",") if isinstance(given, str) else given
+    if not isinstance(words, list):
+        return []  # it is refused upstream
     return [word for word in (str(one).strip() for one in words) if word in ACKS]
 
 

@@ -13,16 +13,24 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from sow.errors import ClientError, SowError
+from sow.errors import ClientError, SowError, TooLarge
 from sow.expressions.patterns import is_pattern
 from sow.protocol import replies
 from sow.protocol.commands import COMMANDS, Command, acks_of
 from sow.protocol.publish_batching import read_frames
-from sow.protocol.wire import Refused, read_frame
+from sow.protocol.wire import (
+    NO_LINES,
+    REFUSED_MAX,
+    LineSplitter,
+    Refused,
+    bodies_of,
+    read_frame,
+)
 from sow.server.chained.chain import Chain
-from sow.server.chained.own_link import Beginning
+from sow.server.chained.own_link import ROOM_S, Beginning, cid_of
 from sow.server.chained.share_keys import share_key_of
 from sow.server.chained.upstream import Who
+from sow.server.http.authn_middleware import AS_HEADER
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import QUEUE_BYTES_MAX, LogonSource
 from sow.server.net.session_writer import SessionWriter
@@ -32,23 +40,30 @@ from sow.streaming.sessions import Session
 LOCAL = ("logon", "heartbeat")
 SUBSCRIBES = tuple(name for name in COMMANDS if name.endswith("subscribe") and name[0] != "u")
 SHOWN = ("user", "password", "token")
+READ_S = 0.002
+"""How long the commands of one client are passed on before others have their turn."""
 
 Piece = tuple[dict[str, Any], bytes]
 """A command's line, read, and the command as it came, with its bodies."""
 
 
-def pieces(frame: bytes) -> Iterator[Piece]:
-    """The commands of a frame; a line that is none has no fields."""
-    lines = frame.split(b"\n")
-    at = 0
-    while at < len(lines):
-        head, size = _head(lines[at]), 1
-        count = head.get("n")
-        if isinstance(count, int) and count > 0:
-            size += count
-        if lines[at].strip():
-            yield head, b"\n".join(lines[at : at + size])
-        at += size
+def pieces(lines: LineSplitter) -> Iterator[Piece | None]:
+    """The commands of a frame; a line that is none has no fields. None while the bodies that follow
+    one are being cut. What may be bodies is never taken for commands, as upstream has it."""
+    while (line := lines.next()) is not None:
+        if not line or line.isspace():
+            continue
+        head = _head(line)
+        follow = bodies_of(line) if b'"n"' in line or "n" in head else 0
+        if follow is None:
+            # Upstream does not read the rest either, and says so if there is any.
+            yield head, line + b"\n{}" if lines.leave() else line
+            return
+        while lines.cut_towards(follow):
+            yield None
+        bodies = lines.peek(follow)
+        lines.skip(len(bodies))
+        yield head, b"\n".join((line, *bodies))
 
 
 def _head(line: bytes) -> dict[str, Any]:
@@ -74,12 +89,16 @@ class ChainedReader:
     ) -> None:
         self._chain = chain
         self._authorization = request.headers.get(hdrs.AUTHORIZATION, "")
-        self._shown: tuple[tuple[str, str], ...] = ()
+        acting = request.headers.get(AS_HEADER)
+        self._shown: tuple[tuple[str, str], ...] = () if acting is None else (("as", acting),)
         self._runtime = runtime
         self._connection = connection
         self._messages = messages
         self._logon_source = logon_source
         self._frames: deque[bytes] = deque()
+        self._lines = NO_LINES
+        """The frame whose commands are carried out, and how many of its lines were none."""
+        self._refused = 0
         self._bytes = 0
         self._working: asyncio.Task[None] | None = None
         self._sliced = asyncio.Event()
@@ -129,12 +148,7 @@ class ChainedReader:
         try:
             while self._frames:
                 frame = self._frames.popleft()
-                for head, piece in pieces(frame):
-                    session = self._connection.session
-                    if session.ended is not None or not self._connection.owns:
-                        self._frames.clear()
-                        break
-                    await self._carry_out(session, head, piece)
+                await self._read(LineSplitter(frame))
                 self._bytes -= len(frame)
                 self._sliced.set()
             self._messages.on_executed()
@@ -145,18 +159,47 @@ class ChainedReader:
                 self._bytes = 0
             self._sliced.set()
 
+    async def _read(self, lines: LineSplitter) -> None:
+        """Carry out the commands of a frame, and let others have their turns between them."""
+        loop = asyncio.get_running_loop()
+        self._lines, self._refused = lines, 0
+        until_s = loop.time() + READ_S
+        for piece in pieces(lines):
+            if loop.time() >= until_s:
+                await asyncio.sleep(0)
+                until_s = loop.time() + READ_S
+            if piece is None:
+                continue
+            session = self._connection.session
+            if session.outbox.full:
+                await self._wait_for_room(session)
+            if session.ended is not None or not self._connection.owns:
+                self._frames.clear()
+                break
+            await self._carry_out(session, *piece)
+
+    async def _wait_for_room(self, session: Session) -> None:
+        """Return once the client has read what waits for it, or is given up."""
+        sessions = self._chain.executor.sessions
+        while session.ended is None and session.outbox.full and self._connection.owns:
+            now_us = self._runtime.now_us()
+            sessions.apply_back_pressure(session, now_us)
+            if session.ended is not None:
+                self._connection.write(now_us)
+            elif session.outbox.full:
+                await asyncio.sleep(ROOM_S)
+
     async def _carry_out(self, session: Session, head: dict[str, Any], piece: bytes) -> None:
         try:
             name = head.get("c")
-            if name in LOCAL or name not in COMMANDS:
+            if not isinstance(name, str) or name in LOCAL or name not in COMMANDS:
                 await self._carry_out_here(session, head, piece)
             else:
                 self._check(session, head)
                 await self._pass_on(session, head, piece)
         except SowError as error:
             self._chain.executor.refused[type(error).reason] += 1
-            cid = head.get("cid")
-            self._chain.reply(session, replies.failure(None if cid is None else str(cid), error))
+            self._chain.reply(session, replies.failure(cid_of(head), error))
 
     def _check(self, session: Session, head: dict[str, Any]) -> None:
         """Raise what this server's permissions have against a command."""
@@ -175,6 +218,9 @@ class ChainedReader:
         if (own := self._chain.own_of(session)) is not None and head.get("c") == "heartbeat":
             own.stay()
         commands = [*read_frames([piece])]
+        for read in commands:
+            if isinstance(read, Refused):
+                self._note_refused(read)
         for command in commands:
             if not isinstance(command, Command) or command.name != "logon":
                 continue
@@ -192,6 +238,14 @@ class ChainedReader:
             await asyncio.sleep(0)
         self._connection.follow()
         self._runtime.wake()
+
+    def _note_refused(self, read: Refused) -> None:
+        """Read no more of a frame that is full of mistakes."""
+        self._refused += 1
+        if self._refused == REFUSED_MAX and self._lines.leave():
+            read.error.detail += (
+                f"; {REFUSED_MAX} lines of this frame were refused, and the rest was not read"
+            )
 
     async def _number(self, session: Session, command: Command, client: str) -> None:
         """Own the name upstream before this server says so."""
@@ -230,6 +284,9 @@ class ChainedReader:
         self, session: Session, head: dict[str, Any], command: Command, who: Who
     ) -> None:
         chain = self._chain
+        count = len(chain.executor.subscriptions.of(session))
+        if count >= chain.executor.engine.configuration.limits.subscriptions_max:
+            raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
         if command.options.replace and command.subscription in chain.shared_of(session):
             raise ClientError(
                 "a chained server shares this subscription with others, so it is not replaced; "

@@ -17,14 +17,14 @@ import orjson
 from sow.core.definitions import Topic
 from sow.core.delta import merged
 from sow.engine.engine import Engine
-from sow.errors import ClientError, SowError
+from sow.errors import ClientError, SowError, TooLarge
 from sow.protocol.encodings import LINES
 from sow.server.chained.lines import UpstreamLine, name_field, place_of, read_line, renamed, time_of
 from sow.server.chained.link import PAUSE_S, Link
 from sow.server.chained.share_keys import NO_RECORD, ShareKey, records_of
 from sow.server.chained.shared_channel import Joining, Passed, PassedEncoder, SharedChannel
 from sow.server.chained.upstream import Refusal, UpstreamServer, Who
-from sow.streaming.sessions import Session
+from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
@@ -32,6 +32,8 @@ from sow.topic.updates import Update
 
 log = logging.getLogger("sow")
 
+OVER_S = 1.0
+"""How long the connection is kept after all of its subscriptions have ended upstream."""
 MARK, MARKS = "mark", 2
 """The acks that have to come until all has come that had happened when the first was requested: it
 may go before the lines of its own turn, the second does not."""
@@ -142,7 +144,8 @@ class Mark(NamedTuple):
 class Shares:
     """The shared subscriptions of those who are the same `who` to the upstream, and their
     connection. `end` closes a session whose subscription cannot go on, `drop` ends one that
-    upstream has ended, and `on_over` is called when there are none."""
+    upstream has ended, `end_all` closes all sessions of these, and `on_over` is called when there
+    are none."""
 
     def __init__(
         self,
@@ -152,6 +155,7 @@ class Shares:
         new_name: Callable[[], str],
         end: Callable[[Session, str], None],
         drop: Callable[[Session, str], None],
+        end_all: Callable[[str], None],
         on_over: Callable[[], None],
     ) -> None:
         self._upstream = upstream
@@ -160,6 +164,7 @@ class Shares:
         self._new_name = new_name
         self._end_session = end
         self._drop = drop
+        self._end_all = end_all
         self._on_over = on_over
         self.flush = engine.output.flush_channel
         self._link: Link | None = None
@@ -169,6 +174,9 @@ class Shares:
         self._flushes: set[asyncio.Future[None]] = set()
         """Those who wait for a mark, and fail with the connection."""
         self._connecting = asyncio.Lock()
+        self._coming = 0
+        """Sessions that are about to join: what they wait for is not over."""
+        self._is_over = False
         self._by_wanted: dict[ShareKey, SharedSubscription] = {}
         self._by_name: dict[str, SharedSubscription] = {}
         self._by_upstream: dict[str, SharedSubscription] = {}
@@ -188,27 +196,47 @@ class Shares:
     async def joined(self, wanted: ShareKey, session: Session) -> SharedSubscription | None:
         """The subscription, which keeps what comes for a session from now on; None where it is not
         shared. Raises UpstreamLost, and upstream's refusal."""
-        found = self._by_wanted.get(wanted)
-        if found is None:
-            described = await self._upstream.describe(wanted.topic, self._who)
-            records = None if described is None else records_of(described)
-            if records is None:
-                return None
-            found = self._by_wanted.get(wanted)  # another session may have wanted meanwhile
-            if found is None:
-                found = SharedSubscription(self, wanted, self._new_name(), records)
-                self._by_wanted[wanted] = self._by_name[found.name] = found
-                self._go_on(self._begin(found))
-        channel = found.channel
-        channel.joining[session] = Joining(keys=set() if wanted.accounts else None)
+        self._coming += 1
         try:
-            await asyncio.shield(found.opened)
-        except BaseException:
-            channel.joining.pop(session, None)
-            if not channel.members:
-                channel.end()
-            raise
+            found = await self._found(wanted)
+            if found is None:
+                return None
+            channel = found.channel
+            channel.joining[session] = Joining(keys=set() if wanted.accounts else None)
+            try:
+                await asyncio.shield(found.opened)
+            except BaseException as error:
+                channel.joining.pop(session, None)
+                if not channel.members:
+                    channel.end()
+                if isinstance(error, SowError) and error.reason == TooLarge.reason:
+                    return None  # the others have all that one may have: it gets its own
+                raise
+            return found
+        finally:
+            self._coming -= 1
+            self._look_over()
+
+    async def _found(self, wanted: ShareKey) -> SharedSubscription | None:
+        """The subscription to this, which may have to begin."""
+        found = self._by_wanted.get(wanted)
+        if found is not None:
+            return found
+        described = await self._upstream.describe(wanted.topic, self._who)
+        records = None if described is None else records_of(described)
+        if records is None:
+            return None
+        found = self._by_wanted.get(wanted)  # another session may have wanted meanwhile
+        if found is None:
+            found = SharedSubscription(self, wanted, self._new_name(), records)
+            self._by_wanted[wanted] = self._by_name[found.name] = found
+            self._go_on(self._begin(found))
         return found
+
+    def _look_over(self) -> None:
+        if not self._by_wanted and not self._coming and not self._is_over:
+            self._is_over = True
+            self._on_over()
 
     def place(self, channel: SharedChannel, session: Session, bookmark: str) -> None:
         """The snapshot of a session has been sent: it goes on behind that."""
@@ -304,6 +332,8 @@ class Shares:
         if self._by_name.pop(one.name, None) is not None:
             del self._by_wanted[one.wanted]
             self._by_upstream.pop(one.upstream_name, None)
+            # A moment later: upstream may be about to say that it closes the session as well.
+            asyncio.get_running_loop().call_later(OVER_S, self._look_over)
 
     def end(self, one: SharedSubscription) -> None:
         """Nobody follows it any more."""
@@ -312,8 +342,7 @@ class Shares:
         self._forget(one)
         if one.upstream_name:
             self._go_on(self._unsubscribe(one.upstream_name))
-        if not self._by_wanted:
-            self._on_over()
+        self._look_over()
 
     async def _unsubscribe(self, name: str) -> None:
         try:
@@ -361,6 +390,8 @@ class Shares:
             self._over(one, orjson.loads(raw))
         elif line.c == "close":
             self._lose_all(line.reason)
+            if not line.reason.startswith(SLOW):
+                self._end_all(line.reason)
         elif line.c in ("p", "oof") and line.s:
             self._go_on(self._unsubscribe(line.s))
 
@@ -371,6 +402,9 @@ class Shares:
             return
         one = self._by_name.get(name)
         if one is None:
+            if line.s and not placing and line.status == "success":
+                # All who wanted it have gone before it began.
+                self._go_on(self._unsubscribe(line.s))
             return
         if line.status == "failure":
             is_known = one.opened.done()
@@ -396,6 +430,7 @@ class Shares:
             )
             self._engine.output.touch(session)
             self._drop(session, one.name)
+        self._engine.notify_work()
 
     def _lose(self, one: SharedSubscription, why: str) -> None:
         """It cannot go on: its sessions are closed, and their clients begin again."""
@@ -406,7 +441,7 @@ class Shares:
 
     def _lose_all(self, reason: str) -> None:
         for one in [*self._by_name.values()]:
-            if reason.startswith("slow client"):
+            if reason.startswith(SLOW):
                 continue  # this server was too slow: it goes on by its bookmarks
             self._lose(one, reason)
 

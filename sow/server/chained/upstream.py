@@ -10,6 +10,7 @@ itself among them is part of a circle, in which nobody has any: it does not star
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,9 +18,21 @@ import aiohttp
 from aiohttp import hdrs
 from yarl import URL
 
-from sow.errors import ClientError, ConfigError, Unauthenticated, UpstreamLost
+from sow.core.clock import SECOND_US
+from sow.errors import (
+    ClientError,
+    ConfigError,
+    NotEntitled,
+    SowError,
+    TooManyLogons,
+    Unauthenticated,
+    UpstreamLost,
+    clipped,
+)
 from sow.server.http.authn_middleware import AS_HEADER
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
+
+log = logging.getLogger("sow")
 
 LOOK_EVERY_S = 1.0
 """A server answers in a millisecond, so this costs it a thousandth of a core for each chained
@@ -27,9 +40,23 @@ one."""
 ANSWER_S_MAX = 3.0
 """With the interval, four seconds: clients know of a loss within five. No step of a server
 takes a twentieth of that."""
+SAID_BYTES_MAX = 1000
+"""So much is read of what it says: a line."""
+OF_CLIENTS = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE, hdrs.USER_AGENT)
+"""Headers that only a client gives: what it has not requested is not requested for it."""
 LOST = UpstreamLost.reason
 UNKNOWN = "it has not answered yet"
 SAID_ANYWAY = ("c", "a", "cid", "status", "reason", "detail")
+REFUSALS: Mapping[int, Callable[[], SowError]] = {
+    401: lambda: Unauthenticated("the upstream server refuses these credentials"),
+    403: lambda: NotEntitled(
+        "the upstream server refuses this user; to act for another takes <Impersonate/>"
+    ),
+    429: lambda: TooManyLogons(
+        "the upstream server has refused too many logons; try again", wait_us=SECOND_US
+    ),
+}
+"""What it means when a WebSocket is refused with a status."""
 NOTICES = {True: "upstream back", False: LOST}
 
 
@@ -133,9 +160,15 @@ class UpstreamServer:
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
+            skip_auto_headers=OF_CLIENTS,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+        said = ""
         while not await self._look():
+            if self.why != said:
+                # Once: it may be a long wait.
+                said = self.why
+                log.warning("waiting for the upstream server %s: %s", self.url, said)
             await self._sleep(LOOK_EVERY_S)
         self._asking = asyncio.get_running_loop().create_task(self._ask())
 
@@ -156,14 +189,17 @@ class UpstreamServer:
         """Ask it once; returns whether it is there. Raises Circle."""
         why = "it does not answer"
         try:
-            async with asyncio.timeout(ANSWER_S_MAX), self.http.get(f"{self.url}/readyz") as answer:
-                text = (await answer.text()).strip()
+            async with (
+                asyncio.timeout(ANSWER_S_MAX),
+                self.http.get(f"{self.url}/readyz", allow_redirects=False) as answer,
+            ):
+                text = await _beginning(answer)
                 above = answer.headers.get(CHAIN_HEADER, "")
                 log_id = answer.headers.get(LOG_HEADER, "")
                 if not above:
                     why = "what answers there is no SOW server, or one of an earlier version"
                 elif not log_id or text.startswith(LOST):
-                    why = text or "it is not ready"
+                    why = clipped(text) or "it is not ready"
                 else:
                     why = ""
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
@@ -212,8 +248,8 @@ class UpstreamServer:
                     timeout=aiohttp.ClientWSTimeout(ws_close=ANSWER_S_MAX),
                 )
         except aiohttp.WSServerHandshakeError as error:
-            if error.status == 401:
-                raise Unauthenticated("the upstream server refuses these credentials") from None
+            if (refusal := REFUSALS.get(error.status)) is not None:
+                raise refusal() from None
             raise self.lost(f"it answers {error.status}") from None
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             raise self.lost(str(error) or "it does not answer") from None
@@ -249,3 +285,11 @@ class UpstreamServer:
                 return found if isinstance(found, dict) else None
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             raise self.lost(str(error)) from None
+
+
+async def _beginning(answer: aiohttp.ClientResponse) -> str:
+    """The beginning of an answer, which anybody may have sent, without an end as well."""
+    found = b""
+    while len(found) < SAID_BYTES_MAX and (piece := await answer.content.readany()):
+        found += piece
+    return found[:SAID_BYTES_MAX].decode(errors="replace").strip()

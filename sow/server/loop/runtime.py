@@ -11,6 +11,8 @@ little at a time when nothing else does. The runtime does not know what a topic 
 """
 
 import asyncio
+import itertools
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -36,6 +38,8 @@ IDLE_WORK_PAUSE_S = 0.005
 REFRESHED_ROWS = 100
 """Rows refreshed in indexes per check of the time: each takes a microsecond, or forty where records
 are large or scattered in memory."""
+RELEASED_AT_ONCE = 32
+"""Requests that waited for a bookmark and go on in one iteration of the loop: some milliseconds."""
 DIRECTORY_CHANGED = f"{StoreFailing.reason}: the data directory has changed under the server"
 """Reported by readiness, without the path, which is not for strangers."""
 
@@ -76,7 +80,9 @@ class ServerRuntime:
         self.commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._sought: dict[asyncio.Future[None], int] = {}
+        self._sought: list[tuple[int, int, asyncio.Future[None]]] = []
+        """Who waits for a bookmark: that, a number of his own, and what is done then; in order."""
+        self._sought_count = itertools.count()
         """Who waits for which bookmark."""
         self.fanout = FanoutWriter(self.turns, self.now_us)
         """Hands messages to the sockets of sessions."""
@@ -182,10 +188,16 @@ class ServerRuntime:
             self._find_reached()
 
     def _find_reached(self) -> None:
-        seq = self.engine.sequencer.durable_seq
-        for waiter, sought_seq in self._sought.items():
-            if sought_seq <= seq and not waiter.done():
+        """Release those whose bookmark is reached, some at a time and the earliest first."""
+        reached_seq = self.engine.sequencer.durable_seq
+        for _ in range(min(RELEASED_AT_ONCE, len(self._sought))):
+            if self._sought[0][0] > reached_seq:
+                return
+            waiter = self._sought.pop(0)[-1]
+            if not waiter.done():
                 waiter.set_result(None)
+        if self._sought and self._sought[0][0] <= reached_seq:
+            self._loop.call_soon(self._find_reached)
 
     # The disk.
 
@@ -285,7 +297,8 @@ class ServerRuntime:
         if self.engine.sequencer.durable_seq >= seq:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._sought[waiter] = seq
+        sought = seq, next(self._sought_count), waiter
+        insort(self._sought, sought)
         try:
             async with asyncio.timeout(wait_s):
                 await waiter
@@ -297,7 +310,9 @@ class ServerRuntime:
                     f"{newest}. Send this again, with a longer wait, or to another server"
                 ) from None
         finally:
-            del self._sought[waiter]
+            at = bisect_left(self._sought, sought[:2])
+            if at < len(self._sought) and self._sought[at] is sought:
+                del self._sought[at]
 
     # Time.
 

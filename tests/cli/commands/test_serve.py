@@ -408,6 +408,14 @@ def test_a_file_and_topics_do_not_go_together(command):
     assert (result.exit_code, "--topic replaces CONFIG" in result.stderr) == (2, True)
 
 
+def test_a_server_follows_or_is_chained(command):
+    both = ("--follow", "http://127.0.0.1:1", "--upstream", "http://127.0.0.1:1")
+    result = CliRunner().invoke(main, [*command[3:], *both])
+    assert (result.exit_code, "give one" in result.stderr) == (2, True)
+    result = CliRunner().invoke(main, [*command[3:], "--follow", "ftp://x"])
+    assert (result.exit_code, "is not an address" in result.stderr) == (1, True)
+
+
 @pytest.fixture
 def place():
     # A path of a socket may have 107 characters, fewer than a directory of pytest's.

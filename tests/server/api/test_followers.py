@@ -6,8 +6,9 @@ import json
 import pytest
 
 from sow.core.security_definitions import Allow
+from sow.errors import TooLarge
 from sow.server.api.followers import FollowersHandler, node_address
-from sow.server.api.status import HEARD_S, REMEMBERED_S, Nodes, ServerNode
+from sow.server.api.status import HEARD_S, NODES_MAX, REMEMBERED_S, Nodes, ServerNode
 from sow.store.backup import FrameReader
 from tests.server.stand_ins import (
     Anybody,
@@ -83,6 +84,44 @@ async def test_nodes_are_known_as_long_as_they_are_heard():
 )
 def test_a_node_that_listens_everywhere_is_where_it_calls_from(url, caller, expected):
     assert node_address(url, caller) == expected
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"lag_ms": 10**30},
+        {"lag_ms": -1},
+        {"pid": 2**63},
+        {"bookmark": "x" * 10_000},
+        {"bookmark": "-1"},
+        {"state_hash": "ü"},
+        {"more": 1},
+    ],
+)
+@stepped
+async def test_nonsense_of_a_node_is_refused_and_spoils_nothing(more):
+    async with Place(World()) as place:
+        answer = await place.report({**REPORT, **more})
+        assert (answer.status, answer.json["reason"]) == (400, "bad request")
+        assert place.nodes.all() == []
+
+
+def test_of_many_nodes_the_most_silent_are_forgotten():
+    now_s = 0.0
+    nodes = Nodes(lambda: now_s)
+    with nodes.reading("http://reads", 5), nodes.reading("http://too", 7):
+        for number in range(2 * NODES_MAX):
+            now_s += 0.001
+            nodes.note(ServerNode(f"http://{number}", "follower"))
+        assert nodes.positions() == {"http://reads": 5, "http://too": 7}
+        urls = [node.url for node in nodes.all()]
+        assert urls[-1] == f"http://{2 * NODES_MAX - 1}"
+        assert len(urls) == NODES_MAX - 2
+        with pytest.raises(TooLarge):
+            nodes.note(ServerNode("x" * 3_000, "follower"))
+    now_s = 2 * REMEMBERED_S
+    assert nodes.all() == []
+    assert not nodes._heard_s
 
 
 def test_the_log_is_kept_for_who_reads_and_a_while_longer():

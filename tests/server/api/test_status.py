@@ -108,6 +108,28 @@ async def test_a_request_waits_for_the_bookmark_that_it_is_to_contain():
 
 
 @stepped
+async def test_those_who_wait_for_one_bookmark_go_on_some_at_a_time():
+    world, order = World(), []
+
+    async def wait(number, seq):
+        await world.runtime.reached(seq, 30)
+        order.append(number)
+
+    waiting = [asyncio.create_task(wait(number, 1 + number % 2)) for number in range(100)]
+    waiting.append(asyncio.create_task(wait("never", 10**12)))
+    await turns(3)
+    world.publish(b'{"id":1}', b'{"id":2}')
+    await world.runtime.durable()
+    await turns(1)
+    assert 0 < len(order) < 100
+    await turns(10)
+    assert order == [*range(0, 100, 2), *range(1, 100, 2)]
+    waiting[-1].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert not world.runtime._sought
+
+
+@stepped
 async def test_what_is_no_bookmark_of_this_log_is_refused():
     async with Place(World()) as place:
         for text, status, reason in (

@@ -1,5 +1,7 @@
 """HTTP requests of a chained server: forwarded, and refused while upstream is lost."""
 
+import pytest
+
 from tests.edge.serving import records
 
 
@@ -34,3 +36,43 @@ def test_an_answer_is_that_of_upstream_in_every_form(pair):
     assert pair.chained.request("GET", records("orders"), headers=again).status == 304
     with pair.chained.events("orders", filter="/id = 1", snapshot="true") as events:
         assert [event.name for event in events.until("group_end")][1] == "sow"
+
+
+def test_a_target_that_is_a_whole_address_is_that_of_this_server(pair):
+    pair.upstream.publish("orders", {"id": 1})
+    target = "http://127.0.0.1:1/v1/topics/orders/records?filter=/id=1"
+    head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = pair.chained.said(head.encode())
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b'[{"id": 1}]' in answer
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind"),
+    [
+        ("Accept: text/csv\r\nConnection: close, X-Own\r\nX-Own: 1", "text/csv"),
+        ("Accept: text/csv;q=0.1\r\nAccept: application/json\r\nConnection: close", "json"),
+        ("Accept: application/json\r\nAccept: text/csv;q=0.1\r\nConnection: close", "json"),
+    ],
+)
+def test_headers_that_are_sent_twice_count_twice(pair, headers, kind):
+    head = f"GET {records('orders')} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n"
+    answer = pair.chained.said(head.encode())
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert kind.encode() in answer.partition(b"Content-Type:")[2].partition(b"\r\n")[0]
+
+
+def test_nothing_is_requested_that_the_client_has_not_requested(pair):
+    pair.upstream.publish("orders", *({"id": number, "x": "x" * 50} for number in range(500)))
+    target = f"{records('orders')} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    for more in ("\r\n", "Range: bytes=1-9\r\n\r\n"):
+        request = f"GET {target}{more}".encode()
+        answer, straight = (server.said(request) for server in (pair.chained, pair.upstream))
+        assert b"Content-Encoding" not in answer
+        assert answer.split(b"\r\n", 1)[0] == straight.split(b"\r\n", 1)[0]
+    assert answer.endswith(b'\r\n\r\n{"id": 0,')
+    # Not even the type of a body.
+    body = b'{"id": 501}'
+    head = f"POST {target}Content-Length: {len(body)}\r\n\r\n".encode()
+    found = [server.said(head + body)[:15] for server in (pair.chained, pair.upstream)]
+    assert found[0] == found[1]

@@ -1,14 +1,100 @@
 """Commands of a chained server's clients: passed on in order, and refused in upstream's words."""
 
+import asyncio
+
+import pytest
+
+from sow.protocol.wire import BODIES_MAX, LineSplitter
 from sow.server.chained.reader import pieces
 from tests.edge.serving import records
 from tests.server.chained.chains import ALL, begin
 
 
+def cut(frame):
+    found = [one for one in pieces(LineSplitter(frame)) if one is not None]
+    return [(head.get("c"), piece) for head, piece in found]
+
+
+@pytest.mark.parametrize("count", ['"2"', "2.0", "true", "-1", str(BODIES_MAX + 1), "[2]"])
+def test_what_may_be_bodies_is_no_command(pair, count):
+    line = f'{{"c":"publish","t":"orders","cid":"1","n":{count}}}'.encode()
+    frame = line + b'\n{"c":"sow_delete","t":"orders","filter":"1=1"}\n{"id":2}'
+    assert cut(frame) == [("publish", line + b"\n{}")]
+    pair.upstream.publish("orders", {"id": 1})
+    with pair.chained.socket() as one, pair.upstream.socket() as other:
+        for socket in (one, other):
+            socket.send_frame(frame)
+        assert one.settled() == other.settled()
+    assert pair.chained.records("orders") == [{"id": 1}]
+
+
+def test_a_frame_of_nonsense_is_refused_as_upstream_refuses_it(pair):
+    with pair.chained.socket() as one, pair.upstream.socket() as other:
+        for socket in (one, other):
+            socket.send_frame(b"nonsense\n" * 5_000)
+        assert one.settled() == other.settled()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"c":[]}',
+        b'{"c":{},"cid":"1"}',
+        b'{"c":7,"cid":1}',
+        b'{"c":"flush","cid":[]}',
+        b'{"c":"flush","cid":1.5}',
+        b'{"c":"flush","cid":true,"a":"processed"}',
+        b'{"c":"publish","t":"orders","cid":"1","d":{"id":1},"a":5}',
+        b'{"c":"publish","t":"orders","cid":"1","d":{"id":1},"a":{"processed":1}}',
+        b'{"c":"publish","t":"orders","cid":"1","d":{"id":1},"a":[5]}',
+        b'{"c":"publish","t":"orders","cid":"%b","d":{"id":1}}' % (b"x" * 200),
+        b'{"c":"sow","t":["orders"],"cid":"1"}',
+        b'{"c":"subscribe","t":"orders","cid":"1","n":1}\n{"id":1}',
+    ],
+)
+def test_a_line_of_wrong_types_is_refused_and_the_next_is_carried_out(pair, line):
+    with pair.chained.socket() as one, pair.upstream.socket() as other:
+        for socket in (one, other):
+            socket.send_frame(line)
+        assert one.settled() == other.settled()
+        # What waits for answers has all of them.
+        assert begin(one, ALL, "2")[-1]["status"] == "success"
+
+
+def test_acks_reach_a_client_that_gives_all_commands_one_cid(pair):
+    commands = [
+        {"c": "publish", "t": "orders", "d": {"id": 1}, "a": "processed,persisted"},
+        {"c": "publish", "t": "orders", "d": {"x": 1}, "a": "processed,persisted"},
+        {"c": "publish", "t": "orders", "d": {"id": 2}, "a": "processed,persisted"},
+    ]
+    with pair.chained.socket() as one:
+        one.send(*({"cid": "1", **command} for command in commands))
+        acks = one.settled()
+        assert sorted(ack["status"] for ack in acks) == ["failure", *["success"] * 4]
+        assert begin(one, ALL, "2")[-1]["status"] == "success"
+
+
+def test_a_long_frame_lets_others_have_their_turns(pair):
+    steps, loop = [], pair.chained.loop
+
+    async def watch():
+        for _ in range(100):
+            began_s = loop.time()
+            await asyncio.sleep(0)
+            steps.append(loop.time() - began_s)
+
+    with pair.chained.socket() as one:
+        one.send_frame(
+            b'{"c":"heartbeat"}\n' * 2_000 + b'{"c":"flush","cid":"end"}' + b"\n" * 10**6
+        )
+        pair.chained.wait(watch())
+        one.until(c="ack", cid="end")
+    assert len(steps) == 100
+
+
 def test_a_frame_is_cut_into_commands_with_their_bodies():
     frame = b'{"c":"publish","n":2}\n{"n":9}\nbody\n\n{"c":"flush"}\nnonsense'
-    found = [(head.get("c"), piece) for head, piece in pieces(frame)]
-    assert found == [
+    assert cut(frame) == [
         ("publish", b'{"c":"publish","n":2}\n{"n":9}\nbody'),
         ("flush", b'{"c":"flush"}'),
         (None, b"nonsense"),

@@ -1,11 +1,32 @@
 """Equal subscriptions of many sessions are one upstream; late members hold what others hold."""
 
 import asyncio
+import time
 
 import pytest
 
 from tests.edge.serving import Running, configuration
-from tests.server.chained.chains import ALL, DELTAS, LOST, begin, known, lines_up_to, numbers
+from tests.server.chained.chains import (
+    ALL,
+    DELTAS,
+    LOST,
+    Pair,
+    begin,
+    hurry,
+    known,
+    lines_up_to,
+    numbers,
+)
+
+
+def until(holds):
+    """Wait until something holds, which another loop brings about."""
+    for _ in range(500):
+        if holds():
+            return
+        time.sleep(0.01)
+    assert holds()
+
 
 OPTIONS = ["", "oof", "oof,timestamp", "select=[/id,/x]"]
 
@@ -127,6 +148,62 @@ def test_who_subscribes_without_a_snapshot_gets_nothing_older(pair):
         two.until(c="ack", cid="1")
         pair.upstream.publish("orders", {"id": 2})
         assert numbers(lines_up_to(two, 2)) == [2]
+
+
+def test_what_nobody_waits_for_any_more_does_not_stay_upstream(pair):
+    with pair.chained.socket() as stays:
+        begin(stays, ALL)
+        for number in range(20):
+            with pair.chained.socket() as one:
+                one.send({**ALL, "filter": f"/id = {number}"})
+                one.send({**DELTAS, "filter": f"/x = {number}"})
+        pair.upstream.publish("orders", {"id": 99})
+        lines_up_to(stays, 99)
+        until(lambda: pair.followed() == 1)
+
+
+def test_who_comes_while_the_last_one_leaves_is_served(pair):
+    with pair.chained.socket() as one, pair.chained.socket() as two:
+        for number in range(30):
+            for cid, socket in ((f"a{number}", one), (f"b{number}", two)):
+                socket.send({"c": "unsubscribe", "s": "all"} if number else {"c": "flush"})
+                filtered = f"/id > -{number + 1}"
+                socket.send({**ALL, "cid": cid, "filter": filtered})
+            for cid, socket in ((f"b{number}", two), (f"a{number}", one)):
+                lines = socket.until(c="ack", a="completed", cid=cid)
+                assert lines[-1]["status"] == "success"
+            pair.upstream.publish("orders", {"id": number})
+            for socket in (one, two):
+                lines_up_to(socket, number)
+
+
+def test_nothing_is_kept_for_who_has_nothing(pair):
+    with pair.chained.socket() as one:
+        one.ask({"c": "subscribe", "t": "nix"})
+        one.ask({"c": "subscribe", "t": "orders", "filter": "("}, cid="2")
+        chain = pair.chained.server._source._chain
+        until(lambda: not chain._shares)
+
+
+def test_a_client_with_all_the_subscriptions_leaves_others_theirs(tmp_path, monkeypatch):
+    hurry(monkeypatch)
+    pair = Pair(
+        tmp_path, more="<Limits><SubscriptionsPerSession>20</SubscriptionsPerSession></Limits>"
+    )
+    try:
+        with pair.chained.socket() as one, pair.chained.socket() as two:
+            acks = [
+                one.ask({"c": "subscribe", "t": "orders", "filter": f"/id = {n}"}, cid=str(n))[-1]
+                for n in range(21)
+            ]
+            assert [ack["status"] for ack in acks] == ["success"] * 20 + ["failure"]
+            assert acks[-1]["detail"] == "the session has 20 subscriptions, as many as one may have"
+            assert begin(two, {**ALL, "filter": "/id > 5"})[-1]["status"] == "success"
+            pair.upstream.publish("orders", {"id": 6})
+            lines_up_to(two, 6)
+        assert pair.upstream.errors == pair.chained.errors == []
+    finally:
+        pair.close()
 
 
 def test_an_upstream_that_starts_again_is_followed_from_the_bookmark(pair):

@@ -1,7 +1,11 @@
 """Whether the upstream server is there: what clients see of a loss, and of its end."""
 
+import asyncio
+import logging
+
 import pytest
 
+from sow.server.chained.upstream import UpstreamServer
 from tests.edge.serving import Running, configuration, records
 from tests.server.chained.chains import ALL, BACK, LOST, begin, lines_up_to, numbers
 
@@ -47,3 +51,46 @@ def test_a_chain_of_three_reports_a_loss_at_its_end(pair, tmp_path):
         assert numbers(lines_up_to(one, 2)) == [2]
     third.close()
     assert third.errors == []
+
+
+OK = b"HTTP/1.1 200 OK\r\nSOW-Chain: ab\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "no SOW server"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", "no SOW server"),
+        (OK + b"Content-Length: 3\r\n\r\n\xff\xfe\xfd", "\ufffd"),
+        (OK + b"Content-Type: text/plain; charset=no\r\nContent-Length: 2\r\n\r\nhi", "hi"),
+        (OK + b"\r\n" + b"x" * 10_000_000, "x" * 50),
+        (b"SSH-2.0-Open\r\n", ""),
+    ],
+)
+def test_what_is_no_server_is_waited_for_and_named_once(answer, said, caplog):
+    pauses = []
+
+    async def pause(_seconds):
+        pauses.append(1)
+        if len(pauses) == 3:
+            raise TimeoutError
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async def work():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        upstream = UpstreamServer(url, "", "n", pause)
+        with pytest.raises(TimeoutError):
+            await upstream.reach()
+        await upstream.close()
+        server.close()
+
+    with caplog.at_level(logging.WARNING, "sow"):
+        asyncio.run(work())
+    (line,) = [one for one in caplog.messages if "waiting for the upstream" in one]
+    assert said in line
+    assert len(line) < 500

@@ -23,7 +23,7 @@ def users(request, tmp_path, monkeypatch):
     upstream = Secured(tmp_path)
     there = tmp_path / "there"
     there.mkdir()
-    (there / "tokens").write_text(tokens(ann="desk", reader="", admin=""))
+    (there / "tokens").write_text(tokens(ann="desk", reader="", admin="", agent=""))
     config = replace(secured(there, topics=""), topics=())
     upstream.chained = Running(config, there / "data", upstream=(upstream.url, request.param))
     yield upstream
@@ -53,6 +53,27 @@ def test_a_user_may_do_what_upstream_allows_and_this_server_too(users):
         assert one.ask({"c": "sow", "t": "orders"})[-1]["status"] == "failure"
         one.ask({"c": "logon", "token": "ann-token"}, cid="2")
         assert begin(one, ALL, "3")[-1]["status"] == "success"
+
+
+@pytest.mark.parametrize("user", ["ann", "reader", "nobody", ""])
+def test_who_acts_for_another_may_do_what_that_one_may(users, user):
+    found = []
+    for server in (users, users.chained):
+        agent = {"Authorization": f"Bearer {AGENT}", "SOW-As": user}
+        headers = {**agent, "Content-Type": "application/json"}
+        body = b'{"id": 7}'
+        statuses = [
+            server.request("POST", records("orders"), data=body, headers=headers).status,
+            server.request("GET", records("orders"), headers=agent).status,
+            server.request("GET", records("orders"), headers={**ANN, "SOW-As": user}).status,
+        ]
+        with server.socket(headers=agent) as one:
+            ack = one.ask({"c": "publish", "t": "orders", "d": {"id": 8}})[-1]
+            one.send({**ALL, "cid": "2"})
+            began = one.until(c="ack", cid="2")[-1]
+        found.append((statuses, ack["status"], began["status"]))
+    assert found[0] == found[1]
+    assert (found[0][1] == "success") == (user == "ann")
 
 
 def test_users_share_subscriptions_with_themselves_alone(users):
@@ -89,4 +110,12 @@ def test_a_user_who_is_known_no_more_is_sent_away(users):
         begin(one, ALL)
         users.say(reader="", admin="", agent="")
         assert users.reload().status == 200
-        assert one.line()["c"] in ("close", "unsubscribed")
+        line = one.line()
+        if line["c"] == "unsubscribed":
+            # By a token of another she is a user still, without roles.
+            assert (line["reason"], users.chained.server._source._upstream.token) == (
+                "AUTHORIZATION",
+                AGENT,
+            )
+        else:
+            assert [line, *one.rest()][-1]["c"] == "close"
