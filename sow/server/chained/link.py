@@ -21,7 +21,7 @@ log = logging.getLogger("sow")
 
 LINK_LOOK_S = 0.01
 """Interval of looks whether a connection is resumed, which takes some milliseconds."""
-PAUSE_S = 0.2
+LINK_PAUSE_S = 0.2
 """Delay before a connection is tried again that was refused in the moment of its server's start."""
 
 
@@ -179,7 +179,7 @@ class Link:
             try:
                 return await self._connect()
             except (UpstreamLost, TooManyLogons):
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(LINK_PAUSE_S)
 
     def _shut(self) -> None:
         socket, self._socket = self._socket, None

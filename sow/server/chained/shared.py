@@ -20,7 +20,7 @@ from sow.engine.engine import Engine
 from sow.errors import ClientError, SowError, TooLarge
 from sow.protocol.encodings import LINES
 from sow.server.chained.lines import UpstreamLine, name_field, place_of, read_line, renamed, time_of
-from sow.server.chained.link import PAUSE_S, Link
+from sow.server.chained.link import LINK_PAUSE_S, Link
 from sow.server.chained.share_keys import NO_RECORD, ShareKey, records_of
 from sow.server.chained.shared_channel import Joining, Passed, PassedEncoder, SharedChannel
 from sow.server.chained.upstream import Refusal, UpstreamServer, Who
@@ -276,7 +276,7 @@ class Shares:
                 self._pass(cid)
 
     async def _mark_later(self, passed: Callable[[], object]) -> None:
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(LINK_PAUSE_S)
         await self._mark(passed)
 
     def _marked(self, cid: str, failed: bool) -> None:
