@@ -178,7 +178,7 @@ REQUESTS = (
     Mutation(
         "a name is anybody's",
         "sow/sessions/commands/publishers.py",
-        'if publisher.owner not in ("", rights.owner_text) and not rights.is_open:',
+        'if publisher.owner not in ("", owner) and not rights.is_open:',
         "if False:",
     ),
     Mutation(
