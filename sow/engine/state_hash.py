@@ -1,12 +1,12 @@
 """The state hash: one number for all logged records of an engine, equal on every node of a log.
 
-It is the xor of a hash of each record: of its topic, its key and the number of its last change. So
-two nodes that have applied the same changes have the same hash, and a record that one of them lost,
-kept or changed otherwise shows in it.
+It is the xor of one hash per record, made of its topic, its key and the number of its last change.
+Nodes that have applied the same changes have the same hash. If one node has lost, kept or changed a
+record that the others have not, its hash differs.
 
-It is computed only when somebody asks, of the columns that tables have anyway: ten nanoseconds a
-record. Topics that have not changed since the last time keep their part. Nobody who publishes pays
-for it before the first question, and after that one entry of a dictionary a batch.
+It is computed on request, from columns that the tables keep anyway: ten nanoseconds a record. A
+topic that has not changed since the last request keeps its part. Before the first request
+publishers pay nothing, and after it one entry of a dictionary per batch.
 
     bookmark, digits = yield from hashes.at_now()     # of one moment, in steps
 """
@@ -25,9 +25,9 @@ from sow.engine.running_topics import LiveTopic, SourceTopic
 Hashes = NDArray[np.uint64]
 
 TOPICS_AT_ONCE = 50
-"""Topics that are looked at in one step, some ten microseconds each."""
+"""Topics that one step reads, some ten microseconds each."""
 ROWS_AT_ONCE = 5_000
-"""Records that are hashed in one step: a tenth of a millisecond, five where keys are texts."""
+"""Records that one step hashes: a tenth of a millisecond; five milliseconds if keys are texts."""
 FACTORS = tuple(
     np.uint64(one) for one in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
@@ -36,7 +36,7 @@ HALF, THIRD = np.uint64(32), np.uint64(29)
 
 
 class _Held:
-    """The records of one topic as of a moment: what has to be hashed of them."""
+    """Keys and numbers of the records of one topic, as of a moment."""
 
     def __init__(self, topic: SourceTopic) -> None:
         table = topic.records.table
@@ -44,7 +44,7 @@ class _Held:
         self.topic = topic
         self.seqs: Hashes = table.seqs[slots].view(np.uint64)
         self.keys = table.sow_key_numbers(slots)
-        # The publisher's own keys are texts, and are read in steps.
+        # Keys that publishers give are texts; they are read in steps.
         self.names: Iterator[list[str]] | None = None
         if self.keys is None:
             self.names = table.held_names(ROWS_AT_ONCE)
@@ -61,19 +61,19 @@ class _Held:
 
 
 class StateHash:
-    """The state hash of one engine, for one question at a time."""
+    """The state hash of one engine, for one request at a time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._changed: dict[LiveTopic, None] | None = None
-        """Topics whose part is not known; None: it was never queried."""
+        """Topics whose part is out of date; None before the first request."""
         self._parts: dict[LiveTopic, int] = {}
         self._all = 0
         self._noting = ExitStack()
 
     def at_now(self) -> Task[tuple[int, str]]:
-        """The newest bookmark, and the state hash at it as 16 hexadecimal digits; of the last step
-        but those that only compute."""
+        """The newest bookmark and the state hash at it, as 16 hexadecimal digits: both of the step
+        before the last parts are computed."""
         if self._changed is None:
             self._changed = self._noting.enter_context(self._engine.noting())
             self._changed.update(dict.fromkeys(self._engine.catalog))
@@ -90,7 +90,7 @@ class StateHash:
         return seq, f"{self._all:016x}"
 
     def _taken(self, count: int) -> list[_Held]:
-        """What some topics that have changed hold now; those that are gone hold nothing."""
+        """The records of some changed topics; removed topics leave the hash."""
         assert self._changed is not None
         found = []
         for topic in [*self._changed][:count]:
@@ -111,7 +111,7 @@ class StateHash:
             self._parts[one.topic] = folded
 
     def close(self) -> None:
-        """Note changes no more."""
+        """Stop noting changes."""
         self._noting.close()
         self._changed = None
 

@@ -1,13 +1,13 @@
-"""The feed: the log as a follower reads it from another server, in the frames of a backup.
+"""The feed: frames in which a follower receives the log of its primary, as in a backup.
 
-    a   accounts that a follower needs, as a block: starts, reloads, the types of columns
-    b   a block of the log as it is stored
-    w   open windows as of a record and a time, if they were requested; first of all
-    t   a beat: everything up to a record has been sent, and nothing that comes has an earlier time
-    x   why there is no more
+    a   an account that a follower needs, as a block: a start, a reload, the types of columns
+    b   a block of the log, in its stored form
+    w   the open windows as of a record and a time; the first frame, sent on request
+    t   a beat: the server has sent everything up to a record, and later frames have later times
+    x   an error that ends the feed
 
-An account stands before the records that were logged after it. Blocks carry their checksums, so a
-flipped bit is seen on the way.
+An account comes before the records that were logged after it. Each block carries its checksum, so
+the follower detects a flipped bit.
 """
 
 import struct
@@ -27,7 +27,7 @@ _BEAT = struct.Struct("=qq")
 
 
 class Beat(NamedTuple):
-    """Everything up to record `seq` is there, and nothing that follows has a time before
+    """The server has sent everything up to record `seq`; what follows has no time before
     `time_us`."""
 
     seq: int
@@ -51,7 +51,7 @@ def beat_frame(beat: Beat) -> bytes:
 
 
 class OpenWindows(NamedTuple):
-    """What was open after record `seq` at a time, in the form of who made it."""
+    """The windows that were open after record `seq` at `time_us`, encoded by their copies."""
 
     seq: int
     time_us: int
@@ -68,7 +68,7 @@ def windows_in(content: bytes) -> OpenWindows:
     try:
         return msgspec.msgpack.decode(content, type=OpenWindows)
     except msgspec.MsgspecError as error:
-        raise Damaged(f"what came of open windows: {error}") from None
+        raise Damaged(f"the primary sent damaged windows: {error}") from None
 
 
 def entries_of(block: bytes) -> Sequence[LogEntry]:
@@ -76,7 +76,7 @@ def entries_of(block: bytes) -> Sequence[LogEntry]:
     try:
         unseal(block, GROUP)
     except ValueError as error:
-        raise Damaged(f"what came of the log: {error}") from None
+        raise Damaged(f"the primary sent a damaged block of the log: {error}") from None
     return [*decode_entries(block)]
 
 
@@ -85,12 +85,12 @@ def account_of(block: bytes) -> LogEntry:
     try:
         unseal(block, ACCOUNT)
     except ValueError as error:
-        raise Damaged(f"what came of an account: {error}") from None
+        raise Damaged(f"the primary sent a damaged account: {error}") from None
     return accounts_in([block])[0]
 
 
 def beat_of(content: bytes) -> Beat:
     """A beat; raises Damaged."""
     if len(content) != _BEAT.size:
-        raise Damaged("what came is no beat of a log")
+        raise Damaged("the primary sent a damaged beat")
     return Beat(*_BEAT.unpack(content))

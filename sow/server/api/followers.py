@@ -1,13 +1,13 @@
-"""What followers read: the log as it grows, and what they report of themselves.
+"""Routes for followers: the growing log, and the reports of the followers.
 
-A follower reads one endless answer in the frames of `sow.store.feed`. Blocks leave as they are
-stored, so nothing is decoded or encoded for it, and only what is durable leaves. A beat says how
-far time has come: followers have no other clock. It is sent after each commit, when a window may
-end here, and otherwise as often as the follower wishes.
+A follower reads one endless answer in the frames of `sow.store.feed`. The server sends durable
+blocks in their stored form, so it decodes and encodes nothing for a follower. A beat carries the
+time: followers have no other clock. The server sends one after each commit, whenever a window may
+end here, and otherwise at the interval that the follower requests.
 
-The log behind a follower is kept while it reads and for an hour after that, unless the disk has no
-room: one that is away for longer takes a copy of everything again. Each reports about itself now
-and then, which is what `/v1/status` shows of it.
+The server keeps the log for a follower while it reads and for an hour after that, unless the disk
+is full. A follower that is away for longer copies everything again. Followers report their state
+at intervals; `/v1/status` shows the reports.
 """
 
 import asyncio
@@ -50,13 +50,13 @@ from sow.store.feed import (
 from sow.store.protocols import LogEntry
 
 BEAT_S = 1.0
-"""A beat at least so often, unless the follower wishes otherwise."""
+"""The longest time between two beats, unless the follower requests another."""
 BEAT_S_MIN = 0.05
-"""And at most, where nothing happens: each takes some fifty microseconds."""
+"""The shortest interval that a follower may request: a beat takes some fifty microseconds."""
 BEAT_S_MAX = 60.0
-"""The least often that one may wish: a silent connection of a minute is closed by many routers."""
+"""The longest one: many routers close a connection that is silent for a minute."""
 GATHERED_S = 0.005
-"""Commits of so long leave together: a busy server has hundreds in a second."""
+"""Commits within this time leave together: a busy server makes hundreds a second."""
 FEED_ACCOUNTS = (CONFIGURATIONS, KNOWN_COLUMNS)
 """The system topics that a follower needs: what was in force, and the types of columns."""
 
@@ -65,7 +65,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class NodeReport(msgspec.Struct, forbid_unknown_fields=True):
-    """What a follower says of itself."""
+    """The state that a follower reports."""
 
     bookmark: Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")]
     state_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
@@ -91,9 +91,9 @@ class FollowersHandler:
     )
     @operation("read_entries", answers=(FRAMES,))
     async def entries(self, request: web.Request) -> web.StreamResponse:
-        """`GET /v1/log/entries`: the log behind the bookmark `from`, without an end; a beat every
-        `beat` seconds at least. `node` is the follower's own address. With `windows` those come
-        first that are open now. Raises ClientError, NotKept, AnotherLog."""
+        """`GET /v1/log/entries`: the log after the bookmark `from`, without an end, with a beat
+        every `beat` seconds at least. `node` is the follower's own address. With `windows` the
+        answer begins with the open windows. Raises ClientError, NotKept, AnotherLog."""
         if not permissions_of(request).reads_everything:
             raise NotEntitled(
                 "the log holds all records of all topics; beside Admin it takes an Allow of Read "
@@ -147,11 +147,11 @@ class FollowersHandler:
             )
         return after
 
-    @route("PUT", "/v1/nodes/{node}", "logon", "What a follower says of itself")
+    @route("PUT", "/v1/nodes/{node}", "logon", "The state that a follower reports")
     @operation("report_node", NodeStatus, body=NodeReport, takes=(JSON,))
     async def report(self, request: web.Request) -> web.Response:
-        """`PUT /v1/nodes/{node}`: note how far a follower is; `node` is its address."""
-        # Not as the demand of the route: the audit would have a line for each second.
+        """`PUT /v1/nodes/{node}`: note the state of a follower; `node` is its address."""
+        # Not declared on the route: the audit would get a line each second.
         permissions_of(request).check("admin")
         try:
             report = msgspec.json.decode(await read_body(request), type=NodeReport)
@@ -163,14 +163,14 @@ class FollowersHandler:
         return json_response(node._asdict())
 
     def close(self) -> None:
-        """End every answer, because the server stops."""
+        """End every answer: the server stops."""
         for ended in list(self._open):
             ended.set()
 
 
 def node_address(url: str, caller: str) -> str:
-    """The address of a node that calls from `caller`. One that listens on all addresses of its
-    machine names none of them, and would be taken for every other one that does."""
+    """The address of a node that calls from `caller`. A node that listens on all addresses of its
+    machine is given the caller's, so that two such nodes differ."""
     try:
         parts = urlsplit(url)
         if not (caller and ip_address(parts.hostname or "").is_unspecified):
@@ -181,7 +181,7 @@ def node_address(url: str, caller: str) -> str:
 
 
 class _Feed:
-    """What one follower gets, from the log behind record `after` on."""
+    """The frames for one follower, from the record after `after` on."""
 
     def __init__(self, runtime: ServerRuntime, engine: Engine, after: int) -> None:
         self._runtime = runtime
@@ -194,7 +194,7 @@ class _Feed:
         self._committed = runtime.commit.next()
 
     async def send(self, response: web.StreamResponse) -> None:
-        """Send what has become durable, and a beat."""
+        """Send all records that have become durable, and a beat."""
         engine = self._engine
         self._committed = self._runtime.commit.next()
         topics = [engine.catalog.account(one) for one in FEED_ACCOUNTS]
@@ -204,7 +204,7 @@ class _Feed:
             await self._runtime.settled()
             if accounts:
                 await write_part(response, memoryview(accounts))
-        # In the same step: what is noted from now on stands behind this record.
+        # In the same step: accounts that are noted from now on come after this record.
         until = self._runtime.journal.last_seq
         if until > self.after:
             pieces = gathered_frames(self._blocks(until))
@@ -223,7 +223,7 @@ class _Feed:
                 yield block_frame(block)
 
     def _accounts(self) -> Iterator[LogEntry]:
-        """What has not been sent of the accounts, in the order of their numbers and times."""
+        """Accounts that were not sent yet, ordered by number and time."""
         found = []
         for definition in FEED_ACCOUNTS:
             table = self._engine.catalog.account(definition).records.table
@@ -240,14 +240,14 @@ class _Feed:
         return iter(sorted(found, key=lambda entry: (entry.seq, entry.ts_us)))
 
     def _beat(self) -> Beat:
-        """How far time has come: nothing is on its way that would be earlier."""
+        """The time up to which nothing is outstanding; 0 while something is."""
         sequencer = self._engine.sequencer
         if self.after < sequencer.seq or self._engine.atomic.topic is not None:
             return Beat(self.after, 0)
         return Beat(self.after, sequencer.moment(self._runtime.now_us()))
 
     async def wait(self, ended: asyncio.Event, beat_s: float) -> None:
-        """Wait for the next commit, or until something may fall due."""
+        """Wait for the next commit, or until a timer may be due."""
         due_us, wait_s = self._engine.due_us(), beat_s
         if due_us is not None:
             wait_s = min(wait_s, max(GATHERED_S, (due_us - self._runtime.now_us()) / SECOND_US))
