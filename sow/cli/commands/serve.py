@@ -1,11 +1,4 @@
-"""`sow serve`: runs a server until a signal stops it, and reports its state to systemd.
-
-A service of `Type=notify` finds a socket in NOTIFY_SOCKET, of the protocol of sd_notify(3). The
-server sends the progress of its start, with requests for more time; that it is ready; that it is
-alive, as often as WATCHDOG_USEC demands; that it stops. The event loop sends these messages, so a
-hanging loop sends none and systemd ends the process, which loses nothing acknowledged. Without
-these variables nothing happens.
-"""
+"""`sow serve`: runs a server until a signal stops it, and reports its state to systemd."""
 
 import asyncio
 import contextlib
@@ -13,7 +6,6 @@ import dataclasses
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -30,8 +22,9 @@ from sow.cli.edges import EDGES_MAX, Edges
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
 from sow.cli.supervision import Beside, KeptRunning, end_with_input, pipeline_words, supervised
+from sow.cli.systemd import notify_of
 from sow.client.connector import checked_url
-from sow.config import Reviewed, exposed, load, loads, require, review
+from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
 from sow.core.definitions import Configuration, JournalSettings
 from sow.errors import ClientError, SowError
@@ -137,25 +130,7 @@ commands to run beside it."""
     help="The event loop to run on; the default is uvloop if it is installed.",
 )
 @click.pass_context
-def serve(
-    ctx: click.Context,
-    config: str,
-    named: tuple[str, ...],
-    variables: dict[str, str],
-    host: str | None,
-    port: int | None,
-    data_dir: str | None,
-    insecure: bool,
-    allow_loss: bool,
-    follow: str | None,
-    upstream: str | None,
-    token: str | None,
-    followers: int,
-    edges: int,
-    until_input_ends: bool,
-    no_pipelines: bool,
-    loop_wanted: str | None,
-) -> None:
+def serve(ctx: click.Context, /, **given: Any) -> None:
     """Run the server that CONFIG (config.xml) describes, or a server with the topics of --topic.
 
     Writes one line when it is ready: all records are loaded. Until then requests wait, and a long
@@ -165,94 +140,209 @@ def serve(
     With --upstream it keeps no records: of CONFIG its topics and its log do not count. With --edges
     it keeps the records, and so many chained servers have its clients.
     """
-    starter = _starter(ctx, named, data_dir) if named else _bare(ctx, config, upstream)
-    loaded = loads(starter, "--topic") if starter else load(config, variables, os.environ)
+    options = ServeOptions(**given)
+    text = _starter(ctx, options) if options.named else _bare(ctx, options)
+    loaded = loads(text, "--topic") if text else load(*options.file)
     for finding in loaded.findings:
         click.echo(finding.labelled, err=True)
     if loaded.configuration is None:
         ctx.exit(1)
-    given: dict[str, Any] = {"host": host, "port": port, "data_directory": data_dir}
-
-    chained = _chained(ctx, given, upstream, None if until_input_ends else token, follow)
-
-    def as_given(configuration: Configuration) -> Configuration:
-        configuration = configuration if chained is None else without_records(configuration)
-        changes = {name: value for name, value in given.items() if value is not None}
-        return dataclasses.replace(configuration, **changes)
-
-    def reread() -> Configuration:
-        # Options of the command line stay in force.
-        return inside(
-            configuration if starter else as_given(require(config, variables, os.environ))
-        )
-
-    def look() -> Reviewed:
-        if starter:
-            return Reviewed("--topic", starter, loaded.checked.findings)
-        return review(config, variables, os.environ)
-
-    configuration = as_given(loaded.configuration)
-    place = "--host" if host or loaded.exposure is None else loaded.exposure.place
-    if not _may_listen(configuration, place, insecure):
+    chained = _chained(options)
+    source = ConfigurationSource(
+        options, text, loaded, options.data_dir if chained is None else _scratch(ctx)
+    )
+    if not source.may_listen():
         ctx.exit(1)
 
-    own_token = new_token()
-    followed = None if follow is None else Upstream(checked_url(follow), token or "")
-    if until_input_ends:
+    followed = _followed(options)
+    if options.until_input_ends:
         end_with_input()
-    words = _words("" if starter else config, named, variables, insecure)
-    takers = Edges(edges, configuration, words)
-    ctx.call_on_close(takers.close)
-    inside = takers.inside
-
-    def ready(url: str, public: str) -> dict[str, Beside]:
-        _announce(configuration, public)
-        directory = Path(configuration.data_directory)
-        engines = {topic.name for topic in run_by_spark(configuration)}
-        running = {
-            name: Beside(
-                pipeline_words(name, config, url, directory, variables),
-                own_token if name in engines else None,
-            )
-            for name in ([] if no_pipelines or followed else beside(configuration))
-        }
-        return running | _followers(followers, words, url, public, configuration, own_token)
-
-    make_loop = loop_factory(loop_wanted)
-
-    def make(configuration: Configuration, follower: Follower | None) -> Server:
-        return Server(
-            inside(configuration),
-            Path(configuration.data_directory),
-            reread=reread,
-            allow_loss=allow_loss,
-            own_token=own_token,
-            look=look,
-            follower=follower,
-            upstream=chained,
-            shares_port=until_input_ends and chained is not None,
-        )
-
-    serving = serve_until_stopped(configuration, make, ready, takers, followed)
+    edges = Edges(options.edges, source.configuration, source.words())
+    ctx.call_on_close(edges.close)
+    servers = Servers(options, source, edges, chained)
+    make_loop = loop_factory(options.loop_wanted)
+    serving = serve_until_stopped(
+        source.configuration, servers.make, servers.ready, edges, followed
+    )
     if not run(serving, make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; acknowledged messages are in the journal.
         os._exit(1)
 
 
-def _starter(ctx: click.Context, named: Sequence[str], data_dir: str | None) -> str:
+@dataclasses.dataclass(frozen=True)
+class ServeOptions:
+    """The command line, by the parameters of `serve`."""
+
+    config: str
+    named: tuple[str, ...]
+    variables: dict[str, str]
+    host: str | None
+    port: int | None
+    data_dir: str | None
+    insecure: bool
+    allow_loss: bool
+    follow: str | None
+    upstream: str | None
+    token: str | None
+    followers: int
+    edges: int
+    until_input_ends: bool
+    no_pipelines: bool
+    loop_wanted: str | None
+
+    @property
+    def file(self) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+        """What reads CONFIG: its path, and the variables in it."""
+        return self.config, self.variables, os.environ
+
+
+class ConfigurationSource:
+    """The configuration of a server: of CONFIG, or of the `text` that stands for it, as `loaded`
+    first. Options of the command line stay in force whenever it is read again."""
+
+    def __init__(
+        self, options: ServeOptions, text: str, loaded: Loaded, directory: str | None
+    ) -> None:
+        self._options = options
+        self._text = text
+        self._loaded = loaded
+        given = {"host": options.host, "port": options.port, "data_directory": directory}
+        self._given: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
+        assert loaded.configuration is not None
+        self.configuration = self._as_given(loaded.configuration)
+
+    def _as_given(self, configuration: Configuration) -> Configuration:
+        if self._options.upstream is not None:
+            configuration = without_records(configuration)
+        return dataclasses.replace(configuration, **self._given)
+
+    def reread(self) -> Configuration:
+        """The configuration as it is now; raises ConfigError."""
+        return self.configuration if self._text else self._as_given(require(*self._options.file))
+
+    def look(self) -> Reviewed:
+        """Its text as it is now, with what is wrong in it."""
+        if self._text:
+            return Reviewed("--topic", self._text, self._loaded.checked.findings)
+        return review(*self._options.file)
+
+    def words(self) -> list[str]:
+        """The words of a command line that say the same to another process."""
+        words = [] if self._text else [self._options.config]
+        words += [word for one in self._options.named for word in ("--topic", one)]
+        pairs = map("=".join, self._options.variables.items())
+        words += [word for pair in pairs for word in ("--set", pair)]
+        return [*words, "--insecure"] if self._options.insecure else words
+
+    def may_listen(self) -> bool:
+        """Whether the server may listen where it says; reports a problem, if there is one."""
+        wrong = exposed(self.configuration.host, self.configuration.security)
+        if wrong is None:
+            return True
+        exposure, insecure = self._loaded.exposure, self._options.insecure
+        place = "--host" if self._options.host or exposure is None else exposure.place
+        text = f"warning: {wrong[0]}" if insecure else f"error: {wrong[0]}; {wrong[1]}"
+        click.echo(f"{place}: {text}", err=True)
+        return insecure
+
+
+class Servers:
+    """Makes the server, as often as it has to start again, and what runs beside it."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        source: ConfigurationSource,
+        edges: Edges,
+        chained: tuple[str, str] | None,
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._edges = edges
+        self._chained = chained
+        self._own_token = new_token()
+
+    def make(self, configuration: Configuration, follower: Follower | None) -> Server:
+        """A server of this configuration; `follower` follows another one."""
+        return Server(
+            self._edges.inside(configuration),
+            Path(configuration.data_directory),
+            reread=lambda: self._edges.inside(self._source.reread()),
+            allow_loss=self._options.allow_loss,
+            own_token=self._own_token,
+            look=self._source.look,
+            follower=follower,
+            upstream=self._chained,
+            shares_port=self._options.until_input_ends and self._chained is not None,
+        )
+
+    def ready(self, url: str, public: str) -> dict[str, Beside]:
+        """The server at `url` serves, its clients at `public`: what to run beside it."""
+        options, configuration = self._options, self._source.configuration
+        _announce(configuration, public)
+        directory = Path(configuration.data_directory)
+        by_server = {topic.name for topic in run_by_spark(configuration)}
+        no_pipelines = options.no_pipelines or options.follow is not None
+        running = {
+            name: Beside(
+                pipeline_words(name, options.config, url, directory, options.variables),
+                self._own_token if name in by_server else None,
+            )
+            for name in ([] if no_pipelines else beside(configuration))
+        }
+        return running | _followers(
+            options.followers, self._source.words(), url, public, configuration, self._own_token
+        )
+
+
+def _starter(ctx: click.Context, options: ServeOptions) -> str:
     """The configuration of the topics of --topic."""
     if ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--topic replaces CONFIG; add the topic to the file")
     directory = Path(DATA_DIRECTORY)
     # A folder of this name often holds the user's own data.
     is_taken = directory.is_dir() and any(directory.iterdir())
-    if data_dir is None and is_taken and not (directory / MANIFEST_FILE).exists():
+    if options.data_dir is None and is_taken and not (directory / MANIFEST_FILE).exists():
         raise ClientError(
             f"the folder {DATA_DIRECTORY} here holds something else; choose where to keep "
             "records: --data-dir DIRECTORY"
         )
-    return document([*map(named_topic, named)])
+    return document([*map(named_topic, options.named)])
+
+
+def _bare(ctx: click.Context, options: ServeOptions) -> str:
+    """The configuration of a chained server for which there is no file."""
+    is_given = ctx.get_parameter_source("config") is not ParameterSource.DEFAULT
+    has_file = is_given or Path(options.config).exists()
+    return "" if options.upstream is None or has_file else NOTHING_CONFIGURED
+
+
+def _chained(options: ServeOptions) -> tuple[str, str] | None:
+    """The upstream of a chained server and the token for it: its supervisor's, where one has
+    started it."""
+    if options.upstream is None:
+        return None
+    if options.follow is not None:
+        raise click.UsageError(
+            "a server with --follow has the records, and one with --upstream has none: give one"
+        )
+    token = None if options.until_input_ends else options.token
+    return checked_url(options.upstream), token or ""
+
+
+def _followed(options: ServeOptions) -> Upstream | None:
+    """The server to follow."""
+    if options.follow is None:
+        return None
+    return Upstream(checked_url(options.follow), options.token or "")
+
+
+def _scratch(ctx: click.Context) -> str:
+    """The data directory of a chained server, which keeps nothing that outlives it."""
+    return ctx.with_resource(tempfile.TemporaryDirectory(prefix="sow-chained-"))
 
 
 def _followers(
@@ -275,53 +365,9 @@ def _followers(
     return found
 
 
-def _words(
-    config: str, named: Sequence[str], variables: Mapping[str, str], insecure: bool
-) -> list[str]:
-    """The words of a command line that say the same to another process."""
-    words = [config] if config else [word for one in named for word in ("--topic", one)]
-    words += [word for each in variables.items() for word in ("--set", "=".join(each))]
-    return [*words, "--insecure"] if insecure else words
-
-
-def _bare(ctx: click.Context, config: str, upstream: str | None) -> str:
-    """The configuration of a chained server for which there is no file."""
-    is_given = ctx.get_parameter_source("config") is not ParameterSource.DEFAULT
-    return "" if upstream is None or is_given or Path(config).exists() else NOTHING_CONFIGURED
-
-
-def _chained(
-    ctx: click.Context,
-    given: dict[str, Any],
-    upstream: str | None,
-    token: str | None,
-    follow: str | None,
-) -> tuple[str, str] | None:
-    """The upstream of a chained server and the token for it. It keeps nothing that outlives it."""
-    if upstream is None:
-        return None
-    if follow is not None:
-        raise click.UsageError(
-            "a server with --follow has the records, and one with --upstream has none: give one"
-        )
-    scratch = tempfile.TemporaryDirectory(prefix="sow-chained-")
-    given["data_directory"] = ctx.with_resource(scratch)
-    return checked_url(upstream), token or ""
-
-
 def without_records(configuration: Configuration) -> Configuration:
     """What of a configuration counts for a chained server: its upstream has the rest."""
     return dataclasses.replace(configuration, topics=(), pipelines=(), journal=JournalSettings())
-
-
-def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:
-    """Whether the server may listen there; reports a problem of `place`, if there is one."""
-    wrong = exposed(configuration.host, configuration.security)
-    if wrong is None:
-        return True
-    text = f"warning: {wrong[0]}" if insecure else f"error: {wrong[0]}; {wrong[1]}"
-    click.echo(f"{place}: {text}", err=True)
-    return insecure
 
 
 def _announce(configuration: Configuration, url: str) -> None:
@@ -436,88 +482,3 @@ async def _reload(server: Server) -> None:
     nothing changed: the file, a long start, a stop."""
     with contextlib.suppress(SowError):
         await server.reload()
-
-
-Send = Callable[[bytes], object]
-
-STARTING_EVERY_S = 5.0
-"""Interval at which a start requests more time: that of the log's progress lines."""
-STARTING_MORE_US = 30_000_000
-"""The time requested: six intervals, so that one late request does no harm."""
-
-
-def sender(address: str) -> Send:
-    """Sends datagrams to the socket at an address; a missing socket is no error."""
-    place = "\0" + address[1:] if address.startswith("@") else address
-
-    def send(message: bytes) -> None:
-        with (
-            contextlib.suppress(OSError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end,
-        ):
-            end.setblocking(False)  # the server never waits for its supervisor
-            end.sendto(message, place)
-
-    return send
-
-
-def notify_of(environment: Mapping[str, str], process_id: int | None = None) -> "Systemd":
-    """Notifications as the environment of this process requests them."""
-    address = environment.get("NOTIFY_SOCKET", "")
-    wanted = environment.get("WATCHDOG_USEC", "")
-    own = str(os.getpid() if process_id is None else process_id)
-    # The watchdog may be meant for another process than this one.
-    mine = environment.get("WATCHDOG_PID", own) == own
-    watchdog_us = int(wanted) if mine and wanted.isascii() and wanted.isdigit() else 0
-    return Systemd(sender(address) if address else None, watchdog_us)
-
-
-class Systemd:
-    """Sends notifications by `send`, if there is one; `watchdog_us` is the silence in microseconds
-    after which systemd kills the process, 0 for none."""
-
-    def __init__(self, send: Send | None, watchdog_us: int = 0) -> None:
-        self._send = send
-        # Half of it, as sd_watchdog_enabled(3) advises: one late message is no failure.
-        self._alive_every_s = watchdog_us / 2_000_000
-        self._timer: asyncio.TimerHandle | None = None
-
-    def starting(self, progress: Callable[[], str]) -> None:
-        """Report the progress of the start, now and until it is over."""
-        self._notify(f"STATUS={_line(progress())}", f"EXTEND_TIMEOUT_USEC={STARTING_MORE_US}")
-        self._later(STARTING_EVERY_S, lambda: self.starting(progress))
-
-    def ready(self, status: str) -> None:
-        """Report that the server serves, and from now on that it is alive."""
-        self._notify("READY=1", f"STATUS={_line(status)}")
-        self._alive()
-
-    def _alive(self) -> None:
-        self._cancel()
-        if self._alive_every_s:
-            self._notify("WATCHDOG=1")
-            self._later(self._alive_every_s, self._alive)
-
-    def stopping(self) -> None:
-        """Report that the server stops; the last notification."""
-        self._cancel()
-        self._notify("STOPPING=1", "STATUS=stopping")
-
-    def _notify(self, *assignments: str) -> None:
-        if self._send is not None:
-            self._send("\n".join(assignments).encode())
-
-    def _later(self, after_s: float, what: Callable[[], None]) -> None:
-        self._cancel()
-        if self._send is not None:
-            self._timer = asyncio.get_running_loop().call_later(after_s, what)
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
-def _line(text: str) -> str:
-    """One line: the next one would be another assignment."""
-    return " ".join(text.split())
