@@ -128,7 +128,7 @@ def is_ours(kind):
 
 async def all_gone(server):
     """Wait until all connections have ended, and what their ends had to do is done."""
-    while server._connections.crowd.connections:
+    while server._http.crowd.connections:
         await asyncio.sleep(0.01)
     for _ in range(20):
         await asyncio.sleep(0)

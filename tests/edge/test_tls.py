@@ -105,7 +105,7 @@ def test_who_closes_his_side_has_closed(server, files):
 
 
 def test_plain_http_and_noise_get_nothing_and_leave_their_place(server):
-    before = server.call(lambda: server.server._connections.crowd.connections)
+    before = server.call(lambda: server.server._http.crowd.connections)
     for said in (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01\x00\xff", b""):
         with socket.create_connection(server.address) as plain:
             plain.sendall(said)
@@ -114,7 +114,7 @@ def test_plain_http_and_noise_get_nothing_and_leave_their_place(server):
                 pass
 
     async def left():
-        while server.server._connections.crowd.connections > before:
+        while server.server._http.crowd.connections > before:
             await asyncio.sleep(0)
 
     server.wait(left())

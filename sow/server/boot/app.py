@@ -8,17 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from aiohttp import web
-
 from sow import __version__
 from sow.config.diagnostics import Reviewed
 from sow.core.clock import SECOND_US, Clock, SystemClock, monotonic_us
-from sow.core.definitions import Configuration, Topic, authority, with_system_topics
+from sow.core.definitions import Configuration, Topic, with_system_topics
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.security_definitions import Authentication
 from sow.engine.engine import Engine
 from sow.engine.following import FollowingEngine
-from sow.errors import ConfigError, SowError, StoreError
+from sow.errors import ConfigError, SowError
 from sow.expressions import make_parser
 from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
@@ -28,42 +26,24 @@ from sow.server.api.status import Nodes, StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
+from sow.server.boot.http_server import HttpServer
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
 from sow.server.boot.sources import RecordOrigin, RecordsHere, RecordsUpstream
 from sow.server.chained.upstream import UpstreamServer
-from sow.server.http.authn_middleware import (
-    AUTHN,
-    Identifies,
-    RequestAuthenticator,
-    fetch,
-)
-from sow.server.http.body_reading import (
-    REQUESTS,
-    Requests,
-    check_expectation,
-    end_unmet,
-    with_deferred_expectations,
-)
-from sow.server.http.compression import Compression
-from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.moments import MOMENTS, Moments
-from sow.server.http.read_backpressure import ReadBackpressure
+from sow.server.http.authn_middleware import Identifies, RequestAuthenticator, fetch
+from sow.server.http.body_reading import Requests
+from sow.server.http.moments import Moments
 from sow.server.http.request_origin import RequestMiddleware, machine_names
-from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
-from sow.server.http.route import WEBSOCKET, add_routes
-from sow.server.http.server_log import AccessLog, LastError
+from sow.server.http.server_log import LastError
 from sow.server.http.tls import certificate_trusted, read_tls
 from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
 from sow.server.loop.gc_pacing import GcPacing
 from sow.server.loop.group_commit import stored_bytes
-from sow.server.loop.latency import GcLatency, LoopLatency, MeasuredRequests
+from sow.server.loop.latency import GcLatency, LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
 from sow.server.loop.startup_progress import StartupProgress
-from sow.server.net.connection_supervisor import Connections, RequestCounter
-from sow.server.net.http_protocol import HttpProtocol, http_log
-from sow.server.net.listening import Listener, bind, raise_files_limit
 from sow.server.net.sse import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
@@ -75,20 +55,10 @@ log = logging.getLogger("sow")
 AMPLE_BYTES = 64 * 1024**2
 """With this much room, entries up to the next group are accepted without a check: more than arrive
 in a second."""
-STOP_S_MAX = 2.0
-"""How long running requests may take to end when the server stops: long enough for an answer that
-is being written, less than supervisors wait before they kill it."""
 SESSION_NAME_BYTES = 16
 """128 random bits: more than clients can guess, however long they try."""
 NODE_BYTES = 8
 """The id of a process among the servers of a chain; random, so that no two have the same."""
-ADDRESS_BYTES = 8190
-"""Longest URL of a request beside its filter: what aiohttp and most proxies allow."""
-NOTABLY_FEWER = 0.9
-"""The share of wanted connections that the system has files for, below which a warning is logged: a
-few missing ones are nothing to warn of."""
-NEVER_S = 10 * 365 * 86_400.0
-"""Ten years, for a timeout of aiohttp that is never to expire."""
 SESSION_OBJECTS = 200
 """Python objects of a session with its socket and a few subscriptions."""
 STOPPING = "the server stops"
@@ -97,6 +67,14 @@ STOPPING = "the server stops"
 def new_session_name() -> str:
     """A session name that only its client knows."""
     return secrets.token_urlsafe(SESSION_NAME_BYTES)
+
+
+def origin_of(upstream: tuple[str, str] | None) -> RecordOrigin:
+    """Where the records of a new server are: here, or with this server."""
+    node = secrets.token_hex(NODE_BYTES)
+    return (
+        RecordsHere(node) if upstream is None else RecordsUpstream(UpstreamServer(*upstream, node))
+    )
 
 
 class Server:
@@ -130,12 +108,7 @@ class Server:
     ) -> None:
         self._follower = follower
         self._shares_port = shares_port
-        node = secrets.token_hex(NODE_BYTES)
-        self._source: RecordOrigin = (
-            RecordsHere(node)
-            if upstream is None
-            else RecordsUpstream(UpstreamServer(*upstream, node))
-        )
+        self._source = origin_of(upstream)
         self._look = look
         self.board = Board(lambda: self._clock.now_us())
         """The status of processes beside this server, as its supervisor notes it."""
@@ -167,15 +140,14 @@ class Server:
         self._watch: LoopLatency
         self._replay: StartupProgress
         self._readiness: ReadinessGate
-        self._moments = Moments(None if follower is None else follower.heard)
+        self._heard = None if follower is None else follower.heard
+        self._moments = Moments(self._heard)
         self._authn: RequestAuthenticator
         self._logons = logons or Logons(lambda: in_force.configuration.limits.logons_per_second_max)
         self._status: HealthHandler
         self._handlers: Handlers
         self._reloader: Reloader
-        self._runner: web.AppRunner
-        self._connections: Connections
-        self._listener: Listener
+        self._http: HttpServer
 
     @property
     def configuration(self) -> Configuration:
@@ -201,34 +173,67 @@ class Server:
             followed = await self._follower.prepare()
             self._in_force.go_on_under(with_system_topics(followed))
         try:
-            self._opening = ServerBootstrap(
-                self.configuration,
-                self._data_directory,
-                lambda: self._new_engine(self._opening.journal),
-                self._clock.now_us(),
-                allow_loss=self._allow_loss,
-                follows=self._follower is not None,
-                windows=(lambda _: None) if self._follower is None else self._follower.windows,
-            )
-            self._closers.append(self._opening.close)
-            self._watch = LoopLatency(log.warning)
-            self._last_error.begin()
-            self._closers.append(self._last_error.end)
-            self._closers.append(GcLatency(self._watch).close)
-            self._closers.append(CacheSweeper(self._watch).close)
-            is_open = self.configuration.security.authentication is None
-            self._replay = StartupProgress(self._opening.progress, public=is_open)
-            self._readiness = ReadinessGate(
-                self._replay.public_status, lambda: self._source.refusal
-            )
+            self._take_directory()
+            self._watch_process()
             make_parser()  # no client has to wait for it
-            address = await self._listen()
+            await self._open_port()
         except BaseException:
             self._close_store()
             raise
-        self._replay.begin(address)
-        self.address, self._opened_us = address, monotonic_us()
-        return address
+        self._replay.begin(self.address)
+        self._opened_us = monotonic_us()
+        return self.address
+
+    def _take_directory(self) -> None:
+        follower = self._follower
+        self._opening = ServerBootstrap(
+            self.configuration,
+            self._data_directory,
+            lambda: self._new_engine(self._opening.journal),
+            self._clock.now_us(),
+            allow_loss=self._allow_loss,
+            follows=follower is not None,
+            windows=(lambda _: None) if follower is None else follower.windows,
+        )
+        self._closers.append(self._opening.close)
+
+    def _watch_process(self) -> None:
+        """Measure the loop and the collector, and keep the last error, until the server stops."""
+        self._watch = LoopLatency(log.warning)
+        self._last_error.begin()
+        self._closers.append(self._last_error.end)
+        self._closers.append(GcLatency(self._watch).close)
+        self._closers.append(CacheSweeper(self._watch).close)
+
+    async def _open_port(self) -> None:
+        """Listen: requests wait at the readiness gate, but for those of the start's progress."""
+        in_force = self._in_force
+        is_open = self.configuration.security.authentication is None
+        self._replay = StartupProgress(self._opening.progress, public=is_open)
+        self._readiness = ReadinessGate(self._replay.public_status, lambda: self._source.refusal)
+        self._http = HttpServer(
+            in_force, self._requests, self._middleware, self._moments, self._refused, self._watch
+        )
+        self._authn = RequestAuthenticator(
+            self.configuration.security,
+            self._authenticator,
+            self._own_token,
+            self._wall.now_us,
+            lambda then: certificate_trusted(in_force.tls.context, then),
+        )
+        self._status = HealthHandler(
+            self._replay,
+            self._http.crowd,
+            self._requests.budget,
+            lambda: in_force.tls.certificates,
+            self._last_error,
+            self._authn.may_administer,
+            self._source,
+            self._heard,
+        )
+        self.address, self.port = await self._http.listen(
+            routes(self._readiness, self._status), self._authn, self._shares_port
+        )
 
     async def restore(self) -> None:
         """Restore all records, then let waiting requests continue.
@@ -253,7 +258,7 @@ class Server:
             )
         except BaseException as error:
             self._replay.end()
-            self._listener.close()
+            self._http.stop_listening()
             await self._source.close()
             await self._end_requests(error.detail if isinstance(error, SowError) else STOPPING)
             self._close_store()
@@ -277,13 +282,33 @@ class Server:
 
     def _begin(self) -> None:
         """All records are restored: serve."""
+        self._take_over_engine()
+        self._start_runtime()
+        self._open_handlers()
+        self._replay.end()
+        self._follow_engine()
+        self._readiness.open(self._handlers)
+        self.checkpointer.start()
+        self._pace_gc()
+        self.runtime.wake()
+        if self._follower is not None:
+            assert isinstance(self.engine, FollowingEngine)
+            own = self._handlers[StatusHandler].own
+            self._follower.begin(self.engine, self.runtime, self._reloader.adopt, own)
+
+    def _take_over_engine(self) -> None:
+        """The engine has all records: it goes on from where the log ends."""
         opening = self._opening
-        self.engine, journal = opening.engine, opening.journal
+        self.engine = opening.engine
         self.engine.restore_accounts(opening.take_accounts())
         self._clock.go_on_from(self.engine.now_us)
         self.engine.sequencer.moment(self._clock.now_us())
-        oldest_seq = journal.first_seq - 1
+        oldest_seq = opening.journal.first_seq - 1
         self.engine.configurations.note(True, oldest_seq, opening.goes_on)
+
+    def _start_runtime(self) -> None:
+        """What drives the engine, executes commands, and keeps checkpoints."""
+        opening, journal = self._opening, self._opening.journal
         self.runtime = ServerRuntime(
             self.engine, journal, self._clock, self._windows_us(), self._watch
         )
@@ -296,11 +321,11 @@ class Server:
             checkpoints=opening.checkpoints,
         )
         self.engine.queries.measure(self.runtime.loop.time)
-        self.executor.sessions.on_slow_client(log.warning)
-        self.executor.sessions.on_session_change(log.info)
+        sessions = self.executor.sessions
+        sessions.on_slow_client(log.warning)
+        sessions.on_session_change(log.info)
         self.executor.on_internal_error(log.error)
         self.engine.on_stopped(log.error)
-        sessions = self.executor.sessions
         self.runtime.idle_work["conflating queues"] = sessions.conflate_in_background
         BackgroundConflation(sessions, self.runtime.turns, self.runtime.now_us)
         self.checkpointer = Checkpointer(
@@ -310,7 +335,9 @@ class Server:
             self._replayed_bytes,
             followers=self._nodes.positions,
         )
-        staging = Staging(self._data_directory / "staging", self._clock.now_us())
+
+    def _open_handlers(self) -> None:
+        """The resources of the engine, of another server where that has the records."""
         self._reloader = Reloader(
             self.runtime,
             self.executor,
@@ -319,55 +346,48 @@ class Server:
             self._reread,
             self._data_directory,
         )
-        admin = AdminHandler(
-            self.runtime,
-            self.engine,
-            opening,
-            self._reloader.reload,
-            self._reread,
-            self._look,
-            self.board,
-        )
-        heard = None if self._follower is None else self._follower.heard
-        status = StatusHandler(
-            self.runtime,
-            self.engine,
-            self.address,
-            self._authn.is_known,
-            self._nodes,
-            heard,
-            self._source,
-        )
         self._handlers = open_handlers(
             self.runtime,
             self.executor,
-            staging,
+            Staging(self._data_directory / "staging", self._clock.now_us()),
             self._authn,
-            admin,
-            status,
+            AdminHandler(
+                self.runtime,
+                self.engine,
+                self._opening,
+                self._reloader.reload,
+                self._reread,
+                self._look,
+                self.board,
+            ),
+            StatusHandler(
+                self.runtime,
+                self.engine,
+                self.address,
+                self._authn.is_known,
+                self._nodes,
+                self._heard,
+                self._source,
+            ),
             FollowersHandler(self.runtime, self.engine, self._nodes),
         )
         self._source.serve(self._handlers, self.runtime, self.executor, self._authn)
-        self._replay.end()
+
+    def _follow_engine(self) -> None:
+        """Have users, health and the marks of answers follow the engine."""
         self._authn.follow(self.engine, self.executor.audit, self.runtime.now_us)
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
         if not self._source.upstream:  # else its answers have upstream's
             self._moments.follow(self.runtime)
-        self._readiness.open(self._handlers)
-        self.checkpointer.start()
-        garbage = GcPacing(
-            lambda: self.engine.catalog.objects_max() + SESSION_OBJECTS * len(sessions)
-        )
+
+    def _pace_gc(self) -> None:
+        catalog, sessions = self.engine.catalog, self.executor.sessions
+        garbage = GcPacing(lambda: catalog.objects_max() + SESSION_OBJECTS * len(sessions))
         garbage.begin()
         self.runtime.idle_work["looking for garbage"] = garbage.look
         self.runtime.flush_work["looking for garbage"] = garbage.look
-        self.runtime.wake()
-        if self._follower is not None:
-            assert isinstance(self.engine, FollowingEngine)
-            adopt = self._reloader.adopt
-            self._follower.begin(self.engine, self.runtime, adopt, status.own)
 
     def _new_engine(self, journal: Journal) -> Engine:
         ample: dict[int, bool] = {}
@@ -406,92 +426,6 @@ class Server:
             if isinstance(topic, Topic)
         }
 
-    async def _listen(self) -> str:
-        in_force = self._in_force
-        crowd = ConnectionLimiter(lambda: in_force.configuration, raise_files_limit())
-        wanted = self.configuration.limits.connections_max
-        if crowd.connections_max < wanted * NOTABLY_FEWER:
-            log.warning(
-                "there can be %d connections, and not %d (Limits/Connections): the system allows "
-                "no more open files (ulimit -Hn)",
-                crowd.connections_max,
-                wanted,
-            )
-        app = web.Application(
-            middlewares=[
-                AccessLog(lambda: in_force.configuration.server_log.access, monotonic_us).note,
-                MeasuredRequests(self._watch, WEBSOCKET).measure,
-                report,
-                self._middleware.check,
-                check_expectation,
-                RequestCounter(crowd).count,
-                self._requests.hold,
-            ],
-        )
-        app[REQUESTS] = self._requests
-        app[REFUSED] = self._refused
-        app[MOMENTS] = self._moments
-        self._authn = RequestAuthenticator(
-            self.configuration.security,
-            self._authenticator,
-            self._own_token,
-            self._wall.now_us,
-            lambda then: certificate_trusted(in_force.tls.context, then),
-        )
-        app[AUTHN] = self._authn
-        self._status = HealthHandler(
-            self._replay,
-            crowd,
-            self._requests.budget,
-            lambda: in_force.tls.certificates,
-            self._last_error,
-            self._authn.may_administer,
-            self._source,
-            None if self._follower is None else self._follower.heard,
-        )
-        add_routes(app.router, routes(self._readiness, self._status))
-        app.on_response_prepare.extend(
-            [
-                self._moments.mark,
-                self._middleware.mark,
-                mark_kept,
-                Compression().pack,
-                end_unmet,
-                sanitize_headers,
-            ]
-        )
-        self._middleware.open()
-        self._runner = web.AppRunner(
-            app,
-            handler_cancellation=True,  # a stream ends when its client has gone
-            shutdown_timeout=STOP_S_MAX,
-        )
-        await self._runner.setup()
-        host, port = self.configuration.host, self.configuration.port
-        self._in_force.read_tls()
-        try:
-            sockets = await bind(host, port, self._shares_port)
-        except OSError as error:
-            await self._runner.cleanup()
-            raise StoreError(
-                f"cannot listen on {authority(host, port)}: {error.strerror}; choose "
-                "another with --port",
-                reason="address in use",
-            ) from None
-        server = self._runner.server
-        assert server is not None
-        server.request_factory = with_deferred_expectations(server.request_factory)
-        self._connections = Connections(
-            lambda: self._http_protocol(server),
-            crowd,
-            ReadBackpressure(self._requests.budget),
-            lambda: in_force.configuration.limits,
-        )
-        bound = sockets[0].getsockname()
-        self.port = bound[1]
-        self._listener = Listener(sockets, self._connections, lambda: in_force.tls.context)
-        return f"{self.configuration.security.scheme}://{authority(bound[0], bound[1])}"
-
     def _authenticator(self, by: Authentication) -> Identifies:
         """Create the authenticator; raises ConfigError."""
         # Imported only here: it needs libraries that a server without authentication does not.
@@ -499,20 +433,6 @@ class Server:
 
         return Authenticator(
             by, now_us=self._wall.now_us, fetch=fetch, report=log.warning, logons=self._logons
-        )
-
-    def _http_protocol(self, server: web.Server) -> HttpProtocol:
-        return HttpProtocol(
-            server,
-            loop=asyncio.get_running_loop(),
-            access_log=None,
-            logger=http_log,
-            # Bodies are decompressed as there is room (`sow.server.http.body_reading`).
-            auto_decompress=False,
-            # `sow.server.net.connection_supervisor` closes idle connections.
-            keepalive_timeout=NEVER_S,
-            # A filter is in the URL, where a byte may take three.
-            max_line_size=ADDRESS_BYTES + 3 * self.configuration.limits.filter_bytes_max,
         )
 
     async def reload(self, allow_loss: bool = False) -> list[str]:
@@ -537,7 +457,7 @@ class Server:
     async def stop(self) -> None:
         """Close all clients, store everything, release the directory and the port."""
         log.info("stopping")
-        self._listener.close()
+        self._http.stop_listening()
         if self._follower is not None:
             await self._follower.close()
         self._handlers[EventStreamHandler].close()
@@ -556,8 +476,7 @@ class Server:
     async def _end_requests(self, why: str) -> None:
         """Let running requests end; those that wait for the start get the reason `why`."""
         self._readiness.close(why)
-        await self._runner.cleanup()
-        self._connections.close()
+        await self._http.close()
 
     def _close_store(self) -> None:
         while self._closers:

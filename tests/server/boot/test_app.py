@@ -1,8 +1,6 @@
 """A server as a whole: what it takes at its start, gives back at its end, and changes meanwhile."""
 
 import asyncio
-import logging
-import socket
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -11,7 +9,6 @@ import pytest
 
 from sow.core.definitions import (
     JournalSettings,
-    Limits,
 )
 from sow.errors import Damaged, StoreError
 from sow.expressions import parser
@@ -30,19 +27,6 @@ def test_what_was_durable_is_there_again_after_a_restart(served):
         return records(server), server.engine.seq
 
     assert served(fill) == served(look)
-
-
-def test_a_port_that_is_taken_is_said_and_the_directory_given_back(served, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        config = replace(configuration(), port=taken.getsockname()[1])
-        with pytest.raises(StoreError, match=r"cannot listen on 127\.0\.0\.1:.*--port") as caught:
-            served(publish, config)
-    assert caught.value.reason == "address in use"
-
-    async def nothing(_server):
-        return True
-
-    assert served(nothing), "nobody holds the directory any more"
 
 
 def test_no_client_waits_for_the_first_expression_to_make_the_parser(served):
@@ -187,19 +171,6 @@ def test_a_reload_waits_for_the_records_too(held, tmp_path):
             await server.stop()
 
     asyncio.run(go())
-
-
-def test_fewer_connections_than_are_wanted_are_sent_of(served, caplog, monkeypatch):
-    monkeypatch.setattr(app, "raise_files_limit", lambda: 80)
-
-    async def nothing(_server):
-        return None
-
-    with caplog.at_level(logging.WARNING, "sow"):
-        served(nothing, configuration(limits=Limits(connections_max=85)))
-        assert caplog.text == "", "a few less are nothing to warn of"
-        served(nothing, configuration(limits=Limits(connections_max=100)))
-    assert "there can be 80 connections, and not 100 (Limits/Connections)" in caplog.text
 
 
 def test_a_topics_window_goes_before_the_journals():
