@@ -84,7 +84,10 @@ class Socket:
     async def _log_on(self, fields: Mapping[str, object]) -> None:
         await self.command("logon", **fields)
         # The ack is alone in its frame, so that both sides count lines from the same point.
-        (ack,) = await self.receive()
+        lines = await self.receive()
+        while lines[0].c == "notice":  # of a chained server, about its upstream: not counted
+            lines = await self.receive()
+        (ack,) = lines
         if ack.failed:
             raise ack.error()
         self.session, self.log_id = ack.session, ack.log

@@ -14,6 +14,7 @@ from sow.core.addresses import Addresses
 from sow.errors import ClientError, NotPrimary, Unauthenticated
 
 ACK = {"c": "ack", "cid": "1", "a": "processed", "status": "success", "session": "s-1"}
+LOST = {"c": "notice", "reason": "upstream lost"}
 
 
 class WebSocket:
@@ -62,6 +63,12 @@ def test_logging_on_says_who_it_is_and_learns_the_session():
     assert orjson.loads(network.socket.sent[0]) == {"c": "logon", "cid": "1", "client": "me"}
     assert (socket.session, socket.resumed, socket.reason) == ("s-1", False, "")
     assert socket.next_cid() == "2"
+
+
+@pytest.mark.parametrize("frame", [LOST, [LOST, {**LOST, "reason": "upstream back"}]])
+def test_what_a_chained_server_says_of_its_upstream_may_come_before_the_ack(frame):
+    socket = connected(Network(frame, frame, ACK))
+    assert socket.session == "s-1"
 
 
 def test_a_session_is_taken_up_after_what_was_seen_of_it():

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
@@ -122,10 +122,7 @@ class Link:
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
                 await socket.send_bytes(orjson.dumps(fields))
-                answer = await socket.receive()
-            if answer.type is not aiohttp.WSMsgType.BINARY:
-                raise self._upstream.lost("it has closed the connection")
-            ack = orjson.loads(answer.data)
+                ack = await self._ack(socket)
             if ack.get("status") == "failure":
                 raise Refusal(ack)
             if self._exact and not ack.get("resumed"):
@@ -142,6 +139,16 @@ class Link:
         self.log_id = ack["log"]
         self._socket = socket
         return resumed
+
+    async def _ack(self, socket: aiohttp.ClientWebSocketResponse) -> dict[str, Any]:
+        """The ack of the logon; before it a chained server may say that its upstream is lost."""
+        while True:
+            answer = await socket.receive()
+            if answer.type is not aiohttp.WSMsgType.BINARY:
+                raise self._upstream.lost("it has closed the connection")
+            line: dict[str, Any] = orjson.loads(answer.data.partition(b"\n")[0])
+            if line["c"] != "notice":
+                return line
 
     async def _run(self) -> None:
         """Read, and connect again after each loss."""

@@ -569,6 +569,7 @@ class Connection {
         } catch {
           return fail(new SowError("unreachable", `${url} does not speak SOW`));
         }
+        if (ack?.c === "notice") return; // of a chained server, about its upstream: not counted
         if (ack?.c !== "ack" || ack.status !== "success") return fail(this.#refused(ack));
         const other = this.#otherLog(url, ack.log ?? "");
         if (other !== null) return fail(other);
