@@ -66,7 +66,7 @@ planted: $(INSTALLED)  ## plant bugs one at a time and see that the suite catche
 crash: $(INSTALLED)  ## kill the server 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash --ignore tests/crash/test_nodes.py
 
-crash-nodes: $(INSTALLED)  ## kill a server and its followers 500 times at random moments
+crash-nodes: $(INSTALLED)  ## kill a server, its followers and its edges 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash/test_nodes.py
 
 crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server beside them, and run two attempts at once
