@@ -79,6 +79,12 @@ def number_of(text: str, log_id: str) -> int | None:
     return int(number)
 
 
+def is_of_log(text: str, log_id: str) -> bool:
+    """Whether a text is the number of a change in the log `log_id`."""
+    found = POSITION.fullmatch(text)
+    return found is not None and found[1] in (None, log_id)
+
+
 def with_log(text: str, log_id: str) -> str:
     """A bookmark whose numbers name their log: `log_id` where they name none. 0 is the beginning of
     any log. Returns `text` itself where the log's name is unknown."""

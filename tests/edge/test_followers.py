@@ -128,6 +128,16 @@ def test_subscribers_get_what_is_published_to_the_primary(primary, tmp_path):
         assert (line["d"], line["bm"]) == ({"id": 1, "n": 1}, bookmark)
 
 
+def test_a_subscription_waits_for_a_bookmark_that_another_server_has_given(primary, tmp_path):
+    with following(primary, tmp_path / "one") as follower, follower.socket() as ws:
+        (late,) = ws.ask({"c": "subscribe", "t": "orders", "bm": "2", "wait": 0})
+        assert (late["status"], late["reason"]) == ("failure", "not yet")
+        ws.send({"c": "subscribe", "t": "orders", "bm": "1", "cid": "2"})
+        primary.publish("orders", {"id": 1}, {"id": 2})
+        ack, line = ws.until(c="p")
+        assert (ack["status"], line["bm"]) == ("success", "2")
+
+
 def test_it_goes_on_where_it_was_after_a_stop_and_after_the_primarys(primary, tmp_path):
     primary.publish("orders", {"id": 1, "n": 1})
     with following(primary, tmp_path / "one") as follower:

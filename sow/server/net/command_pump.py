@@ -15,7 +15,9 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
+from sow.engine.following import FollowingEngine
 from sow.errors import ClientError, SowError
+from sow.history.bookmarks import is_of_log
 from sow.protocol.commands import Command
 from sow.protocol.publish_batching import Read, read_frames
 from sow.protocol.wire import FRAME_PIECE_BYTES, LineSplitter, Refused, read_lines
@@ -150,6 +152,7 @@ class CommandReader:
     ) -> None:
         self._runtime = runtime
         self._executor = executor
+        self._follows = isinstance(executor.engine, FollowingEngine)
         self._connection = connection
         self._messages = messages
         self._logon_source = logon_source
@@ -281,15 +284,27 @@ class CommandReader:
         texts = long_among(filters, (command.filter for command in singly))
         guarded = [] if session.rights.is_open else self._guarded(session, singly, texts)
         logons = self._pending_logons(commands)
-        waits = bool(commands) and _waits(commands[0])
+        waits = bool(commands) and self._sought(commands[0]) is not None
         if not (texts or guarded or logons or waits):
             return False
         self._compiling = self._loop.create_task(self._prepare(texts, guarded, logons, commands))
         return True
 
+    def _sought(self, read: Read) -> str | None:
+        """The bookmark that a command waits for. A follower may be behind the one that a
+        subscription is to go on after, which another server of the log has given."""
+        if not isinstance(read, Command):
+            return None
+        if self._follows and read.min_bookmark is None and read.bookmark is not None:
+            return read.bookmark if is_of_log(read.bookmark, self._runtime.journal.log_id) else None
+        return read.min_bookmark
+
     def _up_to_waiting(self, commands: list[Read]) -> list[Read]:
         """Commands up to the next that waits for a bookmark; the others come after these."""
-        at = next((at for at, one in enumerate(commands) if at and _waits(one)), len(commands))
+        at = next(
+            (at for at, one in enumerate(commands) if at and self._sought(one) is not None),
+            len(commands),
+        )
         commands, self._held = commands[:at], commands[at:]
         return commands
 
@@ -321,14 +336,14 @@ class CommandReader:
 
     async def _wait_for_bookmark(self, commands: list[Read]) -> None:
         """Wait for the bookmark of the first command; it is refused if that takes too long."""
-        command = commands[0]
-        if not isinstance(command, Command) or command.min_bookmark is None:
+        command, sought = commands[0], self._sought(commands[0])
+        if not isinstance(command, Command) or sought is None:
             return
         try:
             wait_s = command.wait_s
             if wait_s is not None and not wait_s >= 0:
                 raise ClientError(f"wait is {wait_s}; it must be a number of seconds, 0 or more")
-            seq = least_bookmark(command.min_bookmark, self._runtime.journal.log_id)
+            seq = least_bookmark(sought, self._runtime.journal.log_id)
             await self._runtime.reached(seq, waited_s(wait_s))
         except SowError as error:
             commands[0] = Refused(command.cid, error.with_traceback(None))
@@ -369,8 +384,3 @@ class CommandReader:
         self._stop_waiting()
         self._turns.remove(self)
         self._in_line = False
-
-
-def _waits(read: Read) -> bool:
-    """Whether a command waits for a bookmark."""
-    return isinstance(read, Command) and read.min_bookmark is not None
