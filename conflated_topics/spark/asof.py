@@ -135,6 +135,9 @@ def _batches(left: Any, right: Any, buckets: JoinBuckets) -> Any:
         ]
         return buckets.whole(*sides)
 
+    # Of one frame, both sides may have the same columns of it; Spark Connect would take those of
+    # the right for those of the left, and leave them out. Aliases are columns of their own.
+    right = right.select(*(column(name).alias(name) for name in right.columns))
     cogrouped = left.groupBy(column(BUCKET)).cogroup(right.groupBy(column(BUCKET)))
     return cogrouped.applyInArrow(join_bucket, from_arrow_schema(buckets.result_schema()))
 

@@ -18,6 +18,7 @@ CLIENT_S_MAX = 900
 """A safety net: a minute on a quiet machine, many times as long beside others."""
 CLIENT = """
 import json, sys
+from conflated_topics.spark import asof_join
 from sow.spark import session
 
 address, url, rows, start, checkpoint = sys.argv[1:]
@@ -33,7 +34,14 @@ typed = spark.read.format("sow").options(**options).schema("id long, twice long,
 row = typed.load().where("twice = 2 * id").selectExpr(
     "count(*) rows", "count(distinct _bookmark) bookmarks"
 ).first()
-print(json.dumps({"kind": type(spark).__module__, "rows": row.rows, "bookmarks": row.bookmarks}))
+log = spark.read.format("sow").options(**options, startingBookmark=start).load()
+# Both sides are of one frame, and have its columns of keys and time.
+states = log.select("key", "ts", "bookmark", "value")
+joined = asof_join(log.selectExpr("key", "ts", "op what"), states, "key", "ts", "5s")
+own = joined.where("bookmark is not null and value is not null and what = 'publish'").count()
+print(json.dumps({
+    "kind": type(spark).__module__, "rows": row.rows, "bookmarks": row.bookmarks, "joined": own,
+}))
 """
 
 
@@ -56,6 +64,7 @@ def test_a_connect_session_writes_streams_and_reads(server, python, tmp_path):
         "kind": "pyspark.sql.connect.session",
         "rows": ROWS,
         "bookmarks": ROWS,
+        "joined": ROWS,
     }
     extent = server.get(f"/v1/log/extent?topics=orders&from={start}").json
     assert extent["rows"] == ROWS
