@@ -102,7 +102,8 @@ class ServerProcess:
 
     Without `data` it keeps its data in a directory that goes with it. `loop` is its event loop,
     whichever happens to be installed, and `program` what serves. Of another `tree` it is the
-    server as that one starts it. `port` 0 is any free one.
+    server as that one starts it. `port` 0 is any free one, and `options` are more of the command
+    line's.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class ServerProcess:
         program: Sequence[str] = ("sow.cli",),
         tree: Path = ROOT,
         port: int = 0,
+        options: Sequence[str] = (),
     ) -> None:
         # An older one has nothing to choose from.
         self._loop = ("--loop", loop) if tree == ROOT else ()
         self._tree = tree
         self._program = program
+        self._options = options
         self._own = TemporaryDirectory(prefix="sow-bench-")
         self._config = Path(self._own.name) / "config.xml"
         self._config.write_text(xml)
@@ -135,6 +138,7 @@ class ServerProcess:
         self._process = Child(
             *("-m", *self._program, "serve", str(self._config)),
             *("--port", str(self.port), "--data-dir", str(self.data), *self._loop, "--json"),
+            *self._options,
             tree=self._tree,
         )
         url = urlsplit(orjson.loads(self._process.hear())["url"])
@@ -151,6 +155,11 @@ class ServerProcess:
             self._process.end()
         finally:
             self._own.cleanup()
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:

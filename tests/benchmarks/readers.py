@@ -4,9 +4,10 @@
 
 connects COUNT times, as WebSockets that send COMMAND first if there is one, else as plain
 sockets, and writes "ready". In COMMAND, and in the TOKEN by which they may say who they are, `{n}`
-is the number of each. For each number it then reads from its standard input it writes
-"done BYTES FRAMES", of one connection, once every one has got that many more lines. It reads
-whatever arrives in between as well, so a server never waits for it longer than it must.
+is the number of each, and `{digit}` the last digit of it. For each number it then reads from its
+standard input it writes "done BYTES FRAMES", of one connection, once every one has got that many
+more lines. It reads whatever arrives in between as well, so a server never waits for it longer than
+it must.
 """
 
 import os
@@ -133,7 +134,8 @@ def connect(host: str, port: int, command: str | None, token: str, number: int) 
     if command is None:
         return socket.create_connection((host, port))
     client = Client(host, port, token.replace("{n}", str(number)))
-    client.socket.sendall(frame(command.replace("{n}", str(number)).encode()))
+    text = command.replace("{n}", str(number)).replace("{digit}", str(number % 10))
+    client.socket.sendall(frame(text.encode()))
     client.read()
     return client.socket
 

@@ -199,12 +199,18 @@ def say(line: str) -> None:
 # The parent.
 
 
-def _measured(host: str, port: int, followers: int, rate: int, seconds: float, topic: str) -> str:
+Address = tuple[str, int]
+"""A host, and a port of it."""
+
+
+def _measured(
+    publish_to: Address, read_from: Address, followers: int, rate: int, seconds: float, topic: str
+) -> str:
     """What the readers of one run write, and how many records were published."""
     program = ("-m", "tests.benchmarks.ticks")
-    with Child(*program, "read", host, str(port), str(followers), topic) as readers:
+    with Child(*program, "read", *map(str, read_from), str(followers), topic) as readers:
         assert readers.hear() == "ready"
-        with Child(*program, "publish", host, str(port), str(rate), str(seconds)) as publisher:
+        with Child(*program, "publish", *map(str, publish_to), str(rate), str(seconds)) as publisher:
             published = publisher.hear()
             readers.say("end")
             return f"{readers.hear()} {published}"
@@ -217,16 +223,23 @@ class Run(NamedTuple):
     followers: int
     topic: str = "orders"
 
-    def ours(self, server: ServerProcess, seconds: float) -> Latencies:
-        """What the server's subscribers see; raises ConnectionError if records were lost."""
-        text = _measured(server.host, server.port, self.followers, self.rate, seconds, self.topic)
+    def ours(
+        self, server: ServerProcess, seconds: float, over: ServerProcess | None = None
+    ) -> Latencies:
+        """What the server's subscribers see, or those of one `over` which they follow; raises
+        ConnectionError if records were lost."""
+        there = over or server
+        publish_to, read_from = (server.host, server.port), (there.host, there.port)
+        text = _measured(
+            publish_to, read_from, self.followers, self.rate, seconds, self.topic
+        )
         return self._read(text)
 
     def floor(self, seconds: float) -> Latencies:
         """What those of the relay see."""
         with Child("-m", "tests.benchmarks.ticks", "relay", str(self.followers)) as relaying:
-            port = int(relaying.hear())
-            text = _measured("127.0.0.1", port, self.followers, self.rate, seconds, "")
+            here = "127.0.0.1", int(relaying.hear())
+            text = _measured(here, here, self.followers, self.rate, seconds, "")
         return self._read(text)
 
     def _read(self, text: str) -> Latencies:

@@ -1,0 +1,5 @@
+"""Nodes: what edges and followers cost and take over, beside one server that does it all.
+
+Run `python -m tests.benchmarks.nodes`, or `make bench-nodes`. `edges` measures chained servers,
+`followers` servers that follow the log, and `page` writes docs/results/nodes.md.
+"""

@@ -1,0 +1,31 @@
+"""How much of edges and followers is measured: on two cores all of it ends in a quarter of an hour.
+
+What takes longest is to connect thousands of clients, and to publish a million records.
+"""
+
+from typing import NamedTuple
+
+
+class Sizes(NamedTuple):
+    """`screens` follow over one edge and over two, the first of them being what the others are
+    compared with; `frames` of a hundred messages are one repetition. `crowd` connections are made
+    over two edges. A follower copies `records`, and catches up with `updates`."""
+
+    name: str
+    repetitions: int
+    screens: tuple[int, ...]
+    frames: int
+    crowd: int
+    crowd_frames: int
+    rates: tuple[int, ...]
+    seconds: float
+    records: int
+    updates: int
+    """Less than the log of a record's own size takes on any disk, and seconds of work."""
+    times: int
+    """That each query is asked in one repetition."""
+
+
+FULL = Sizes("full", 3, (10, 100, 500, 2000), 20, 10_000, 10, (1000, 5000), 4.0, 1_000_000, 400_000, 40)
+QUICK = Sizes("quick", 2, (10, 100, 500), 8, 1000, 4, (1000,), 1.5, 100_000, 100_000, 10)
+TINY = Sizes("tiny", 1, (2, 4), 2, 6, 2, (500,), 0.2, 300, 300, 2)
