@@ -7,14 +7,18 @@ that gets the same log is at each bookmark as the primary was:
     beats ────> time passes: windows end when the log's time says so, never by a clock of this side
 
 Records expire when the log says so. A change that was logged in several entries is one turn
-(`goes_on`); views are released at its end. Who follows an engine like this changes nothing in it:
-topics that are not in the log have no records here, and are refused with the primary's address.
+(`goes_on`); views are released at its end. Where nobody notices turns, since nobody follows the
+topic and nothing falls due, publishes are applied together: the log of a busy server has very many
+short entries, each of which would cost as much as a long one. Who follows an engine like this
+changes nothing in it: topics that are not in the log have no records here, and are refused with the
+primary's address.
 
 It does not know how entries arrive, nor when. Reloads and starts stand in the log as well, and are
 the caller's (`sow.server.boot.follower`): they concern more than an engine.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from sow.core.cooperative import Task
@@ -25,7 +29,7 @@ from sow.engine.engine import Engine
 from sow.engine.recovery.redo import is_unstored
 from sow.engine.running_topics import CopyTopic, Expiries, LiveTopic, SourceTopic, ViewTopic
 from sow.errors import ClientError, NotPrimary, StoreError
-from sow.store.protocols import LogEntry, goes_on, part_of
+from sow.store.protocols import LogEntry, expiries_of, goes_on, part_of
 from sow.topic.batch import Batch, Reason
 
 RECORDS_AT_ONCE = 500
@@ -163,20 +167,46 @@ class Following:
 
     def apply(self, entries: Iterable[LogEntry]) -> Task[None]:
         """Apply entries, in order; what is applied already is passed over."""
-        engine = self._engine
+        seq, together = self._engine.seq, list[LogEntry]()
         for entry in entries:
-            first = max(0, engine.seq + 1 - entry.seq)
+            first = max(0, seq + 1 - entry.seq)
             if first >= len(entry):
                 continue
-            assert entry.seq <= engine.seq + 1, "the log has a hole"
-            if self._before is None or not goes_on(self._before, entry):
-                yield from self.pass_time(entry.ts_us)
+            assert entry.seq <= seq + 1, "the log has a hole"
+            seq = entry.seq + len(entry) - 1
+            ends_turn = self._before is None or not goes_on(self._before, entry)
             self._before = entry
+            if together and not self._joins(together, entry, first):
+                yield from self._apply(together)
+                together = []
+            if ends_turn and not together:
+                yield from self.pass_time(entry.ts_us)
             for start in range(first, len(entry), RECORDS_AT_ONCE):
                 end = min(start + RECORDS_AT_ONCE, len(entry))
-                yield from self._apply(
-                    entry if end - start == len(entry) else part_of(entry, start, end)
-                )
+                whole = end - start == len(entry)
+                together.append(entry if whole else part_of(entry, start, end))
+                if end < len(entry):
+                    yield from self._apply(together)
+                    together = []
+        if together:
+            yield from self._apply(together)
+
+    def _joins(self, before: Sequence[LogEntry], entry: LogEntry, first: int) -> bool:
+        """Whether a whole entry may be applied in one step with those before it: publishes to one
+        topic whose turns nobody notices."""
+        last, engine = before[-1], self._engine
+        if first or sum(map(len, before)) + len(entry) > RECORDS_AT_ONCE:
+            return False
+        if last.topic != entry.topic or not (is_plain(last) and is_plain(entry)):
+            return False
+        topic, due_us = engine.topics.get(entry.topic), engine.due_us()
+        return (
+            isinstance(topic, SourceTopic)
+            and topic.records.events is None
+            and not topic.router.is_followed
+            and not (engine.views.is_dirty or engine.output.late)
+            and (due_us is None or due_us > entry.ts_us)
+        )
 
     def pass_time(self, until_us: int) -> Task[None]:
         """End the turn, and let time pass: each timer runs when it is due."""
@@ -198,14 +228,17 @@ class Following:
             if engine.views.is_dirty:
                 engine.views.release()
 
-    def _apply(self, entry: LogEntry) -> Task[None]:
-        engine = self._engine
-        engine.sequencer.write(entry)
-        engine.sequencer.begin_after(entry.seq + len(entry) - 1)
-        if not is_unstored(entry):
-            topic = self._topic(entry)
+    def _apply(self, entries: Sequence[LogEntry]) -> Task[None]:
+        engine, first, last = self._engine, entries[0], entries[-1]
+        for entry in entries:
+            engine.sequencer.write(entry)
+        engine.sequencer.moment(last.ts_us)
+        engine.sequencer.begin_after(last.seq + len(last) - 1)
+        if not is_unstored(first):
+            topic = self._topic(first)
             if topic is not None:
-                batch = carried_out(topic, entry, entry.expires_us)
+                together = len(entries) > 1
+                batch = stored(topic, entries) if together else carried_out(topic, first)
                 if batch is not None:
                     engine.pass_on(topic, batch)
         yield
@@ -227,9 +260,26 @@ class Following:
         return topic
 
 
-def carried_out(topic: SourceTopic, entry: LogEntry, expires_us: Expiries) -> Batch | None:
+def is_plain(entry: LogEntry) -> bool:
+    """Whether an entry publishes records that follow from their bodies, and nothing else."""
+    is_whole = entry.origin is None and entry.identities is None
+    return entry.op == "publish" and is_whole and not is_unstored(entry)
+
+
+def stored(topic: SourceTopic, entries: Sequence[LogEntry]) -> Batch:
+    """Publish plain entries to a topic, each at its time."""
+    messages = topic.records.stored([body for entry in entries for body in entry.bodies], None)
+    first, count = entries[0].seq, len(messages.bodies)
+    stamps = [time_us for entry in entries for time_us in repeat(entry.ts_us, len(entry))]
+    expires_us: Expiries = 0
+    if any(entry.expires_us for entry in entries):
+        expires_us = [time_us for entry in entries for time_us in expiries_of(entry)]
+    return topic.store(messages, range(first, first + count), stamps, expires_us)
+
+
+def carried_out(topic: SourceTopic, entry: LogEntry) -> Batch | None:
     """Change a topic by an entry of the log; None where it has no such record any more."""
-    seqs = range(entry.seq, entry.seq + len(entry))
+    seqs, expires_us = range(entry.seq, entry.seq + len(entry)), entry.expires_us
     if entry.op in ("delete", "expire"):
         table, named = topic.records.table, zip(entry.identities or (), seqs, strict=True)
         there = {name: seq for name, seq in named if name in table}

@@ -284,11 +284,15 @@ class SourceTopic(LiveTopicBase):
         )
 
     def store(
-        self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries
+        self,
+        messages: CheckedMessages,
+        seqs: Sequence[int],
+        now_us: int | Sequence[int],
+        expires_us: Expiries,
     ) -> Batch:
-        """Store messages that were numbered at a time."""
+        """Store messages that were numbered at a time, or each at its own."""
         bodies, identities, columns, author, _ = messages
-        stamps = [now_us] * len(bodies)
+        stamps = [now_us] * len(bodies) if isinstance(now_us, int) else now_us
         batch = self.records.put(identities, bodies, columns, seqs, stamps, expires_us)
         if self.records.events is not None:
             self.records.events.add(identities, bodies, seqs, stamps, author)

@@ -17,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from sow.errors import StoreFailing
@@ -166,6 +167,12 @@ def part_of(entry: LogEntry, start: int, end: int) -> LogEntry:
         expires_us=expires_us if isinstance(expires_us, int) else expires_us[start:end],
         _bodies_bytes=None,
     )
+
+
+def expiries_of(entry: LogEntry) -> Iterable[int]:
+    """When the records of an entry expire."""
+    expires_us = entry.expires_us
+    return repeat(expires_us, len(entry)) if isinstance(expires_us, int) else expires_us
 
 
 def goes_on(entry: LogEntry, following: LogEntry) -> bool:

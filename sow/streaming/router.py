@@ -247,6 +247,13 @@ class Router:
         """How many subscriptions follow the topic, including those that it has not met yet."""
         return sum(len(feed.members) for feed in self.feeds()) + self._followers.awaiting(self)
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether anything is done with what is routed."""
+        self.meet()
+        own = self._feeds or self._ordered or self.listeners
+        return bool(own) or self._focuses is not None
+
     def meet(self) -> None:
         """Attach the pattern subscriptions that were added since this was last done."""
         if self.met < self._followers.newest:

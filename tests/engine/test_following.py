@@ -19,14 +19,15 @@ from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
 LIVED = Topic("lived", "json", keys=("/id",), expires=True, expiration_us=SECOND)
 LIVED_C = ConflatedTopic("lived-C", "json", "lived", interval_us=SECOND)
 EVENTS = Topic("events", "json", keys=("/id",), series=Series(events_max=3))
+PLAIN = Topic("plain", "json", keys=("/id",), expires=True)
 FLEETING = Topic("fleeting", "json", keys=("/id",), durability="transient")
 FLEETING_C = ConflatedTopic("fleeting-C", "json", "fleeting", interval_us=SECOND)
 ALL = (
-    ORDERS, DESKS, LIVED, EVENTS, FLEETING, SLOW, DESKS_C, ABOVE, TICK, LIVED_C, FLEETING_C,
+    ORDERS, DESKS, LIVED, EVENTS, PLAIN, FLEETING, SLOW, DESKS_C, ABOVE, TICK, LIVED_C, FLEETING_C,
     SUMS, OVER,
 )  # fmt: skip
 SHOWN = (
-    "orders", "/desk/1", "lived", "events", "orders-C", "/desk/1-C", "above", "tick", "lived-C",
+    "orders", "/desk/1", "lived", "events", "plain", "orders-C", "/desk/1-C", "above", "tick", "lived-C",
     "sums", "over",
 )  # fmt: skip
 TOTALS = ConflatedTopic(
@@ -37,7 +38,7 @@ ALL_AND_TOTALS = (*ALL, TOTALS)
 acts = st.lists(
     st.one_of(
         st.tuples(
-            st.sampled_from(("orders", "/desk/1", "lived", "events", "fleeting")),
+            st.sampled_from(("orders", "/desk/1", "lived", "events", "plain", "fleeting")),
             st.integers(0, 3),
             st.integers(0, 5),
         ),
@@ -75,11 +76,10 @@ class Follower:
 
     def catch_up(self, until=2**63):
         """Apply what is durable, and let the time be that of the primary."""
-        entries = self.world.journal.read(self.engine.seq)
-        for entry in entries:
-            if entry.seq > until:
-                return
-            run_to_completion(self.following.apply([entry]))
+        entries = [*self.world.journal.read(self.engine.seq)]
+        run_to_completion(self.following.apply([one for one in entries if one.seq <= until]))
+        if entries and entries[-1].seq > until:
+            return
         run_to_completion(self.following.pass_time(self.world.engine.now_us))
         self.settle()
 
@@ -204,6 +204,52 @@ def test_a_large_change_is_applied_in_steps_and_logged_as_it_was(monkeypatch):
     follower.catch_up()
     assert shown(follower.engine, "sums") == shown(world.engine, "sums")
     assert sum(map(len, follower.journal.read(0))) == 50
+
+
+def short_entries(world, *topics):
+    """Publishes of one record each, with a time and a lifetime of its own."""
+    for at in range(40):
+        world.advance(7)
+        for name in topics:
+            topic = world.engine.publishable(name)
+            messages = topic.records.read([b'{"id":%d,"symbol":"A","n":%d}' % (at % 9, at)])
+            expires_us = world.now + SECOND if name == "plain" and at % 2 else 0
+            world.engine.put(topic, messages, world.now, expires_us)
+    world.settle()
+    return [*world.journal.read(0)]
+
+
+def steps_of(follower, entries):
+    return sum(1 for _ in follower.following.apply(entries))
+
+
+def test_short_entries_are_applied_together_where_nobody_notices_and_each_at_its_time():
+    world = World(ORDERS, PLAIN)
+    follower = Follower(world)
+    entries = short_entries(world, "plain")
+    assert len(entries) == 40
+    assert steps_of(follower, entries) == 1
+    follower.catch_up()
+    assert shown(follower.engine, "plain") == shown(world.engine, "plain")
+    ours, theirs = (one.topics["plain"].records.table for one in (follower.engine, world.engine))
+    names = [f"{at}" for at in range(9)]
+    assert ours.expiries(names, 0) == theirs.expiries(names, 0)
+    assert 0 < sum(map(bool, ours.expiries(names, 0))) < 9
+    assert hash_of(follower.engine) == hash_of(world.engine)
+    assert [*follower.journal.read(0)] == entries
+
+
+def test_they_are_not_where_somebody_follows_or_something_falls_due():
+    for topics, published in (
+        ((ORDERS, SLOW), ("orders",)),
+        ((ORDERS, SUMS), ("orders",)),
+        ((EVENTS,), ("events",)),
+        ((ORDERS, PLAIN), ("orders", "plain")),
+    ):
+        world = World(*topics)
+        follower = Follower(world)
+        entries = short_entries(world, *published)
+        assert steps_of(follower, entries) >= len(entries)
 
 
 def test_what_is_not_in_the_log_is_the_primarys():

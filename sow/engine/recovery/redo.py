@@ -28,7 +28,7 @@ from sow.engine.stored_topics import binding, topic_slices
 from sow.engine.wal import CommitSequencer
 from sow.errors import BadMessage, ClientError, StoreError
 from sow.store.manifest import Past, StoredDefinition
-from sow.store.protocols import LogEntry, Slice, StoredRecords
+from sow.store.protocols import LogEntry, Slice, StoredRecords, expiries_of
 from sow.topic.records import Records
 
 
@@ -305,7 +305,7 @@ class LogTailReplay:
         newer = self._newer(records, identities, seqs)
         bodies = chain.from_iterable(entry.bodies for entry in entries)
         ts_us = _each(entries, [entry.ts_us for entry in entries])
-        expires_us = [time_us for entry in entries for time_us in _expiries(entry)]
+        expires_us = [time_us for entry in entries for time_us in expiries_of(entry)]
         records.table.replay(
             list(compress(identities, newer)),
             list(compress(bodies, newer)),
@@ -350,12 +350,6 @@ def _seqs(entries: Sequence[LogEntry]) -> list[int]:
 def _each(entries: Sequence[LogEntry], values: Sequence[int]) -> list[int]:
     """Values of entries, repeated for each of their records."""
     return [value for entry, value in zip(entries, values, strict=True) for _ in range(len(entry))]
-
-
-def _expiries(entry: LogEntry) -> Iterable[int]:
-    """When the records of an entry expire."""
-    expires_us = entry.expires_us
-    return repeat(expires_us, len(entry)) if isinstance(expires_us, int) else expires_us
 
 
 def _identities(records: Records, entries: Sequence[LogEntry]) -> list[str]:

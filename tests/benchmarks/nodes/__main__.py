@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from tests.benchmarks.command_line import allow_many_sockets, arguments, check_all, measured
 from tests.benchmarks.machine import facts
 from tests.benchmarks.measure import Figure
-from tests.benchmarks.nodes import edges
+from tests.benchmarks.nodes import edges, followers
 from tests.benchmarks.nodes.page import BUDGETS, publish
 from tests.benchmarks.nodes.sizes import FULL, QUICK, TINY, Sizes
 from tests.benchmarks.report import show
@@ -16,6 +16,7 @@ CATALOGUE: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
     "passing": edges.passing,
     "staleness": edges.staleness,
     "crowd": edges.crowd,
+    "followers": followers.followers,
 }
 
 

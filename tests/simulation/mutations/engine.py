@@ -234,12 +234,26 @@ ENGINE = (
     Mutation(
         "a follower lets a window end after the change that follows it",
         "sow/engine/following.py",
-        """                yield from self.pass_time(entry.ts_us)
-            self._before = entry
-""",
-        """                yield from self._end_turn()
-            self._before = entry
-""",
+        "                yield from self.pass_time(entry.ts_us)\n",
+        "                yield from self._end_turn()\n",
+    ),
+    Mutation(
+        "a follower gives all that it applies together one time",
+        "sow/engine/following.py",
+        "for time_us in repeat(entry.ts_us, len(entry))]",
+        "for time_us in repeat(entries[-1].ts_us, len(entry))]",
+    ),
+    Mutation(
+        "a follower applies together what somebody follows",
+        "sow/engine/following.py",
+        "            and not topic.router.is_followed\n",
+        "",
+    ),
+    Mutation(
+        "a follower applies together what a window ends between",
+        "sow/engine/following.py",
+        "            and (due_us is None or due_us > entry.ts_us)\n",
+        "",
     ),
     Mutation(
         "a follower lets records expire by itself",
