@@ -11,7 +11,7 @@ SERVER_HERE := $(VENV)/.server
 INSTALLED := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --config-settings editable_mode=compat --disable-pip-version-check
 
-.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-nodes crash-spark fuzz storm soak soak-bounds cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-nodes crash-spark fuzz storm soak soak-bounds cluster browser console-test pictures bench bench-nodes bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(SERVER_HERE)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo $(DEMO)
@@ -105,6 +105,9 @@ pictures: $(INSTALLED)  ## write the pictures of the console in the documents; t
 bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; over half an hour
 	$(INSTALL) --quiet --editable '.[uvloop]'
 	$(BIN)/python -m tests.benchmarks --write
+
+bench-nodes: $(INSTALLED)  ## what edges and followers cost and take over, for docs/results/nodes.md; a quarter of an hour, or QUICK=1, ONLY="passing crowd"
+	$(BIN)/python -m tests.benchmarks.nodes $(ONLY) $(if $(QUICK),--quick,--write)
 
 bench-peers: $(INSTALLED)  ## SOWbench: the same work through Redis, NATS, Perspective, SQLite and DuckDB; an hour, or QUICK=1, ONLY=W4, SERVERS=sow,redis
 	$(INSTALL) --quiet --editable '.[peers]'

@@ -18,7 +18,7 @@ the caller's (`sow.server.boot.follower`): they concern more than an engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 from sow.core.cooperative import Task
@@ -268,8 +268,9 @@ def is_plain(entry: LogEntry) -> bool:
 
 def stored(topic: SourceTopic, entries: Sequence[LogEntry]) -> Batch:
     """Publish plain entries to a topic, each at its time."""
-    messages = topic.records.stored([body for entry in entries for body in entry.bodies], None)
-    first, count = entries[0].seq, len(messages.bodies)
+    bodies = [*chain.from_iterable(entry.bodies for entry in entries)]
+    messages = topic.records.stored(bodies, None)
+    first, count = entries[0].seq, len(bodies)
     stamps = [time_us for entry in entries for time_us in repeat(entry.ts_us, len(entry))]
     expires_us: Expiries = 0
     if any(entry.expires_us for entry in entries):

@@ -320,6 +320,7 @@ def decode_entries(
             identities=_decode_texts(block[texts_at:bodies_at], count) if beside & NAMED else None,
             bodies=bodies,
             expires_us=array("q", block[bodies_end:end]) if bodies_end < end else expires_us,
+            _bodies_bytes=bodies_end - bodies_at - 4 * count if bodies else 0,
             origin=origin,
         )
 

@@ -210,7 +210,9 @@ def _measured(
     program = ("-m", "tests.benchmarks.ticks")
     with Child(*program, "read", *map(str, read_from), str(followers), topic) as readers:
         assert readers.hear() == "ready"
-        with Child(*program, "publish", *map(str, publish_to), str(rate), str(seconds)) as publisher:
+        with Child(
+            *program, "publish", *map(str, publish_to), str(rate), str(seconds)
+        ) as publisher:
             published = publisher.hear()
             readers.say("end")
             return f"{readers.hear()} {published}"
@@ -230,9 +232,7 @@ class Run(NamedTuple):
         ConnectionError if records were lost."""
         there = over or server
         publish_to, read_from = (server.host, server.port), (there.host, there.port)
-        text = _measured(
-            publish_to, read_from, self.followers, self.rate, seconds, self.topic
-        )
+        text = _measured(publish_to, read_from, self.followers, self.rate, seconds, self.topic)
         return self._read(text)
 
     def floor(self, seconds: float) -> Latencies:

@@ -27,8 +27,8 @@ ALL = (
     SUMS, OVER,
 )  # fmt: skip
 SHOWN = (
-    "orders", "/desk/1", "lived", "events", "plain", "orders-C", "/desk/1-C", "above", "tick", "lived-C",
-    "sums", "over",
+    "orders", "/desk/1", "lived", "events", "plain", "orders-C", "/desk/1-C", "above", "tick",
+    "lived-C", "sums", "over",
 )  # fmt: skip
 TOTALS = ConflatedTopic(
     "totals", "json", "orders", interval_us=SECOND, merges=(Merge("/n", "sum"),)

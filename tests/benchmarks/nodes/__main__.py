@@ -6,7 +6,8 @@ from tests.benchmarks.command_line import allow_many_sockets, arguments, check_a
 from tests.benchmarks.machine import facts
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.nodes import edges, followers
-from tests.benchmarks.nodes.page import BUDGETS, publish
+from tests.benchmarks.nodes.budgets import BUDGETS
+from tests.benchmarks.nodes.page import publish
 from tests.benchmarks.nodes.sizes import FULL, QUICK, TINY, Sizes
 from tests.benchmarks.report import show
 from tests.benchmarks.results import Run

@@ -23,6 +23,8 @@ from tests.benchmarks.records import configuration, updates
 from tests.benchmarks.sockets import Client, publishes
 from tests.benchmarks.ticks import Run
 
+QUIET = "<SOWConfig><ServerLog><Level>warning</Level></ServerLog>"
+"""A line for each of thousands of clients would hide the progress."""
 FRAME = 100
 LARGE_FRAME = 1000
 KEYS = 10_000
@@ -37,6 +39,11 @@ DIRECT_SCREENS = 1000
 SPARE_FILES = 500
 """More than a process has open beside its connections."""
 MB = 1e6
+
+
+def configured(index: bool = False, durable: bool = True) -> str:
+    """The XML of every node."""
+    return configuration(index=index, durable=durable).replace("<SOWConfig>", QUIET)
 
 
 def say(words: str) -> None:
@@ -73,7 +80,7 @@ class Nodes:
         self.screens = screens
         self._stack = ExitStack()
         enter = self._stack.enter_context
-        xml = configuration(durable=False)
+        xml = configured(durable=False)
         self.primary = enter(ServerProcess(xml))
         options = ("--upstream", self.primary.url)
         self.edges = [enter(ServerProcess(xml, options=options)) for _ in range(edges)]
@@ -182,7 +189,7 @@ def _passing(sizes: Sizes, screens: int, load: Load, size: int) -> Figure:
 def staleness(sizes: Sizes) -> Iterator[Figure]:
     """From the moment meant for a record until a subscriber over an edge has it, in an open loop;
     the floor is a subscriber at the server itself."""
-    xml = configuration()
+    xml = configured()
     with (
         ServerProcess(xml) as server,
         ServerProcess(xml, options=("--upstream", server.url)) as edge,
@@ -216,8 +223,10 @@ def crowd(sizes: Sizes) -> Iterator[Figure]:
     case = f"{sizes.crowd:,} over {CROWD_EDGES} edges"
     cores = f"{used.primary_s * 1e6 / load.lines:.3g} µs of the primary for each message"
     notes = ", ".join(filter(None, (note, cores)))
-    yield Figure("connections", f"{case}, complete", "followers", [screens], [sizes.crowd], "all", note=notes)
-    yield Figure("connections", f"{case}, memory of each", "KiB", [memory], [floor], "of the server itself")
+    all_of = [screens], [sizes.crowd], "all"
+    yield Figure("connections", f"{case}, complete", "followers", *all_of, note=notes)
+    each = [memory], [floor], "of the server itself"
+    yield Figure("connections", f"{case}, memory of each", "KiB", *each)
 
 
 def allowed(screens: int) -> tuple[int, str]:
