@@ -105,7 +105,7 @@ def test_the_part_that_sizes_a_system_computes_with_what_was_measured(elsewhere)
     assert part.table() == page.NOT_YET
     page.publish(Run("full", FACTS, {}, measured(0.5)), False)
     assert "2,000 MB/s a core" in part.table()
-    assert "6,500 MB/s, which is 216,667 screens" in part.table()
+    assert "13,000 MB/s, which is 433,333 screens" in part.table()
     page.publish(Run("full", FACTS, {}, measured(1.0)), False)
     assert "1,000 MB/s a core" in part.table()
     page.publish(Run("quick", FACTS, {}, [figure("first copy: x", 7.0)]), False)

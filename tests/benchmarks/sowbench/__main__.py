@@ -12,7 +12,7 @@ from tests.benchmarks.command_line import allow_many_sockets, check_all, measure
 from tests.benchmarks.machine import LIBRARIES, facts
 from tests.benchmarks.results import Run
 from tests.benchmarks.sowbench import following, page, reading, writing
-from tests.benchmarks.sowbench.adapter import names, specs
+from tests.benchmarks.sowbench.adapter import names, specs, takes_part
 from tests.benchmarks.sowbench.bench import FULL, QUICK, TINY, Bench, Plan
 from tests.benchmarks.sowbench.checking import check, installed
 from tests.benchmarks.sowbench.floors import measured as measured_floors
@@ -62,7 +62,10 @@ def main() -> None:
     there = installed(specs(servers))
     before = {**facts((*LIBRARIES, *PACKAGES)), "SQLite": sqlite3.sqlite_version}
     rows, took_s = measured(
-        {name: _with_floors(work, there) for name, work in CATALOGUE.items()},
+        {
+            name: _with_floors(work, [spec for spec in there if takes_part(spec, name)])
+            for name, work in CATALOGUE.items()
+        },
         asked.only or CATALOGUE,
         asked.plan,
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tests.benchmarks.processes import cpu_s
 from tests.benchmarks.sockets import READ_BYTES
 from tests.benchmarks.sowbench.load import Load
 from tests.benchmarks.sowbench.questions import Answer
@@ -117,7 +118,9 @@ class Pace:
 
 
 class Adapter(Protocol):
-    """One server. `name` is for the table, `promise` what an acknowledgement means."""
+    """One server. `name` is for the table, `promise` what an acknowledgement means. If it is of
+    several processes, those beside `pid` are `beside`. `ONLY` has workloads by variant, for those
+    that do not take part in all."""
 
     VARIANTS: Sequence[str]
     """Ways of running it, the first of which `--servers NAME` means too."""
@@ -150,6 +153,17 @@ class Adapter(Protocol):
     def state(self) -> dict[int, bytes]:
         """The record of every key."""
         ...
+
+
+def used_s(adapter: Adapter) -> float:
+    """Processor time that all processes of a server have used."""
+    return sum(map(cpu_s, (adapter.pid, *getattr(adapter, "beside", ()))))
+
+
+def takes_part(spec: str, workload: str) -> bool:
+    """Whether a spec is measured in a workload."""
+    kind, variant = _found(spec)
+    return workload in getattr(kind, "ONLY", {}).get(variant, (workload,))
 
 
 METHODS = ("start", "stop", "publish", "follow", "query", "state")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from tests.benchmarks.processes import cpu_s
-from tests.benchmarks.sowbench.adapter import Adapter, Cannot, How, Pace, Setup
+from tests.benchmarks.sowbench.adapter import Adapter, Cannot, How, Pace, Setup, used_s
 from tests.benchmarks.sowbench.bench import (
     Bench,
     FloorOf,
@@ -71,9 +70,9 @@ class Heard:
                     crowd.end()
 
     def _publish(self, adapter: Adapter) -> float:
-        used_s, began_s = cpu_s(adapter.pid), time.monotonic()
+        before_s, began_s = used_s(adapter), time.monotonic()
         pace = published(adapter, self.load, Pace(self.step_s))
-        self.cores = (cpu_s(adapter.pid) - used_s) / (time.monotonic() - began_s)
+        self.cores = (used_s(adapter) - before_s) / (time.monotonic() - began_s)
         return pace.begin_s
 
 

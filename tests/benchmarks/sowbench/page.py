@@ -98,11 +98,12 @@ def ours_of(rows: Sequence[Row]) -> Row | None:
 
 
 def is_lost(rows: Sequence[Row]) -> bool:
-    """Whether somebody is better than we are, or ours is wrong."""
+    """Whether somebody else is better than we are, or ours is wrong."""
     ours = ours_of(rows)
     if ours is None or not ours.counts:
         return True
-    return any(one.counts and one.rank() < ours.rank() for one in rows)
+    others = [one for one in rows if not one.name.startswith(OURS)]
+    return any(one.counts and one.rank() < ours.rank() for one in others)
 
 
 if __name__ == "__main__":

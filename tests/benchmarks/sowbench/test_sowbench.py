@@ -6,7 +6,7 @@ import pytest
 from tests.benchmarks.results import Run
 from tests.benchmarks.sowbench import __main__ as bench_program
 from tests.benchmarks.sowbench import nexmark, page
-from tests.benchmarks.sowbench.adapter import Cannot, Pace, made, specs
+from tests.benchmarks.sowbench.adapter import Cannot, Pace, made, specs, takes_part
 from tests.benchmarks.sowbench.adapters.nats import HEAD
 from tests.benchmarks.sowbench.bench import TINY, Bench, Played, compared
 from tests.benchmarks.sowbench.checking import check
@@ -152,6 +152,19 @@ def test_a_workload_gives_rows(name):
 
 
 @pytest.mark.edge
+@pytest.mark.parametrize("name", ["W4", pytest.param("W6", marks=pytest.mark.slow)])
+def test_followers_over_two_edges_have_rows_of_their_own(name):
+    rows = list(bench_program.CATALOGUE[name](Bench(TINY, ["sow-edges"], FLOORS)))
+    assert [row.name for row in rows] == ["SOW with two edges"] * ROWS[name]
+    assert not any(row.fault or row.reason or "gaps" in row.limit for row in rows)
+
+
+def test_a_variant_may_take_part_in_some_workloads_alone():
+    assert [takes_part("sow-edges", name) for name in ("W1", "W3", "W4", "W6")] == [0, 1, 1, 1]
+    assert takes_part("sow-durable", "W1")
+
+
+@pytest.mark.edge
 def test_floors_are_measured():
     assert min(measured()) > 0
 
@@ -202,7 +215,7 @@ def test_what_cannot_be_done_has_its_reason_and_what_fails_is_said():
 
 
 def test_adapters_are_named_by_variant_or_by_file(tmp_path):
-    assert specs(["sow", "nats-batched"]) == ["sow-durable", "nats-batched"]
+    assert specs(["sow", "nats-batched"]) == ["sow-durable", "sow-edges", "nats-batched"]
     assert [made(spec).name for spec in specs(["redis"])][2] == "Redis without a log"
     with pytest.raises(SystemExit, match="there is no adapter nothing"):
         made("nothing")

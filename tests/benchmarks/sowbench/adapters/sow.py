@@ -1,4 +1,5 @@
-"""SOW: one topic with a hash index, durable, as it is usually run."""
+"""SOW: one topic with a hash index, durable, as it is usually run; or with two edges, which have
+the followers, while the publisher is at the server that they are chained to."""
 
 import http.client
 import os
@@ -7,7 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Generator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote
 
 import orjson
@@ -18,10 +21,12 @@ from tests.benchmarks.sowbench import nexmark
 from tests.benchmarks.sowbench.adapter import Cannot, Following, How, Pace, Setup, exchanged
 from tests.benchmarks.sowbench.load import Load
 from tests.benchmarks.sowbench.questions import TOP, Answer, Question
+from tests.benchmarks.sowbench.row import OURS
 
 HEAD = b'{"c":"publish","t":"%b","n":%d,"cid":"1","a":"persisted"}\n'
 BOOKMARK = re.compile(rb'"bm":"([^"]+)"')
 PING = b"\x89\x00"
+EDGES = 2
 TAIL_BYTES = 1000
 """More than a line takes, so a bookmark stands in the last of so many bytes."""
 VIEWS = {
@@ -66,22 +71,32 @@ VIEWS = {
 class Adapter:
     """A server process, spoken to over WebSockets and HTTP."""
 
-    VARIANTS = ("durable",)
+    VARIANTS = ("durable", "edges")
+    ONLY: ClassVar = {"edges": ("W3", "W4", "W6")}
+    """Workloads in which a variant takes part, where it is not all of them."""
     promise = "fsync before each acknowledgement and each update"
 
     def __init__(self, variant: str) -> None:
-        self.name = "SOW"
+        self._edges = EDGES if variant == "edges" else 0
+        self.name = f"{OURS} with two edges" if self._edges else OURS
         self.address = ""
+        """That of the server, and of each edge."""
+        self.beside: list[int] = []
+        self._followed = 0
+        self._nodes = ExitStack()
         self._server: ServerProcess | None = None
         self._http: http.client.HTTPConnection | None = None
 
     def start(self, folder: Path, setup: Setup) -> None:
         """A server whose data is in the folder."""
-        port = int(self.address.rpartition(":")[2] or 0)
-        server = self._server = ServerProcess(configuration(setup), folder / "data", port=port)
-        server.__enter__()
-        self.address = f"{server.host}:{server.port}"
-        self.pid = server.pid
+        known = [int(one.rpartition(":")[2] or 0) for one in self.address.split(",")]
+        port, *ports = known if len(known) > 1 else [*known, *[0] * self._edges]
+        xml, enter = configuration(setup), self._nodes.enter_context
+        server = self._server = enter(ServerProcess(xml, folder / "data", port=port))
+        self.pid, options = server.pid, ("--upstream", server.url)
+        edges = [enter(ServerProcess(xml, port=one, options=options)) for one in ports]
+        self.beside = [one.pid for one in edges]
+        self.address = ",".join(f"{one.host}:{one.port}" for one in (server, *edges))
 
     def stop(self, kill: bool = False) -> None:
         """End it."""
@@ -91,15 +106,15 @@ class Adapter:
         server, self._server = self._server, None
         if server is None:
             return
-        if kill:
-            os.kill(server.pid, signal.SIGKILL)
+        for pid in (server.pid, *self.beside) if kill else ():
+            os.kill(pid, signal.SIGKILL)
         try:
-            server.__exit__(None, None, None)
+            self._nodes.close()
         except subprocess.TimeoutExpired:
             raise AssertionError("the server did not stop") from None
 
-    def _client(self) -> Client:
-        host, _, port = self.address.partition(":")
+    def _client(self, door: int = 0) -> Client:
+        host, _, port = self.address.split(",")[door].partition(":")
         return Client(host, int(port))
 
     def publish(self, load: Load, pace: Pace) -> Generator[int]:
@@ -121,8 +136,9 @@ class Adapter:
         return exchanged(connection, frames, acks, pace)
 
     def follow(self, how: How) -> Following:
-        """A subscription, or one for each filter."""
-        client = self._client()
+        """A subscription, or one for each filter; over one edge after the other."""
+        self._followed += 1
+        client = self._client(1 + self._followed % self._edges if self._edges else 0)
         topic = "orders-C" if how.conflated_ms else "orders"
         fields = {"c": "sow_and_subscribe" if how.snapshot else "subscribe", "t": topic}
         if how.after:
@@ -152,7 +168,7 @@ class Adapter:
 
     def _get(self, path: str, headers: Mapping[str, str] = {}) -> bytes:
         if self._http is None:
-            self._http = http.client.HTTPConnection(self.address)
+            self._http = http.client.HTTPConnection(self.address.partition(",")[0])
         self._http.request("GET", path, headers=headers)
         response = self._http.getresponse()
         body = response.read()
