@@ -25,7 +25,6 @@ def test_a_range_is_run_again_as_the_pipeline_runs_it_and_its_own_progress_stays
     own = (
         PipelineOption("startingBookmark", str(begin)),
         PipelineOption("consumer", "its own"),
-        PipelineOption("maxRowsPerTrigger", "2"),
     )
     source = Source(
         format="sow",
@@ -51,15 +50,14 @@ def test_a_range_is_run_again_as_the_pipeline_runs_it_and_its_own_progress_stays
     consumers = server.get("/v1/log/consumers").json
     part = of_range(server, tmp_path, pipeline, begin + 2, begin + 4)
     assert (part.rows, part.after, part.until) == ({"source": 2}, begin + 2, begin + 4)
-    for _ in range(2):  # once more after it is complete
-        running = Running(part.pipeline, server.url, tmp_path, True, None, until=part.until)
-        running.start()
-        assert list(state.glob("backfill-*/lock"))
-        running.query.awaitTermination()
-        running.complete()
-        running.stop()
-        assert [(row["id"], row["px"]) for row in server.records("loud")] == [(1, 4)]
-        assert not list(state.glob("backfill-*"))
+    running = Running(part.pipeline, server.url, tmp_path, True, None, until=part.until)
+    running.start()
+    assert list(state.glob("backfill-*/lock"))
+    running.query.awaitTermination()
+    running.complete()
+    running.stop()
+    assert [(row["id"], row["px"]) for row in server.records("loud")] == [(1, 4)]
+    assert not list(state.glob("backfill-*"))
     after = {path.name: path.read_bytes() for path in (state / "checkpoint/offsets").glob("[0-9]*")}
     assert after == before
     assert [one["bookmark"] for one in server.get("/v1/log/consumers").json] == [
@@ -69,7 +67,8 @@ def test_a_range_is_run_again_as_the_pipeline_runs_it_and_its_own_progress_stays
 
 
 def test_a_range_that_ends_between_its_batches_is_written_once(spark, server, proxy, tmp_path):
-    """The driver hears nothing of a commit, as if it had died; the next one begins with it."""
+    """The driver hears nothing of a commit, as if it had died; the next one begins with it. Once it
+    is complete the same command is another backfill."""
     begin = server.get("/v1/log/extent").json["newest"]
     for number in range(6):
         server.publish("orders", {"id": number})
@@ -88,8 +87,9 @@ def test_a_range_that_ends_between_its_batches_is_written_once(spark, server, pr
         return told
 
     proxy.way = unheard
-    for ends in (False, True):
-        part = backfill(pipeline, proxy.url, tmp_path, begin, "latest")
+    end = server.get("/v1/log/extent").json["newest"]
+    for ends, to in ((False, "latest"), (True, "latest"), (True, end)):
+        part = backfill(pipeline, proxy.url, tmp_path, begin, to)
         running = Running(part.pipeline, proxy.url, tmp_path, True, None, until=part.until)
         running.start()
         try:
@@ -101,9 +101,10 @@ def test_a_range_that_ends_between_its_batches_is_written_once(spark, server, pr
                     running.query.awaitTermination()
         finally:
             running.stop()
-    assert commits == [False, False, True, False]
+        assert bool(list((tmp_path / "pipelines").glob("*/backfill-*"))) != ends
+    assert commits == [False, False, True, False, *3 * [False]]
     rows = server.get(f"/v1/log?topics=loud&from={begin}").rows
-    assert [row["d"]["id"] for row in rows] == list(range(6))
+    assert [row["d"]["id"] for row in rows] == 2 * list(range(6))
     assert not list((tmp_path / "pipelines").glob("*/backfill-*"))
 
 
