@@ -7,17 +7,19 @@ that gets the same log is at each bookmark as the primary was:
     beats ────> time passes: windows end when the log's time says so, never by a clock of this side
 
 Records expire when the log says so. A change that was logged in several entries is one turn
-(`goes_on`); views are released at its end. Where nobody notices turns, since nobody follows the
-topic and nothing falls due, publishes are applied together: the log of a busy server has very many
-short entries, each of which would cost as much as a long one. Who follows an engine like this
-changes nothing in it: topics that are not in the log have no records here, and are refused with the
+(`goes_on`), and as atomic as it was (`sow.engine.atomic_change`): numbered and logged in one step,
+seen whole by every reader. Views are released at its end. Where nobody notices turns, since nobody
+follows the topic and nothing falls due, short publishes are applied together: the log of a busy
+server has very many of them, each of which would cost as much as a long one. Clients change nothing
+in an engine like this: topics that are not in the log have no records here, and are refused with
+the primary's address.
 primary's address.
 
 It does not know how entries arrive, nor when. Reloads and starts stand in the log as well, and are
 the caller's (`sow.server.boot.follower`): they concern more than an engine.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
@@ -168,34 +170,31 @@ class Following:
     def apply(self, entries: Iterable[LogEntry]) -> Task[None]:
         """Apply entries, in order; what is applied already is passed over."""
         seq, together = self._engine.seq, list[LogEntry]()
-        for entry in entries:
-            first = max(0, seq + 1 - entry.seq)
-            if first >= len(entry):
+        for change in changes(entries):
+            parts = [*_behind(change, seq)]
+            if not parts:
                 continue
-            assert entry.seq <= seq + 1, "the log has a hole"
-            seq = entry.seq + len(entry) - 1
-            ends_turn = self._before is None or not goes_on(self._before, entry)
-            self._before = entry
-            if together and not self._joins(together, entry, first):
+            assert parts[0].seq <= seq + 1, "the log has a hole"
+            seq = parts[-1].seq + len(parts[-1]) - 1
+            ends_turn = self._before is None or not goes_on(self._before, parts[0])
+            self._before = change[-1]
+            if together and not self._joins(together, parts):
                 yield from self._apply(together)
                 together = []
             if ends_turn and not together:
-                yield from self.pass_time(entry.ts_us)
-            for start in range(first, len(entry), RECORDS_AT_ONCE):
-                end = min(start + RECORDS_AT_ONCE, len(entry))
-                whole = end - start == len(entry)
-                together.append(entry if whole else part_of(entry, start, end))
-                if end < len(entry):
-                    yield from self._apply(together)
-                    together = []
+                yield from self.pass_time(parts[0].ts_us)
+            if len(parts) == 1:
+                together += parts
+            else:
+                yield from self._apply_whole(parts)
         if together:
             yield from self._apply(together)
 
-    def _joins(self, before: Sequence[LogEntry], entry: LogEntry, first: int) -> bool:
-        """Whether a whole entry may be applied in one step with those before it: publishes to one
+    def _joins(self, before: Sequence[LogEntry], parts: Sequence[LogEntry]) -> bool:
+        """Whether a change may be applied in one step with the entries before it: publishes to one
         topic whose turns nobody notices."""
-        last, engine = before[-1], self._engine
-        if first or sum(map(len, before)) + len(entry) > RECORDS_AT_ONCE:
+        last, entry, engine = before[-1], parts[0], self._engine
+        if len(parts) > 1 or sum(map(len, before)) + len(entry) > RECORDS_AT_ONCE:
             return False
         if last.topic != entry.topic or not (is_plain(last) and is_plain(entry)):
             return False
@@ -228,22 +227,57 @@ class Following:
             if engine.views.is_dirty:
                 engine.views.release()
 
-    def _apply(self, entries: Sequence[LogEntry]) -> Task[None]:
-        engine, first, last = self._engine, entries[0], entries[-1]
+    def _number(self, entries: Sequence[LogEntry]) -> None:
+        """Log these entries: their numbers are those of one step."""
+        sequencer, last = self._engine.sequencer, entries[-1]
         for entry in entries:
-            engine.sequencer.write(entry)
-        engine.sequencer.moment(last.ts_us)
-        engine.sequencer.begin_after(last.seq + len(last) - 1)
-        if not is_unstored(first):
-            topic = self._topic(first)
-            if topic is not None:
-                together = len(entries) > 1
-                batch = stored(topic, entries) if together else carried_out(topic, first)
-                if batch is not None:
-                    engine.pass_on(topic, batch)
+            sequencer.write(entry)
+        sequencer.moment(last.ts_us)
+        sequencer.begin_after(last.seq + len(last) - 1)
+
+    def _store(self, topic: SourceTopic | None, entries: Sequence[LogEntry]) -> None:
+        """Change a topic by one entry, or by several plain ones."""
+        if topic is None:
+            return
+        alone = len(entries) == 1
+        batch = carried_out(topic, entries[0]) if alone else stored(topic, entries)
+        if batch is not None:
+            self._engine.pass_on(topic, batch)
+
+    def _apply(self, entries: Sequence[LogEntry]) -> Task[None]:
+        """Apply entries of one topic in one step."""
+        topic = None if is_unstored(entries[0]) else self._topic(entries[0])
+        self._number(entries)
+        self._store(topic, entries)
         yield
-        while engine.output.late:
-            engine.output.catch_up()
+        yield from self._catch_up()
+
+    def _apply_whole(self, parts: Sequence[LogEntry]) -> Task[None]:
+        """Apply a change of many records, of which no reader sees a part."""
+        topic = None if is_unstored(parts[0]) else self._topic(parts[0])
+        if topic is None:
+            self._number(parts)
+        else:
+            there = topic
+            yield from self._engine.atomic.carry_out(
+                lambda: there, lambda _: self._steps(there, parts)
+            )
+        yield
+        yield from self._catch_up()
+
+    def _steps(self, topic: SourceTopic, parts: Sequence[LogEntry]) -> Task[None]:
+        engine = self._engine
+        yield from engine.followers.caught_up(topic.name)
+        engine.atomic.hold_other_output(topic, parts[0].ts_us)
+        self._number(parts)
+        for part in parts:
+            yield
+            yield from engine.followers.caught_up(topic.name)
+            self._store(topic, (part,))
+
+    def _catch_up(self) -> Task[None]:
+        while self._engine.output.late:
+            self._engine.output.catch_up()
             yield
 
     def _topic(self, entry: LogEntry) -> SourceTopic | None:
@@ -258,6 +292,26 @@ class Following:
         if topic.name not in self._engine.topics:
             self._engine.enter(topic)
         return topic
+
+
+def changes(entries: Iterable[LogEntry]) -> Iterator[list[LogEntry]]:
+    """Entries grouped by the change that each belongs to, in order."""
+    change: list[LogEntry] = []
+    for entry in entries:
+        if change and not goes_on(change[-1], entry):
+            yield change
+            change = []
+        change.append(entry)
+    if change:
+        yield change
+
+
+def _behind(change: Iterable[LogEntry], seq: int) -> Iterator[LogEntry]:
+    """The entries of a change after record `seq`, in parts of one step each."""
+    for entry in change:
+        for start in range(max(0, seq + 1 - entry.seq), len(entry), RECORDS_AT_ONCE):
+            end = min(start + RECORDS_AT_ONCE, len(entry))
+            yield entry if end - start == len(entry) else part_of(entry, start, end)
 
 
 def is_plain(entry: LogEntry) -> bool:

@@ -102,6 +102,23 @@ def live(world, act):
     world.settle()
 
 
+def test_no_reader_sees_a_part_of_a_change(monkeypatch):
+    monkeypatch.setattr(module, "RECORDS_AT_ONCE", 2)
+    world = World(ORDERS)
+    world.engine.publish("orders", [b'{"id":%d}' % at for at in range(5)], world.now)
+    world.settle()
+    follower = Follower(world)
+    topic, seen = follower.engine.topics["orders"], []
+    for _ in follower.following.apply(world.journal.read(0)):
+        records = follower.engine.atomic.readable(topic)
+        seen.append(None if records is None else len(records.table))
+    assert seen[-1] == 5
+    assert {*seen} == {None, 5}
+    assert follower.engine.seq == world.engine.seq
+    follower.settle()
+    assert [*follower.journal.read(0)] and follower.journal.last_seq == 5
+
+
 def in_any_order(engine, name):
     """The records of a topic; without stamps of a view, since a start gives a row those of its
     newest record, also where that has changed nothing in it, and of what is merged, since merging

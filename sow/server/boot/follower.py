@@ -38,7 +38,7 @@ from sow.core.definitions import (
 from sow.core.origin_parsing import is_loopback
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
-from sow.engine.following import Following, FollowingEngine, with_windows
+from sow.engine.following import Following, FollowingEngine, changes, with_windows
 from sow.errors import Damaged, NotKept, SowError, StoreError, clipped
 from sow.server.api.status import ServerNode
 from sow.server.http.moments import Heard
@@ -117,6 +117,8 @@ class Follower:
         self._beat_s = own.follower.lag_us_max / SECOND_US / BEATS_A_LAG
         self._coming: deque[LogEntry] = deque()
         """Starts and reloads that are not reached yet."""
+        self._last: list[LogEntry] = []
+        """The newest change, which may go on in the next block: a beat ends it."""
         self._open: OpenWindows | None = None
         self._is_lost = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -279,6 +281,7 @@ class Follower:
         query = f"?from={after}&beat={self._beat_s:.3f}&node={quote(node, safe='')}"
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
+        self._last = []
         async with calls.get(self._address("/v1/log/entries" + query)) as answer:
             await _check(answer)
             if self._is_lost:
@@ -300,11 +303,14 @@ class Follower:
         if kind == BLOCK_FRAME:
             entries = entries_of(content)
             self.heard.hear(entries[-1].ts_us)
-            await self._apply(entries)
+            *whole, self._last = changes([*self._last, *entries])
+            await self._apply([entry for change in whole for entry in change])
         elif kind == ACCOUNT_FRAME:
             await self._take_account(account_of(content))
         elif kind == BEAT_FRAME:
             beat = beat_of(content)
+            last, self._last = self._last, []
+            await self._apply(last)
             await self._reach(beat.seq)
             if beat.time_us:
                 self.heard.hear(beat.time_us)
