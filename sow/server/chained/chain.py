@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from sow.core.cooperative import Task
-from sow.errors import UpstreamLost
+from sow.errors import SowError, TooLarge, UpstreamLost
 from sow.protocol.commands import Command
 from sow.security.authorization import Permissions
 from sow.server.chained.own_link import FILL_MAX, Beginning, Calls, OwnChannel, OwnLink, snapshot_of
@@ -25,6 +25,10 @@ from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming.channel import Channel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
+
+SHARES_MAX = 64
+"""Connections for the shared subscriptions of one user: 640,000 subscriptions by the default of
+SubscriptionsPerSession, and more by mistake than by need."""
 
 
 class UpstreamNumbers(Publishers):
@@ -55,7 +59,8 @@ class Chain:
         self.numbers = UpstreamNumbers(executor)
         self._runtime = runtime
         self._names = itertools.count(1)
-        self._shares: dict[Who, Shares] = {}
+        self._shares: dict[Who, list[Shares]] = {}
+        """Of one user there are several where upstream allows no more over one connection."""
         self._own: dict[Session, OwnLink] = {}
         self._followers: dict[Session, Who] = {}
         """Who the sessions are that follow something, or have."""
@@ -68,7 +73,7 @@ class Chain:
     @property
     def subscription_count(self) -> int:
         """The shared subscriptions upstream."""
-        return sum(map(len, self._shares.values()))
+        return sum(len(one) for some in self._shares.values() for one in some)
 
     # Sessions.
 
@@ -124,32 +129,20 @@ class Chain:
         one = Subscription(command.topic, channel, {}, session, key, None, complete=False)
         self.executor.subscriptions.adopt(one)
 
-    async def follow(self, session: Session, command: Command, wanted: ShareKey, who: Who) -> bool:
-        """Let a session share a subscription; False where it is not shared. Raises UpstreamLost,
-        and upstream's refusal."""
+    async def follow(
+        self, session: Session, command: Command, wanted: ShareKey, key: FeedKey, who: Who
+    ) -> bool:
+        """Let a session share a subscription, as its key has it; False where it is not shared.
+        Raises UpstreamLost, and upstream's refusal."""
         self._followers[session] = who
-        shares = self._shares.get(who)
-        if shares is None:
-            shares = self._shares[who] = Shares(
-                self.upstream,
-                who,
-                self.executor.engine,
-                lambda: f"{self.upstream.node}-{next(self._names)}",
-                self.end,
-                self.executor.subscriptions.drop,
-                lambda reason: self._end_all(who, reason),
-                lambda: self._leave(who),
-            )
-        if shares.name_of(wanted) in self.executor.subscriptions.of(session):
-            # The same once more: it is another subscription, with its own name.
+        begins = command.name.startswith("sow_and_")
+        found = await self._joined(session, wanted, key, begins, who)
+        if found is None:
             return False
-        one = await shares.joined(wanted, session)
-        if one is None:
-            return False
-        name, channel = one.name, one.channel
-        key = FeedKey(wanted.filter, wanted.oof, wanted.delta)
-        if not command.name.startswith("sow_and_"):
-            self._adopt(session, command, channel, key)
+        shares, channel = found
+        name = channel.name
+        self._adopt(session, command, channel, key)
+        if not begins:
             await self._or_drop(session, name, shares.caught_up())
             if (here := channel.joining.get(session)) is not None:
                 here.held.clear()  # what came up to now may have happened before
@@ -164,12 +157,44 @@ class Chain:
             shares.place(channel, session, bookmark)
             self._touch(session)
 
-        self._adopt(session, command, channel, key)
         joining = channel.joining[session]
-        beginning = Beginning(command, name, joining, on_end)
+        beginning = Beginning(command, name, joining, on_end, key.shape.sow_keys)
         own = self.own(session, who)
         await self._or_drop(session, name, own.begin(snapshot_of(command, wanted), beginning))
         return True
+
+    async def _joined(
+        self, session: Session, wanted: ShareKey, key: FeedKey, begins: bool, who: Who
+    ) -> tuple[Shares, SharedChannel] | None:
+        """A channel over the connection that has the subscription, else one with room for it."""
+        while True:
+            some = self._shares.setdefault(who, [])
+            there = [one for one in some if wanted in one]
+            there += [one for one in some if not one.is_full]
+            shares = there[0] if there else self._new_shares(who)
+            try:
+                channel = await shares.joined(wanted, key, session, begins)
+                return None if channel is None else (shares, channel)
+            except SowError as error:
+                is_alone = not len(shares) or len(some) >= SHARES_MAX
+                if error.reason != TooLarge.reason or is_alone:
+                    raise
+                shares.is_full = True
+
+    def _new_shares(self, who: Who) -> Shares:
+        found = Shares(
+            self.upstream,
+            who,
+            self.executor.engine,
+            self._runtime.now_us,
+            lambda: f"{self.upstream.node}-{next(self._names)}",
+            self.end,
+            self.executor.subscriptions.drop,
+            lambda reason: self._end_all(who, reason),
+            lambda shares: self._leave(who, shares),
+        )
+        self._shares[who].append(found)
+        return found
 
     async def _or_drop(self, session: Session, name: str, work: Awaitable[None]) -> None:
         """Let a subscription begin; where that fails, it is none."""
@@ -183,8 +208,9 @@ class Chain:
         """All that upstream has said by now to the shared subscriptions of a session goes before
         what is sent to it next: a command is acknowledged after everything before it. Raises
         UpstreamLost."""
-        while (shares := self._shares.get(who)) is not None and self.shared_of(session):
-            await shares.caught_up()
+        while self.shared_of(session):
+            for shares in [*self._shares.get(who, ())]:
+                await shares.caught_up()
             followed = self.executor.subscriptions.of(session).values()
             channels = [x.channel for x in followed if isinstance(x.channel, SharedChannel)]
             for channel in channels:
@@ -192,11 +218,14 @@ class Chain:
             if all(session not in one.joining or one.joining[session].open for one in channels):
                 return
 
-    def _leave(self, who: Who) -> None:
+    def _leave(self, who: Who, shares: Shares) -> None:
         """Nobody of these follows anything any more, or is about to."""
-        shares = self._shares.pop(who, None)
-        if shares is not None:
+        some = self._shares.get(who, [])
+        if shares in some:
+            some.remove(shares)
             self._go_on(shares.close())
+        if not some:
+            self._shares.pop(who, None)
 
     def _end_all(self, who: Who, reason: str) -> None:
         """Upstream has closed the session of these."""
@@ -248,7 +277,7 @@ class Chain:
             self._giving_up.cancel()
         for own in [*self._own.values()]:
             await own.close()
-        for shares in [*self._shares.values()]:
+        for shares in [one for some in self._shares.values() for one in some]:
             await shares.close()
         for task in [*self._tasks]:
             task.cancel()

@@ -11,6 +11,9 @@ import msgspec
 
 from sow.protocol.replies import SentPlace
 
+KEY = b',"k":"'
+QUOTE, BACKSLASH = b'"\\'
+
 
 class UpstreamLine(msgspec.Struct):
     """The fields of a line that matter here."""
@@ -52,6 +55,18 @@ def renamed(line: bytes, old: bytes, new: bytes) -> bytes:
     """A line under another name of its subscription; `old` and `new` are fields, ``"s":"f1"``. The
     field stands before everything that a client has written."""
     return line.replace(old, new, 1)
+
+
+def without_key(line: bytes) -> bytes:
+    """A line without its SowKey, which stands before everything that a client has written but the
+    key itself, where quotes are escaped."""
+    start = line.find(KEY)
+    if not 0 <= start < line.find(b',"d":'):
+        return line
+    end = start + len(KEY)
+    while line[end] != QUOTE:
+        end += 2 if line[end] == BACKSLASH else 1
+    return line[:start] + line[end + 1 :]
 
 
 def name_field(name: str) -> bytes:

@@ -20,7 +20,7 @@ from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import LENGTHS
-from sow.server.chained.lines import name_field, read_line, renamed
+from sow.server.chained.lines import name_field, read_line, renamed, without_key
 from sow.server.chained.link import Link
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared_channel import Joining
@@ -42,12 +42,14 @@ UNKNOWN = "it may or may not have been carried out"
 class Beginning:
     """A subscription or snapshot on its way: the client's command, and what is done with the name
     that upstream gives it. `joining` waits for a snapshot that is sent under the name `name`;
-    `on_end` is called with its bookmark, or None where it was refused."""
+    `on_end` is called with its bookmark, or None where it was refused; its rows are sent without
+    `sow_keys` if those are not wanted."""
 
     command: Command
     name: str = ""
     joining: Joining | None = None
     on_end: Callable[[str | None], None] | None = None
+    sow_keys: bool = True
     field: bytes = b""
     bookmark: str = ""
 
@@ -232,7 +234,8 @@ class OwnLink:
             return line
         if answer.joining is not None and answer.joining.keys is not None:
             answer.joining.keys.add(read_line(line).k)
-        return renamed(line, answer.field, name_field(answer.name))
+        named = renamed(line, answer.field, name_field(answer.name))
+        return named if answer.sow_keys else without_key(named)
 
     def _take_other(self, raw: bytes) -> Iterator[bytes]:
         line = read_line(raw)
@@ -370,16 +373,13 @@ def acks_wanted(head: dict[str, Any]) -> list[str]:
 def snapshot_of(command: Command, wanted: ShareKey) -> dict[str, Any]:
     """The query whose answer begins a shared subscription."""
     options = command.options
-    found = ["timestamp"] if wanted.timestamp else []
-    found += ["non_regex_topic"] if wanted.literal else []
-    found += [] if wanted.select is None else [f"select=[{','.join(wanted.select)}]"]
     fields: dict[str, Any] = {
         "c": "sow",
         "t": wanted.topic,
         "filter": wanted.filter,
         "order_by": command.order_by,
         "top_n": options.top_n,
-        "opts": ",".join(found) or None,
+        "opts": wanted.options("timestamp") or None,
         "a": ",".join(command.acks),
     }
     return {key: value for key, value in fields.items() if value is not None}

@@ -299,7 +299,7 @@ class ChainedReader:
         if wanted is not None:
             if own is not None:
                 await own.answered()  # it may have published what it is to see
-            if await chain.follow(session, command, wanted, who):
+            if await chain.follow(session, command, *wanted, who):
                 if not command.name.startswith("sow_and_"):
                     self._acknowledge(session, command)
                 return

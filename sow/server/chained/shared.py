@@ -2,9 +2,8 @@
 
 A session that joins gets a snapshot of its own, over its own connection
 (`sow.server.chained.own_link`), and then what follows it (`sow.server.chained.shared_channel`). The
-last one out ends the subscription upstream. Where what is said depends on what was sent before, it
-is known here what upstream has sent (`held`), as in a feed (`sow.streaming.feeds`), so that a queue
-can fold it. After a loss the subscription goes on behind its last line.
+last one out ends the subscription upstream. After a loss the subscription goes on behind its last
+line (`sow.server.chained.shared_subscription`).
 """
 
 import asyncio
@@ -14,124 +13,28 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from sow.core.definitions import Topic
-from sow.core.delta import merged
 from sow.engine.engine import Engine
-from sow.errors import ClientError, SowError, TooLarge
-from sow.protocol.encodings import LINES
-from sow.server.chained.lines import UpstreamLine, name_field, place_of, read_line, renamed, time_of
+from sow.errors import ClientError, SowError
+from sow.server.chained.lines import UpstreamLine, place_of, read_line
 from sow.server.chained.link import LINK_PAUSE_S, Link
-from sow.server.chained.share_keys import NO_RECORD, ShareKey, records_of
-from sow.server.chained.shared_channel import Joining, Passed, PassedEncoder, SharedChannel
+from sow.server.chained.share_keys import ShareKey, records_of
+from sow.server.chained.shared_channel import Calls, Joining, SharedChannel
+from sow.server.chained.shared_subscription import SharedSubscription
 from sow.server.chained.upstream import Refusal, UpstreamServer, Who
 from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.records import Records
-from sow.topic.rendering import Shape
-from sow.topic.updates import Update
 
 log = logging.getLogger("sow")
 
 OVER_S = 1.0
 """How long the connection is kept after all of its subscriptions have ended upstream."""
+DESCRIBED_S, DESCRIBED_MAX = 10.0, 1_000
+"""How long, and of how many topics, it is known what upstream says of them: equal rules are kept
+once, and an operator who has changed them sees it soon."""
 MARK, MARKS = "mark", 2
 """The acks that have to come until all has come that had happened when the first was requested: it
 may go before the lines of its own turn, the second does not."""
-
-
-class SharedSubscription:
-    """One subscription upstream, `wanted` for through `shares`, under this server's own `name`."""
-
-    def __init__(self, shares: "Shares", wanted: ShareKey, name: str, records: Records) -> None:
-        self.wanted = wanted
-        self.name = name
-        self.channel = SharedChannel(name, shares.flush, lambda: shares.end(self))
-        self.upstream_name = ""
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.place: int | None = None
-        """What it goes on behind after a loss."""
-        self.bookmark = ""
-        self.log_id = ""
-        """The log that its bookmarks are of."""
-        self._field = b""
-        self._own_field = name_field(name)
-        self._counts = isinstance(records.definition, Topic)
-        """Each line has a higher bookmark than the one before."""
-        self._held: dict[str, bytes] | None = {} if wanted.accounts else None
-        shape = Shape(timestamps=wanted.timestamp)
-        key = FeedKey(wanted.filter, wanted.oof, wanted.delta, wanted.no_empties, shape=shape)
-        self.encoder = PassedEncoder(records, name, LINES, key)
-
-    def first_frame(self) -> bytes:
-        """What begins it. Of single changes only the bookmark is requested before."""
-        wanted, kind = self.wanted, "delta_subscribe" if self.wanted.delta else "subscribe"
-        options = wanted.options()
-        if wanted.accounts:
-            return wanted.line(f"sow_and_{kind}", self.name, opts=options)
-        literal = "non_regex_topic" if wanted.literal else ""
-        first = wanted.line("sow", f"{self.name} place", opts=literal, keys=NO_RECORD)
-        return first + b"\n" + wanted.line(kind, self.name, opts=options)
-
-    def next_frame(self) -> bytes:
-        """What continues it, in a new session upstream, which may have another log by then."""
-        kind = "delta_subscribe" if self.wanted.delta else "subscribe"
-        place = f"{self.log_id}-{self.bookmark}"
-        return self.wanted.line(kind, self.name, opts=self.wanted.options(), bm=place)
-
-    def be_named(self, upstream_name: str) -> None:
-        """Upstream has begun it under this name."""
-        self.upstream_name = upstream_name
-        self._field = name_field(upstream_name)
-        self._look_open()
-
-    def note_place(self, bookmark: str) -> None:
-        """Everything up to a bookmark has come."""
-        self.place, self.bookmark = place_of(bookmark), bookmark
-        self._look_open()
-
-    def _look_open(self) -> None:
-        """It has begun once it can go on after a loss."""
-        if self.upstream_name and self.bookmark and not self.opened.done():
-            self.opened.set_result(None)
-
-    def take_row(self, line: UpstreamLine) -> None:
-        """A row of the snapshot that it begins with: what each session has or will have got."""
-        if self._held is not None:
-            self._held[line.k] = bytes(line.d) if self.wanted.delta else b""
-
-    def take(self, line: UpstreamLine, raw: bytes, now_us: int) -> None:
-        """A change."""
-        place = place_of(line.bm) if line.bm else self.place or 0
-        if line.bm:
-            if self._counts and self.place is not None and place <= self.place:
-                return  # upstream has begun it twice, since the connection was lost twice
-            self.note_place(line.bm)
-        update = self._update(line, place, time_of(line.ts))
-        if update is not None:
-            named = renamed(raw, self._field, self._own_field)
-            self.channel.put(Passed(self.encoder, update, named, bool(line.bm)), now_us)
-
-    def _update(self, line: UpstreamLine, seq: int, ts_us: int) -> Update | None:
-        """The update that a line stands for; None: the sessions have it already."""
-        key, body, held = line.k, bytes(line.d), self._held
-        reason: Any = line.reason
-        if held is None:
-            left = line.c == "oof"  # its user may not see it any more
-            new = None if left else body
-            old = body if left else None
-            return Update(key, True, new, seq, ts_us, seq, ts_us, reason or None, old=old)
-        known, old = key in held, held.get(key) or None
-        if line.c == "oof":
-            if not known:
-                return None
-            del held[key]
-            return Update(key, True, None, seq, ts_us, seq, ts_us, reason, parting=body, old=body)
-        delta = None
-        if line.delta:
-            delta = orjson.loads(body)
-            body = orjson.dumps(merged(orjson.loads(old or b"{}"), delta))
-        held[key] = body if self.wanted.delta else b""
-        return Update(key, known, body, seq, ts_us, seq, ts_us, delta=delta, old=old)
 
 
 class Mark(NamedTuple):
@@ -143,20 +46,21 @@ class Mark(NamedTuple):
 
 class Shares:
     """The shared subscriptions of those who are the same `who` to the upstream, and their
-    connection. `end` closes a session whose subscription cannot go on, `drop` ends one that
-    upstream has ended, `end_all` closes all sessions of these, and `on_over` is called when there
-    are none."""
+    connection. `now_us` is the time. `end` closes a session whose subscription cannot go on, `drop`
+    ends one that upstream has ended, `end_all` closes all sessions of these, and `on_over` is
+    called when there are none."""
 
     def __init__(
         self,
         upstream: UpstreamServer,
         who: Who,
         engine: Engine,
+        now_us: Callable[[], int],
         new_name: Callable[[], str],
         end: Callable[[Session, str], None],
         drop: Callable[[Session, str], None],
         end_all: Callable[[str], None],
-        on_over: Callable[[], None],
+        on_over: Callable[["Shares"], None],
     ) -> None:
         self._upstream = upstream
         self._who = who
@@ -166,7 +70,13 @@ class Shares:
         self._drop = drop
         self._end_all = end_all
         self._on_over = on_over
-        self.flush = engine.output.flush_channel
+        self._now_us = now_us
+        self._calls = Calls(
+            engine.output.flush_channel,
+            lambda channel: engine.timers.add(channel, engine.output.flush_due),
+            self._on_channel_over,
+        )
+        self._described: dict[str, tuple[float, Records]] = {}
         self._link: Link | None = None
         self._marks: dict[str, Mark] = {}
         """Commands on their way whose acks show that all before them has come."""
@@ -178,41 +88,44 @@ class Shares:
         """Sessions that are about to join: what they wait for is not over."""
         self._is_over = False
         self._by_wanted: dict[ShareKey, SharedSubscription] = {}
-        self._by_name: dict[str, SharedSubscription] = {}
+        self._by_cid: dict[str, SharedSubscription] = {}
+        self._by_channel: dict[SharedChannel, SharedSubscription] = {}
         self._by_upstream: dict[str, SharedSubscription] = {}
         self._placing: dict[str, SharedSubscription] = {}
         self._to_go_on: dict[str, SharedSubscription] = {}
-        """Those that upstream does not know in its present session, by name."""
+        """Those that upstream does not know in its present session, by their cids."""
+        self.is_full = False
+        """Upstream allows no more over this connection."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._by_wanted)
 
-    def name_of(self, wanted: ShareKey) -> str:
-        """The name of the subscription to this, if there is one."""
-        found = self._by_wanted.get(wanted)
-        return "" if found is None else found.name
+    def __contains__(self, wanted: ShareKey) -> bool:
+        return wanted in self._by_wanted
 
-    async def joined(self, wanted: ShareKey, session: Session) -> SharedSubscription | None:
-        """The subscription, which keeps what comes for a session from now on; None where it is not
-        shared. Raises UpstreamLost, and upstream's refusal."""
+    async def joined(
+        self, wanted: ShareKey, key: FeedKey, session: Session, begins: bool
+    ) -> SharedChannel | None:
+        """The channel of the subscription that keeps what comes for a session from now on, which
+        `begins` with a snapshot; None where it is not shared. Raises UpstreamLost, and upstream's
+        refusal."""
         self._coming += 1
         try:
             found = await self._found(wanted)
             if found is None:
                 return None
-            channel = found.channel
-            channel.joining[session] = Joining(keys=set() if wanted.accounts else None)
+            channel = found.channel_for(key, session)
+            self._by_channel[channel] = found
+            channel.joining[session] = Joining(keys=set() if wanted.accounts and begins else None)
             try:
                 await asyncio.shield(found.opened)
-            except BaseException as error:
+            except BaseException:
                 channel.joining.pop(session, None)
                 if not channel.members:
                     channel.end()
-                if isinstance(error, SowError) and error.reason == TooLarge.reason:
-                    return None  # the others have all that one may have: it gets its own
                 raise
-            return found
+            return channel
         finally:
             self._coming -= 1
             self._look_over()
@@ -222,30 +135,46 @@ class Shares:
         found = self._by_wanted.get(wanted)
         if found is not None:
             return found
-        described = await self._upstream.describe(wanted.topic, self._who)
-        records = None if described is None else records_of(described)
+        records = await self._records(wanted.topic)
         if records is None:
             return None
         found = self._by_wanted.get(wanted)  # another session may have wanted meanwhile
         if found is None:
-            found = SharedSubscription(self, wanted, self._new_name(), records)
-            self._by_wanted[wanted] = self._by_name[found.name] = found
+            cid = self._new_name()
+            found = SharedSubscription(wanted, cid, records, self._calls, self._new_name)
+            self._by_wanted[wanted] = self._by_cid[cid] = found
             self._go_on(self._begin(found))
         return found
+
+    async def _records(self, topic: str) -> Records | None:
+        """A topic as upstream describes it."""
+        now_s = asyncio.get_running_loop().time()
+        known = self._described.get(topic)
+        if known is not None and known[0] > now_s - DESCRIBED_S:
+            return known[1]
+        described = await self._upstream.describe(topic, self._who)
+        if described is None:
+            return None
+        records = records_of(described, await self._upstream.message_types(self._who))
+        if records is not None:
+            if len(self._described) >= DESCRIBED_MAX:
+                self._described.clear()
+            self._described[topic] = now_s, records
+        return records
 
     def _look_over(self) -> None:
         if not self._by_wanted and not self._coming and not self._is_over:
             self._is_over = True
-            self._on_over()
+            self._on_over(self)
 
     def place(self, channel: SharedChannel, session: Session, bookmark: str) -> None:
         """The snapshot of a session has been sent: it goes on behind that."""
-        channel.place(session, place_of(bookmark), self._engine.now_us)
+        channel.place(session, place_of(bookmark), self._now_us())
         if session in channel.joining and not channel.joining[session].open:
             self._go_on(self._mark(lambda: self._open(channel, session)))
 
     def _open(self, channel: SharedChannel, session: Session) -> None:
-        channel.open(session, self._engine.now_us)
+        channel.open(session, self._now_us())
         self._engine.output.touch(session)
         self._engine.notify_work()
 
@@ -328,16 +257,19 @@ class Shares:
             one.opened.exception()  # nobody may be waiting any more
 
     def _forget(self, one: SharedSubscription) -> None:
-        self._to_go_on.pop(one.name, None)
-        if self._by_name.pop(one.name, None) is not None:
+        self._to_go_on.pop(one.cid, None)
+        self.is_full = False
+        if self._by_cid.pop(one.cid, None) is not None:
             del self._by_wanted[one.wanted]
             self._by_upstream.pop(one.upstream_name, None)
             # A moment later: upstream may be about to say that it closes the session as well.
             asyncio.get_running_loop().call_later(OVER_S, self._look_over)
 
-    def end(self, one: SharedSubscription) -> None:
-        """Nobody follows it any more."""
-        if one.name not in self._by_name:
+    def _on_channel_over(self, channel: SharedChannel) -> None:
+        """Nobody follows a channel any more."""
+        one = self._by_channel.pop(channel)
+        one.channels.pop(channel, None)
+        if one.channels or one.cid not in self._by_cid:
             return
         self._forget(one)
         if one.upstream_name:
@@ -364,8 +296,8 @@ class Shares:
 
     async def take(self, lines: Sequence[bytes]) -> None:
         """Lines of subscriptions, and the acks of those that begin."""
-        engine, now_us = self._engine, self._engine.now_us
-        touched: dict[SharedChannel, None] = {}
+        now_us = self._now_us()
+        touched: dict[SharedSubscription, None] = {}
         for raw in lines:
             line = read_line(raw)
             one = self._by_upstream.get(line.s)
@@ -373,9 +305,13 @@ class Shares:
                 self._take_other(line, raw, one)
                 continue
             one.take(line, raw, now_us)
-            touched[one.channel] = None
-        for channel in touched:
-            engine.output.schedule(channel)
+            touched[one] = None
+        for one in touched:
+            self._schedule(one)
+
+    def _schedule(self, one: SharedSubscription) -> None:
+        for channel in one.channels:
+            self._engine.output.schedule(channel)
 
     def _take_other(self, line: UpstreamLine, raw: bytes, one: SharedSubscription | None) -> None:
         if line.c == "ack":
@@ -383,8 +319,10 @@ class Shares:
         elif line.c == "sow" and one is not None:
             one.take_row(line)
         elif line.c == "group_end":
-            placed = one or self._placing.pop(line.s, None)
-            if placed is not None:
+            if one is not None:
+                one.take_end(line, self._now_us())
+                self._schedule(one)
+            elif (placed := self._placing.pop(line.s, None)) is not None:
                 placed.note_place(line.bm)
         elif line.c == "unsubscribed" and one is not None:
             self._over(one, orjson.loads(raw))
@@ -400,7 +338,7 @@ class Shares:
         if name == MARK:
             self._marked(line.cid or "", failed=line.status == "failure")
             return
-        one = self._by_name.get(name)
+        one = self._by_cid.get(name)
         if one is None:
             if line.s and not placing and line.status == "success":
                 # All who wanted it have gone before it began.
@@ -423,24 +361,22 @@ class Shares:
     def _over(self, one: SharedSubscription, line: dict[str, Any]) -> None:
         """Upstream has ended it."""
         self._forget(one)
-        channel, now_us = one.channel, self._engine.now_us
-        for session in [*channel.members, *channel.joining]:
-            session.send_unsubscribed(
-                one.name, line.get("reason", "FAILURE"), now_us, line.get("detail")
-            )
+        reason, detail = line.get("reason", "FAILURE"), line.get("detail")
+        for session, channel in [*one.followers()]:
+            session.send_unsubscribed(channel.name, reason, self._now_us(), detail)
             self._engine.output.touch(session)
-            self._drop(session, one.name)
+            self._drop(session, channel.name)
         self._engine.notify_work()
 
     def _lose(self, one: SharedSubscription, why: str) -> None:
         """It cannot go on: its sessions are closed, and their clients begin again."""
         log.warning("a subscription to %s cannot go on: %s", one.wanted.topic, why)
         self._forget(one)
-        for session in [*one.channel.members, *one.channel.joining]:
+        for session, _ in [*one.followers()]:
             self._end_session(session, self._upstream.lost().reason)
 
     def _lose_all(self, reason: str) -> None:
-        for one in [*self._by_name.values()]:
+        for one in [*self._by_cid.values()]:
             if reason.startswith(SLOW):
                 continue  # this server was too slow: it goes on by its bookmarks
             self._lose(one, reason)
@@ -450,7 +386,7 @@ class Shares:
         for flush in [*self._flushes]:
             if not flush.done():
                 flush.set_exception(self._upstream.lost())
-        for one in [*self._by_name.values()]:
+        for one in [*self._by_cid.values()]:
             if not one.opened.done():
                 self._fail(one, self._upstream.lost())
 
@@ -464,7 +400,7 @@ class Shares:
         else:
             self._pass(*self._marks)
             self._by_upstream.clear()
-            self._to_go_on = dict(self._by_name)
+            self._to_go_on = dict(self._by_cid)
             for one in self._to_go_on.values():
                 one.upstream_name = ""  # there it may be the name of another one now
         assert self._link is not None
@@ -474,7 +410,7 @@ class Shares:
     def on_refused(self, error: SowError) -> None:
         """Its user is not known any more."""
         self._link = None
-        for one in [*self._by_name.values()]:
+        for one in [*self._by_cid.values()]:
             self._fail(one, error if isinstance(error, ClientError) else self._upstream.lost())
             self._lose(one, error.reason)
         self._pass(*self._marks)

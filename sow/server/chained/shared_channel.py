@@ -4,18 +4,26 @@ A session joins before its snapshot is taken. From then on changes are kept for 
 of the snapshot is known, those behind it follow. The subscription's lines may be behind that place,
 since both come over connections of their own: what the snapshot has is left out until a line is
 newer than it.
+
+Sessions that are sent the same are members of one channel, which passes lines on as they came, or
+conflates them in time.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sow.core.paths import value_at
 from sow.protocol.encodings import LINES
-from sow.streaming.channel import Channel, DirectChannel
+from sow.server.chained.lines import name_field, renamed, without_key
+from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
+from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.updates import Update
+from sow.topic.queue_policy import Key, key_of
+from sow.topic.updates import Update, compose
 
 BEFORE_ALL = -1
 """The place of who begins without a snapshot: no change has a smaller bookmark."""
@@ -24,12 +32,13 @@ WITHDRAWN = "entitlement"
 
 
 class Passed(NamedTuple):
-    """A line of upstream and its update; `marked`: it has a bookmark, as all changes have, and that
-    a record has left only where the subscription has begun at a bookmark."""
+    """A line of upstream and its update; `name` is the field of its subscription's name there.
+    `marked`: it has a bookmark, as all changes have, and that a record has left only where the
+    subscription has begun at a bookmark."""
 
-    encoder: UpdateEncoder
     update: Update
     line: bytes
+    name: bytes = b""
     marked: bool = True
 
 
@@ -102,17 +111,41 @@ class PassedEncoder(UpdateEncoder):
         return super().line(update)
 
 
-class SharedChannel(DirectChannel):
-    """The lines of one subscription upstream; `flush` hands out what is pending, and `on_over` is
-    called once nobody follows it."""
+@dataclass(slots=True)
+class Calls:
+    """What channels need of the engine: hand out what is pending, let one act in time; and what is
+    called once nobody follows one of them."""
 
-    def __init__(
-        self, name: str, flush: Callable[[Channel], None], on_over: Callable[[], None]
-    ) -> None:
-        super().__init__(name, LINES)
+    flush: Callable[[Channel], None]
+    time: Callable[[ConflatedChannel], None]
+    over: Callable[["SharedChannel"], None]
+
+
+class SharedChannel(ChangeChannel):
+    """The lines of one subscription upstream, as some sessions are sent them."""
+
+    encoder: PassedEncoder
+    _calls: Calls
+
+    def share(self, encoder: PassedEncoder, calls: Calls) -> None:
+        """Encode lines that are made here so."""
         self.joining: dict[Session, Joining] = {}
-        self._flush = flush
-        self._on_over = on_over
+        self.encoder = encoder
+        self._calls = calls
+
+    @abstractmethod
+    def _take(self, one: Passed, now_us: int) -> None:
+        """Take a line for the members."""
+
+    @abstractmethod
+    def _sent(
+        self, some: Sequence[Passed]
+    ) -> tuple[list[bytes], list[tuple[UpdateEncoder, Update]]]:
+        """The lines of these for one session, and their updates."""
+
+    @abstractmethod
+    def _admit(self, session: Session, place: int) -> None:
+        """A session becomes a member, which knows everything up to a place."""
 
     def put(self, one: Passed, now_us: int) -> None:
         """Take a line: for the members, and for those that are on their way."""
@@ -122,18 +155,18 @@ class SharedChannel(DirectChannel):
         for session, joining in [*self.joining.items()]:
             self._put_to(session, joining, one, now_us)
         if self.members:
-            self.append(one.encoder, one.update, [one.line])
+            self._take(one, now_us)
 
     def _put_to(self, session: Session, joining: Joining, one: Passed, now_us: int) -> None:
         if joining.is_past(one):
             self.open(session, now_us)
             # What is pending is for the others.
-            self._flush(self)
+            self._calls.flush(self)
             del self.joining[session]
-            self.join(session)
+            self._admit(session, joining.place or 0)
         elif joining.open:
             if joining.passes(one):
-                self._send(session, [one], now_us)
+                self._send_to(session, [one], now_us)
         else:
             joining.held.append(one)
             joining.size_bytes += len(one.line)
@@ -154,12 +187,11 @@ class SharedChannel(DirectChannel):
         joining = self.joining.get(session)
         if joining is not None and joining.place is not None and not joining.open:
             joining.open = True
-            self._send(session, joining.behind(), now_us)
+            self._send_to(session, joining.behind(), now_us)
 
-    def _send(self, session: Session, some: Sequence[Passed], now_us: int) -> None:
-        if some:
-            parts = [(one.encoder, one.update) for one in some]
-            lines = [one.line for one in some]
+    def _send_to(self, session: Session, some: Sequence[Passed], now_us: int) -> None:
+        lines, parts = self._sent(some)
+        if lines:
             session.deliver(Delivery(self.name, self.encoding, lines, [*parts]), 0, now_us)
 
     def leave(self, session: Session) -> None:
@@ -171,4 +203,69 @@ class SharedChannel(DirectChannel):
         """The last member has left; others may be on their way."""
         if not self.joining and not self.is_over:
             super().end()
-            self._on_over()
+            self._calls.over(self)
+
+
+class PassingChannel(SharedChannel, DirectChannel):
+    """Passes lines on."""
+
+    def __init__(self, encoder: PassedEncoder, calls: Calls) -> None:
+        DirectChannel.__init__(self, encoder.name, LINES)
+        self._name = name_field(self.name)
+        self.share(encoder, calls)
+
+    def _line(self, one: Passed) -> bytes:
+        """The line with the name of this channel."""
+        line = renamed(one.line, one.name, self._name)
+        return line if self.encoder.shape.sow_keys else without_key(line)
+
+    def _take(self, one: Passed, _now_us: int) -> None:
+        self.append(self.encoder, one.update, [self._line(one)])
+
+    def _sent(
+        self, some: Sequence[Passed]
+    ) -> tuple[list[bytes], list[tuple[UpdateEncoder, Update]]]:
+        return [*map(self._line, some)], [(self.encoder, one.update) for one in some]
+
+    def _admit(self, session: Session, _place: int) -> None:
+        self.join(session)
+
+
+class ConflatingChannel(SharedChannel, ConflatedChannel):
+    """Conflates what comes in time, as the channel of a server with records does."""
+
+    def __init__(self, encoder: PassedEncoder, calls: Calls) -> None:
+        ConflatedChannel.__init__(self, encoder.name, LINES, encoder.key.interval_us)
+        self.share(encoder, calls)
+
+    def _key(self, update: Update) -> Key:
+        paths = self.encoder.conflation_key
+        if not paths:
+            return (update.identity,)
+        document = self.encoder.topic.message_type.parse(update.new or b"")
+        return key_of([value_at(document, path) for path in paths], update.identity)
+
+    def _take(self, one: Passed, now_us: int) -> None:
+        self.offer((self.encoder, self._key(one.update)), one.update, now_us)
+
+    def _sent(
+        self, some: Sequence[Passed]
+    ) -> tuple[list[bytes], list[tuple[UpdateEncoder, Update]]]:
+        folded: dict[Key, Update] = {}
+        for one in some:
+            key = self._key(one.update)
+            folded[key] = compose(folded[key], one.update) if key in folded else one.update
+        found = [(self.encoder.line(update), update) for update in folded.values()]
+        there = [(line, update) for line, update in found if line is not None]
+        return [line for line, _ in there], [(self.encoder, update) for _, update in there]
+
+    def _admit(self, session: Session, place: int) -> None:
+        # What waits in windows was sent to it by itself, or is in its snapshot.
+        self.join_at(session, max(place, 1))
+        self._calls.time(self)
+
+
+def channel_for(encoder: PassedEncoder, calls: Calls) -> SharedChannel:
+    """The channel that sends lines as the key of an encoder has it."""
+    conflates = encoder.key.interval_us is not None or encoder.key.auto
+    return ConflatingChannel(encoder, calls) if conflates else PassingChannel(encoder, calls)

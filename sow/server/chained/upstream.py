@@ -19,6 +19,7 @@ from aiohttp import hdrs
 from yarl import URL
 
 from sow.core.clock import SECOND_US
+from sow.core.definitions import MessageTypeOptions, message_type_options
 from sow.errors import (
     ClientError,
     ConfigError,
@@ -274,15 +275,24 @@ class UpstreamServer:
 
     async def describe(self, topic: str, who: Who) -> dict[str, object] | None:
         """What it says of a topic; None where it does not say."""
-        self.check()
         path = f"/v1/topics/{URL.build(path=topic).raw_path.replace('/', '%2F')}"
+        found = await self._found(path, who)
+        return found if isinstance(found, dict) else None
+
+    async def message_types(self, who: Who) -> dict[str, MessageTypeOptions]:
+        """The message types of its configuration."""
+        found = await self._found("/v1/message-types", who)
+        kinds = map(message_type_options, found if isinstance(found, list) else ())
+        return {one.name: one for one in kinds}
+
+    async def _found(self, path: str, who: Who) -> object:
+        self.check()
         try:
             async with (
                 asyncio.timeout(ANSWER_S_MAX),
                 self.http.get(self.address(path), headers=who.headers) as answer,
             ):
-                found = await answer.json() if answer.status == 200 else None
-                return found if isinstance(found, dict) else None
+                return await answer.json() if answer.status == 200 else None
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             raise self.lost(str(error)) from None
 

@@ -1,7 +1,14 @@
 """Lines of an upstream server, read as far as a chained one needs them."""
 
 from sow.protocol.replies import SentPlace
-from sow.server.chained.lines import name_field, place_of, read_line, renamed, time_of
+from sow.server.chained.lines import (
+    name_field,
+    place_of,
+    read_line,
+    renamed,
+    time_of,
+    without_key,
+)
 
 
 def test_a_place_in_what_was_sent_lies_behind_its_change_and_before_the_next():
@@ -20,3 +27,11 @@ def test_a_line_has_another_name_and_the_same_body():
     found = renamed(line, name_field("f1"), name_field("x-2"))
     assert found == b'{"c":"p","s":"x-2","t":"orders","k":"1","d":{"s":"f1"},"bm":"3"}'
     assert bytes(read_line(found).d) == b'{"s":"f1"}'
+
+
+def test_a_line_without_its_key_has_all_else():
+    line = b'{"c":"p","s":"f1","t":"o","k":"a\\"\\\\","d":{"k":"x"},"bm":"3"}'
+    assert read_line(line).k == 'a"\\'
+    found = without_key(line)
+    assert found == b'{"c":"p","s":"f1","t":"o","d":{"k":"x"},"bm":"3"}'
+    assert without_key(found) == found

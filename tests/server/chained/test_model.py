@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from sow.server.chained.shared import SharedSubscription
+from sow.server.chained.shared_subscription import SharedSubscription
 from tests.effort import TIMES
 from tests.server.chained.chains import ALL, DELTAS, known
 

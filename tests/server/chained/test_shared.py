@@ -112,7 +112,7 @@ def test_a_snapshot_is_not_older_than_what_follows_it_in_a_chain(pair, tmp_path)
 
 def hold_back(running):
     """Have a chained server read nothing of its shared subscriptions until this event is set."""
-    (shares,) = running.server._source._chain._shares.values()
+    ((shares,),) = running.server._source._chain._shares.values()
     passes, take = asyncio.Event(), shares.take
 
     async def held(lines):

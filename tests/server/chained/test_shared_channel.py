@@ -5,12 +5,12 @@ from sow.topic.updates import Update
 
 
 def change(key, seq):
-    return Passed(None, Update(key, True, b"{}", seq, 0, seq, 0), b"p %d" % seq)
+    return Passed(Update(key, True, b"{}", seq, 0, seq, 0), b"p %d" % seq)
 
 
 def departure(key, seq):
     update = Update(key, True, None, seq, 0, seq, 0, "match", old=b"{}")
-    return Passed(None, update, b"oof %d" % seq, marked=False)
+    return Passed(update, b"oof %d" % seq, marked=False)
 
 
 def test_what_follows_a_snapshot_is_neither_in_it_nor_missing():

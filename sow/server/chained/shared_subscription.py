@@ -1,0 +1,190 @@
+"""One subscription upstream that sessions of a chained server share, and the channels of these.
+
+Upstream's lines become updates (`sow.topic.updates`) as far as queues and windows need them. Where
+what is said depends on what was sent before, it is known here what upstream has sent (`held`), as
+in a feed (`sow.streaming.feeds`). One that has to begin again, since upstream knows no bookmark of
+it, is compared with that: its sessions are sent what differs.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sow.core.definitions import Topic
+from sow.core.delta import difference, merged
+from sow.protocol.encodings import LINES
+from sow.server.chained.lines import UpstreamLine, name_field, place_of, time_of
+from sow.server.chained.share_keys import FLAGS, NO_RECORD, ShareKey
+from sow.server.chained.shared_channel import (
+    Calls,
+    Passed,
+    PassedEncoder,
+    SharedChannel,
+    channel_for,
+)
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import FeedKey
+from sow.topic.records import Records
+from sow.topic.updates import Update
+
+
+class SharedSubscription:
+    """What is `wanted`; `cid` names it in commands, and `new_name` gives names to channels."""
+
+    def __init__(
+        self,
+        wanted: ShareKey,
+        cid: str,
+        records: Records,
+        calls: Calls,
+        new_name: Callable[[], str],
+    ) -> None:
+        self.wanted = wanted
+        self.cid = cid
+        self.channels: dict[SharedChannel, FeedKey] = {}
+        self.upstream_name = ""
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.place: int | None = None
+        """What it goes on behind after a loss."""
+        self.bookmark = ""
+        self.log_id = ""
+        """The log that its bookmarks are of."""
+        self._records = records
+        self._calls = calls
+        self._new_name = new_name
+        self._field = b""
+        self._counts = isinstance(records.definition, Topic) and not wanted.aggregated
+        """Each line has a higher bookmark than the one before."""
+        self._held: dict[str, bytes] | None = {} if wanted.accounts or wanted.bodies else None
+        self._rows: dict[str, UpstreamLine] | None = None
+        """Those with which it has begun again, until it is known of which moment they are."""
+
+    # Its sessions.
+
+    def channel_for(self, key: FeedKey, session: Session) -> SharedChannel:
+        """The channel of those who are sent the same in the same way; another one for a session
+        that follows this already."""
+        if key.auto:
+            key = key._replace(scope=f"session {session.id}")
+        for channel, other in self.channels.items():
+            if other == key and session not in channel.members and session not in channel.joining:
+                return channel
+        encoder = PassedEncoder(self._records, self._new_name(), LINES, key)
+        channel = channel_for(encoder, self._calls)
+        self.channels[channel] = key
+        return channel
+
+    def followers(self) -> Iterator[tuple[Session, SharedChannel]]:
+        """All sessions that follow it, or are about to."""
+        for channel in [*self.channels]:
+            for session in [*channel.members, *channel.joining]:
+                yield session, channel
+
+    # Its commands.
+
+    def first_frame(self) -> bytes:
+        """What begins it. Of single changes only the bookmark is requested before."""
+        wanted, kind = self.wanted, "delta_subscribe" if self.wanted.delta else "subscribe"
+        options = wanted.options(*FLAGS)
+        if wanted.begins:
+            return wanted.line(f"sow_and_{kind}", self.cid, opts=options)
+        first = wanted.line("sow", f"{self.cid} place", opts=wanted.options(), keys=NO_RECORD)
+        return first + b"\n" + wanted.line(kind, self.cid, opts=options)
+
+    def next_frame(self) -> bytes:
+        """What continues it, in a new session upstream, which may have another log by then."""
+        if self.wanted.aggregated:
+            self._rows = {}
+            return self.first_frame()
+        kind = "delta_subscribe" if self.wanted.delta else "subscribe"
+        place = f"{self.log_id}-{self.bookmark}"
+        return self.wanted.line(kind, self.cid, opts=self.wanted.options(*FLAGS), bm=place)
+
+    # What upstream says.
+
+    def be_named(self, upstream_name: str) -> None:
+        """Upstream has begun it under this name."""
+        self.upstream_name = upstream_name
+        self._field = name_field(upstream_name)
+        self._look_open()
+
+    def note_place(self, bookmark: str) -> None:
+        """Everything up to a bookmark has come."""
+        self.place, self.bookmark = place_of(bookmark), bookmark
+        self._look_open()
+
+    def _look_open(self) -> None:
+        """It has begun once it can go on after a loss."""
+        if self.upstream_name and self.bookmark and not self.opened.done():
+            self.opened.set_result(None)
+
+    def take_row(self, line: UpstreamLine) -> None:
+        """A row of the snapshot that it begins with: what each session has or will have got."""
+        if self._rows is not None:
+            self._rows[line.k] = line
+        elif self._held is not None:
+            self._held[line.k] = self._body(line) if self.wanted.bodies else b""
+
+    def take_end(self, line: UpstreamLine, now_us: int) -> None:
+        """The snapshot is complete."""
+        self.note_place(line.bm)
+        rows, self._rows = self._rows, None
+        if rows is None:
+            return
+        assert self._held is not None
+        left = [key for key in self._held if key not in rows]
+        lines = [UpstreamLine("oof", k=key, reason="deleted") for key in left]
+        lines += [one for key, one in rows.items() if self._held.get(key) != self._body(one)]
+        for one in lines:
+            update = self._update(one, self.place or 0, time_of(one.ts))
+            self._put(update, None, now_us)
+
+    def take(self, line: UpstreamLine, raw: bytes, now_us: int) -> None:
+        """A change."""
+        place = place_of(line.bm) if line.bm else self.place or 0
+        if line.bm:
+            if self._counts and self.place is not None and place <= self.place:
+                return  # upstream has begun it twice, since the connection was lost twice
+            self.note_place(line.bm)
+        self._put(self._update(line, place, time_of(line.ts)), raw, now_us, bool(line.bm))
+
+    def _put(
+        self, update: Update | None, raw: bytes | None, now_us: int, marked: bool = True
+    ) -> None:
+        if update is None:
+            return
+        for channel in [*self.channels]:
+            line = raw
+            if line is None and (line := channel.encoder.line(update)) is None:
+                continue
+            field = self._field if raw is not None else name_field(channel.name)
+            channel.put(Passed(update, line, field, marked), now_us)
+
+    def _body(self, line: UpstreamLine) -> bytes:
+        return self._records.message_type.from_line(bytes(line.d))
+
+    def _update(self, line: UpstreamLine, seq: int, ts_us: int) -> Update | None:
+        """The update that a line stands for; None: the sessions have it already."""
+        key, held = line.k, self._held
+        body = self._body(line) if line.d else b""
+        reason: Any = line.reason
+        if held is None:
+            left = line.c == "oof"  # its user may not see it any more
+            new = None if left else body
+            old = body if left else None
+            return Update(key, True, new, seq, ts_us, seq, ts_us, reason or None, old=old)
+        known, old = key in held, held.get(key) or None
+        if line.c == "oof":
+            if not known:
+                return None
+            del held[key]
+            last = body or old
+            return Update(key, True, None, seq, ts_us, seq, ts_us, reason, parting=last, old=last)
+        delta = None
+        if line.delta:
+            parse = self._records.renderer.document
+            before, said = parse(old or b""), parse(body)
+            now = merged(before, said)
+            body, delta = self._records.message_type.encode(now), difference(before, now)
+        held[key] = body if self.wanted.bodies else b""
+        return Update(key, known, body, seq, ts_us, seq, ts_us, delta=delta, old=old)

@@ -1,0 +1,172 @@
+"""Subscriptions of every kind: equal ones are one upstream, and their clients are sent what clients
+of the upstream itself are sent."""
+
+import pytest
+
+from sow.messages import message_type
+from tests.edge.serving import records
+from tests.messages.examples import EXAMPLES, OPTIONS, topic_of
+from tests.server.chained.chains import ALL, Pair, begin, hurry, known
+
+GROUPS = "projection=[/desk AS /desk,SUM(/x) AS /x],grouping=[/desk]"
+KINDS = {
+    "no keys": {**ALL, "opts": "no_sowkey"},
+    "no keys of those in focus": {**ALL, "opts": "no_sowkey,oof", "filter": "/x > 1"},
+    "deltas": {**ALL, "c": "sow_and_delta_subscribe", "opts": "oof,no_empties", "filter": "/x > 1"},
+    "windows": {**ALL, "opts": "conflation=50ms"},
+    "windows with oof": {**ALL, "opts": "conflation=50ms,oof", "filter": "/x > 1"},
+    "windows with deltas": {
+        **ALL,
+        "c": "sow_and_delta_subscribe",
+        "opts": "conflation=50ms,oof,no_empties",
+        "filter": "/x > 1",
+    },
+    "windows by a field": {**ALL, "opts": "conflation=50ms,conflation_key=[/id]"},
+    "the client's pace": {**ALL, "opts": "conflation=auto,timestamp", "filter": "/x > 1"},
+    "groups": {**ALL, "opts": GROUPS},
+    "groups with oof": {**ALL, "opts": f"{GROUPS},oof", "filter": "/x > 1"},
+    "deltas of groups": {**ALL, "c": "sow_and_delta_subscribe", "opts": GROUPS},
+    "groups in windows": {**ALL, "opts": f"{GROUPS},conflation=50ms,oof"},
+}
+
+
+def without_names(lines):
+    return [{key: line[key] for key in line if key not in ("s", "bm", "ts")} for line in lines]
+
+
+def publish(pair, step):
+    documents = [
+        {"id": number, "x": (number * step) % 5, "desk": f"d{number % 3}"} for number in range(6)
+    ]
+    pair.upstream.publish("orders", *documents)
+    pair.upstream.request("DELETE", f"/v1/topics/orders/records?filter=/id%20=%20{step}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_ones_are_one_upstream_and_as_exact_as_it(pair, kind):
+    wanted, steps = KINDS[kind], iter(range(1, 20))
+    publish(pair, next(steps))
+    with pair.chained.socket() as one, pair.chained.socket() as two, pair.chained.socket() as late:
+        begun = [begin(socket, wanted) for socket in (one, two)]
+        assert pair.followed() == 1
+        with pair.upstream.socket() as straight:
+            begun.append(begin(straight, wanted))
+            sockets = [one, two, straight]
+            assert without_names(begun[0]) == without_names(begun[1]) == without_names(begun[2])
+            for _ in range(3):
+                publish(pair, next(steps))
+            lines = collected(pair, sockets, wanted)
+            begun.append(begin(late, wanted))
+            for _ in range(3):
+                publish(pair, next(steps))
+            sockets.append(late)
+            more = collected(pair, sockets, wanted)
+        if "conflation" not in wanted["opts"]:
+            assert without_names(lines[0]) == without_names(lines[1]) == without_names(lines[2])
+            assert without_names(more[0]) == without_names(more[3]) == without_names(more[2])
+        assert pair.followed() == 1
+        lines.append([])
+        if "no_sowkey" in wanted["opts"]:
+            assert not any("k" in line for mine in begun + lines + more for line in mine)
+            return
+        held = [
+            known([*first, *then, *last])
+            for first, then, last in zip(begun, lines, more, strict=True)
+        ]
+        if "oof" in wanted["opts"]:
+            assert held[0] == held[1] == held[2] == held[3]
+        else:
+            # Without oof a client keeps what has left.
+            assert held[3].items() <= held[0].items() == held[1].items() == held[2].items()
+
+
+def collected(pair, sockets, wanted):
+    """All lines up to that of a record that comes last."""
+    collected.number += 1
+    mark = {"id": 1000 + collected.number, "x": 2, "desk": f"mark {collected.number}"}
+    pair.upstream.publish("orders", mark)
+
+    def is_mark(line):
+        return line["c"] == "p" and line["d"].get("desk") == mark["desk"]
+
+    found = []
+    for socket in sockets:
+        lines = [socket.line()]
+        while not is_mark(lines[-1]):
+            lines.append(socket.line())
+        found.append([line for line in lines if line["c"] in ("p", "oof")])
+    return found
+
+
+collected.number = 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "keys" not in kind])
+def test_what_is_shared_goes_on_after_a_loss(pair, kind):
+    wanted, steps = KINDS[kind], iter(range(1, 20))
+    publish(pair, next(steps))
+    with pair.chained.socket() as one:
+        held = known(begin(one, wanted))
+        publish(pair, next(steps))
+        known(collected(pair, [one], wanted)[0], held)
+        pair.upstream.call(pair.relay.drop)
+        publish(pair, next(steps))
+        known(collected(pair, [one], wanted)[0], held)
+        pair.upstream.stop()
+        pair.upstream.start()
+        publish(pair, next(steps))
+        known(collected(pair, [one], wanted)[0], held)
+        with pair.upstream.socket() as straight:
+            now = known(begin(straight, wanted))
+        assert now == held if "oof" in wanted["opts"] else now.items() <= held.items()
+
+
+@pytest.fixture(scope="module")
+def types(tmp_path_factory):
+    """A pair of servers with a topic of each message type."""
+    elements = "".join(example.element for example in EXAMPLES.values())
+    topics = "".join(map(topic_of, EXAMPLES))
+    with pytest.MonkeyPatch.context() as patched:
+        hurry(patched)
+        directory = tmp_path_factory.mktemp("types")
+        pair = Pair(directory, topics, f"<MessageTypes>{elements}</MessageTypes>")
+        yield pair
+        pair.close()
+        assert pair.upstream.errors == pair.chained.errors == []
+
+
+@pytest.mark.parametrize("kind", ["", "delta_", "conflated"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_messages_of_all_types_are_shared(types, name, kind):
+    wanted = {**ALL, "t": name, "opts": "oof"}
+    if kind == "conflated":
+        wanted["opts"] += ",conflation=10ms"
+    else:
+        wanted["c"] = f"sow_and_{kind}subscribe"
+    example, own = EXAMPLES[name], message_type(name, OPTIONS)
+    key = {} if example.key else {"k": "1"}
+
+    def post(number, other):
+        body = own.encode(example.record(number, other))
+        address = records(name, **key)
+        octets = {"Content-Type": "application/octet-stream"}
+        assert types.upstream.request("POST", address, data=body, headers=octets).status == 200
+
+    post(1, 10)
+    with (
+        types.chained.socket() as one,
+        types.chained.socket() as two,
+        types.upstream.socket() as straight,
+    ):
+        sockets = [one, two, straight]
+        before = types.followed()
+        begun = [begin(socket, wanted) for socket in sockets]
+        assert types.followed() == before + 2
+        assert without_names(begun[0]) == without_names(begun[1]) == without_names(begun[2])
+        post(1, 11)
+        lines = [[socket.line()] for socket in sockets]
+        types.upstream.request("DELETE", records(name, filter="1=1"))
+        for socket, mine in zip(sockets, lines, strict=True):
+            mine.append(socket.line())
+        assert without_names(lines[0]) == without_names(lines[1]) == without_names(lines[2])
+        assert [line["c"] for line in lines[0]] == ["p", "oof"]
