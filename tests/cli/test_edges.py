@@ -8,8 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from sow.cli import main
+from sow.cli.commands.serve import without_records
 from sow.cli.edges import Edges
+from sow.config import loads
 from sow.errors import StoreError
 from tests import forks
 from tests.cli.commands.test_serve import command_in, publish, started
@@ -88,3 +92,21 @@ def test_a_port_that_somebody_has_is_refused():
                 Edges(1, there, [])
     finally:
         first.close()
+
+
+@pytest.mark.parametrize("part", ["<Filter>/x = 1</Filter>", "<Select>/x</Select>"])
+def test_roles_that_nobody_would_apply_to_records_are_refused(tmp_path, part):
+    allow = f"<Allow><Topic>orders</Topic><Read/>{part}</Allow>"
+    role = f"<Role><Name>desk</Name><Member>*</Member>{allow}</Role>"
+    tokens = "<Authentication><Tokens><File>tokens</File></Tokens></Authentication>"
+    security = tokens + role
+    (tmp_path / "tokens").write_text("")
+    text = f"<SOWConfig><Name>test</Name><Security>{security}</Security></SOWConfig>"
+    (tmp_path / "config.xml").write_text(text)
+    words = ["serve", str(tmp_path / "config.xml"), "--upstream", "http://127.0.0.1:1"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "the role desk has a Filter, Select or Check for orders" in result.stderr
+    # Where the upstream server has the same file, it applies them.
+    configuration = loads(text).configuration
+    assert without_records(configuration, applies=True).security == configuration.security

@@ -27,7 +27,7 @@ from sow.client.connector import checked_url
 from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
 from sow.core.definitions import Configuration, JournalSettings
-from sow.errors import ClientError, SowError
+from sow.errors import ClientError, ConfigError, SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.boot.app import Server
 from sow.server.boot.follower import Follower, Upstream
@@ -216,7 +216,9 @@ class ConfigurationSource:
 
     def _as_given(self, configuration: Configuration) -> Configuration:
         if self._options.upstream is not None:
-            configuration = without_records(configuration)
+            # Chained servers of --edges have the file of their upstream, which applies it.
+            applies = self._options.until_input_ends
+            configuration = without_records(configuration, applies)
         return dataclasses.replace(configuration, **self._given)
 
     def reread(self) -> Configuration:
@@ -365,8 +367,17 @@ def _followers(
     return found
 
 
-def without_records(configuration: Configuration) -> Configuration:
-    """What of a configuration counts for a chained server: its upstream has the rest."""
+def without_records(configuration: Configuration, applies: bool = False) -> Configuration:
+    """The part of a configuration that counts for a chained server: its upstream has the rest, and
+    `applies` what roles say of records. Raises ConfigError where no server would."""
+    for role in () if applies else configuration.security.roles:
+        for allow in role.allows:
+            if (allow.filter, allow.select, allow.check) != (None, None, None):
+                raise ConfigError(
+                    f"the role {role.name} has a Filter, Select or Check for {allow.topic}, which "
+                    "a chained server does not apply: give it in the configuration of the upstream "
+                    "server, which applies it to this server's clients, and leave it out here"
+                )
     return dataclasses.replace(configuration, topics=(), pipelines=(), journal=JournalSettings())
 
 
