@@ -116,7 +116,8 @@ def test_no_reader_sees_a_part_of_a_change(monkeypatch):
     assert {*seen} == {None, 5}
     assert follower.engine.seq == world.engine.seq
     follower.settle()
-    assert [*follower.journal.read(0)] and follower.journal.last_seq == 5
+    assert [*follower.journal.read(0)]
+    assert follower.journal.last_seq == 5
 
 
 def in_any_order(engine, name):
