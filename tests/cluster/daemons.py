@@ -24,6 +24,7 @@ LAST_LINES = 40
 WORKERS = 2
 DEPLOY = "org.apache.spark.deploy"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+EXECUTOR = b"CoarseGrainedExecutorBackend"
 AT = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 
@@ -70,6 +71,14 @@ class Daemon:
             self._has_ended = True
             self._news.notify_all()
 
+    def executors(self) -> list[int]:
+        """The processes of executors that it has started, as a worker does."""
+        found = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        children = [int(child) for path in found for child in path.read_text().split()]
+        return [
+            child for child in children if EXECUTOR in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]
+
     def said(self, pattern: str) -> str:
         """The first group of `pattern` in the first line of the log that has it, once one has."""
 
@@ -111,11 +120,13 @@ def _spark_home() -> Path:
 
 
 class Cluster:
-    """A master and two workers with one core each; `url` is what a session is given."""
+    """A master and workers with one core each; `url` is what a session is given."""
 
-    def __init__(self, directory: Path, python: Path) -> None:
+    def __init__(self, directory: Path, python: Path, workers: int = WORKERS) -> None:
         self._directory = directory
         self._python = python
+        self._count = workers
+        self._workers: list[Daemon] = []
         self._running = ExitStack()
         self.url = ""
 
@@ -126,11 +137,15 @@ class Cluster:
                 Daemon(self._directory, self._python, f"{DEPLOY}.master.Master", *AT)
             )
             self.url = master.said(r"Starting Spark master at (spark://\S+)")
-            workers = [running.enter_context(self._worker(n)) for n in range(WORKERS)]
-            for worker in workers:
+            self._workers = [running.enter_context(self._worker(n)) for n in range(self._count)]
+            for worker in self._workers:
                 worker.said(r"(Successfully registered with master)")
             self._running = running.pop_all()
         return self
+
+    def executors(self) -> list[int]:
+        """The processes of all executors that run now."""
+        return [found for worker in self._workers for found in worker.executors()]
 
     def _worker(self, number: int) -> Daemon:
         directory = self._directory / f"worker-{number}"
