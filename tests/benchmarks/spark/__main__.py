@@ -10,6 +10,7 @@ from tests.benchmarks.report import show
 from tests.benchmarks.results import Run
 from tests.benchmarks.spark.budgets import BUDGETS
 from tests.benchmarks.spark.conflation import conflation, joins
+from tests.benchmarks.spark.engine import engine
 from tests.benchmarks.spark.sizes import FULL, QUICK, TINY
 from tests.benchmarks.spark.streams import streams
 from tests.benchmarks.spark.transfers import transfers
@@ -19,6 +20,7 @@ CATALOGUE = {
     "conflation": conflation,
     "joins": joins,
     "streams": streams,
+    "engine": engine,
 }
 
 

@@ -39,4 +39,5 @@ BUDGETS = (
         0.85,
         "of its time",
     ),
+    Budget("latency by Spark", "Spark conflates a topic, latency: 1 s, p50", value, 3, "s"),
 )
