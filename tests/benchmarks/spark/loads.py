@@ -278,11 +278,13 @@ def main() -> None:
     if requested.driver:
         driver(*requested.driver)
         return
-    before, start, found = facts((*LIBRARIES, "pyarrow", "pyspark")), time.perf_counter(), []
+    before, took_s, found = facts((*LIBRARIES, "pyarrow", "pyspark")), {}, []
     for rows in requested.rows:
+        start = time.perf_counter()
         found.append(loaded(rows))
+        took_s[f"{rows:,} rows"] = time.perf_counter() - start
         print(found[-1], file=sys.stderr, flush=True)
-    run = Run("one driver of two cores", before, {"loads": time.perf_counter() - start}, found)
+    run = Run("one driver of two cores", before, took_s, found)
     print(text_of(run))
     if requested.write:
         save(RAW, put_in(load(RAW, Loaded), run) if RAW.exists() else run)
