@@ -230,6 +230,6 @@ def test_an_export_has_each_change_once(served, cluster, python, tmp_path):
     found = [
         bookmark
         for path in files
-        for bookmark in pa.parquet.read_table(path, ["bookmark"])["bookmark"].to_pylist()
+        for bookmark in pa.parquet.read_table(path, columns=["bookmark"])["bookmark"].to_pylist()
     ]
     assert sorted(found) == [row["seq"] for row in log]
