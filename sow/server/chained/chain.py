@@ -6,12 +6,13 @@ is closed when it has waited for longer than its client could have been away (`R
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sow.core.cooperative import Task
 from sow.errors import SowError, TooLarge, UpstreamLost
-from sow.protocol.commands import Command
+from sow.protocol import replies
+from sow.protocol.commands import ACKS, Command, acks_of
 from sow.security.authorization import Permissions
 from sow.server.chained.own_link import FILL_MAX, Beginning, Calls, OwnChannel, OwnLink, snapshot_of
 from sow.server.chained.share_keys import ShareKey
@@ -75,6 +76,11 @@ class Chain:
         """The shared subscriptions upstream."""
         return sum(len(one) for some in self._shares.values() for one in some)
 
+    @property
+    def now_us(self) -> int:
+        """The time."""
+        return self._runtime.now_us()
+
     # Sessions.
 
     def own(self, session: Session, who: Who) -> OwnLink:
@@ -103,14 +109,21 @@ class Chain:
     def send(self, session: Session, lines: Sequence[bytes]) -> None:
         """Send lines of upstream to a session."""
         session.send_lines([*lines])
-        self._touch(session)
+        self.touch(session)
 
     def reply(self, session: Session, line: dict[str, Any]) -> None:
         """Send a line of this server."""
         session.send(line)
-        self._touch(session)
+        self.touch(session)
 
-    def _touch(self, session: Session) -> None:
+    def acknowledge(self, session: Session, command: Command, name: str, **counts: int) -> None:
+        """A subscription has begun, without a snapshot; `counts` are said in the last ack."""
+        for kind in acks_of(command.acks, command.cid is not None):
+            more = counts if kind == ACKS[-1] else {}
+            self.reply(session, replies.ack(command.cid, kind, s=name, **more))
+
+    def touch(self, session: Session) -> None:
+        """A session has something to write."""
         self.executor.engine.output.touch(session)
         self._runtime.wake()
 
@@ -123,9 +136,10 @@ class Chain:
         """A subscription of the session's own has begun."""
         own = self._own[session]
         channel = OwnChannel(name, session, own.unsubscribe)
-        self._adopt(session, command, channel, FeedKey(command.filter))
+        self.adopt(session, command, channel, FeedKey(command.filter))
 
-    def _adopt(self, session: Session, command: Command, channel: Channel, key: FeedKey) -> None:
+    def adopt(self, session: Session, command: Command, channel: Channel, key: FeedKey) -> None:
+        """Let a session follow a channel."""
         one = Subscription(command.topic, channel, {}, session, key, None, complete=False)
         self.executor.subscriptions.adopt(one)
 
@@ -136,35 +150,51 @@ class Chain:
         Raises UpstreamLost, and upstream's refusal."""
         self._followers[session] = who
         begins = command.name.startswith("sow_and_")
-        found = await self._joined(session, wanted, key, begins, who)
+        found = await self.joined(session, wanted, key, begins, who)
         if found is None:
             return False
         shares, channel = found
         name = channel.name
-        self._adopt(session, command, channel, key)
+        self.adopt(session, command, channel, key)
         if not begins:
             await self._or_drop(session, name, shares.caught_up())
-            if (here := channel.joining.get(session)) is not None:
-                here.held.clear()  # what came up to now may have happened before
-                channel.place(session, BEFORE_ALL, self._runtime.now_us())
-                channel.open(session, self._runtime.now_us())
+            self.begin_now(session, channel)
             return True
-
-        def on_end(bookmark: str | None) -> None:
-            if bookmark is None or session.ended is not None:
-                self.executor.subscriptions.drop(session, name)
-                return
-            shares.place(channel, session, bookmark)
-            self._touch(session)
-
-        joining = channel.joining[session]
-        beginning = Beginning(command, name, joining, on_end, key.shape.sow_keys)
+        on_end = self.placing(session, shares, channel)
+        beginning = Beginning(command, name, channel.joining[session], on_end, key.shape.sow_keys)
         own = self.own(session, who)
         await self._or_drop(session, name, own.begin(snapshot_of(command, wanted), beginning))
         return True
 
-    async def _joined(
-        self, session: Session, wanted: ShareKey, key: FeedKey, begins: bool, who: Who
+    def begin_now(self, session: Session, channel: SharedChannel) -> None:
+        """All that has come up to now may have happened before a session began."""
+        if (here := channel.joining.get(session)) is not None:
+            here.held.clear()
+            channel.place(session, BEFORE_ALL, self._runtime.now_us())
+            channel.open(session, self._runtime.now_us())
+
+    def placing(
+        self, session: Session, shares: Shares, channel: SharedChannel
+    ) -> Callable[[str | None], None]:
+        """What is called when the snapshot of a session is complete, or has failed."""
+
+        def on_end(bookmark: str | None) -> None:
+            if bookmark is None or session.ended is not None:
+                self.executor.subscriptions.drop(session, channel.name)
+                return
+            shares.place(channel, session, bookmark)
+            self.touch(session)
+
+        return on_end
+
+    async def joined(
+        self,
+        session: Session,
+        wanted: ShareKey,
+        key: FeedKey,
+        begins: bool,
+        who: Who,
+        name: str = "",
     ) -> tuple[Shares, SharedChannel] | None:
         """A channel over the connection that has the subscription, else one with room for it."""
         while True:
@@ -173,13 +203,17 @@ class Chain:
             there += [one for one in some if not one.is_full]
             shares = there[0] if there else self._new_shares(who)
             try:
-                channel = await shares.joined(wanted, key, session, begins)
+                channel = await shares.joined(wanted, key, session, begins, name)
                 return None if channel is None else (shares, channel)
             except SowError as error:
                 is_alone = not len(shares) or len(some) >= SHARES_MAX
                 if error.reason != TooLarge.reason or is_alone:
                     raise
                 shares.is_full = True
+
+    def shares_of(self, channel: SharedChannel, who: Who) -> list[Shares]:
+        """The connection that a channel is of, if it is there."""
+        return [one for one in self._shares.get(who, ()) if one.wanted_by(channel) is not None]
 
     def _new_shares(self, who: Who) -> Shares:
         found = Shares(

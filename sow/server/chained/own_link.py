@@ -10,7 +10,7 @@ were carried out. Who has numbered his messages sends them again, and they are a
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -20,7 +20,14 @@ from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import LENGTHS
-from sow.server.chained.lines import name_field, read_line, renamed, without_key
+from sow.server.chained.lines import (
+    UpstreamLine,
+    name_field,
+    place_of,
+    read_line,
+    renamed,
+    without_key,
+)
 from sow.server.chained.link import Link
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared_channel import Joining
@@ -39,19 +46,54 @@ UNKNOWN = "it may or may not have been carried out"
 
 
 @dataclass(slots=True)
+class StandIn:
+    """A subscription of the connection that stands for a shared one of its session until upstream
+    has replaced it. `state` is what it was sent: nothing of that is passed on, but the difference
+    that follows, once the session may be sent it (`gate`); of records that leave if it wants `oof`.
+    `on_replaced` is called when the state is final."""
+
+    state: Joining
+    oof: bool
+    on_replaced: Callable[[], None]
+    name: str = ""
+    is_replaced: bool = False
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, line: UpstreamLine) -> None:
+        """A line that brings it up to date."""
+        state = self.state
+        if line.bm:
+            state.place = place_of(line.bm)
+        if state.keys is not None and line.k:
+            (state.keys.discard if line.c == "oof" else state.keys.add)(line.k)
+
+
+@dataclass(slots=True)
 class Beginning:
     """A subscription or snapshot on its way: the client's command, and what is done with the name
     that upstream gives it. `joining` waits for a snapshot that is sent under the name `name`;
     `on_end` is called with its bookmark, or None where it was refused; its rows are sent without
-    `sow_keys` if those are not wanted."""
+    `sow_keys` if those are not wanted. It is about a `stand_in`, or `replaces` that."""
 
     command: Command
     name: str = ""
     joining: Joining | None = None
     on_end: Callable[[str | None], None] | None = None
     sow_keys: bool = True
-    field: bytes = b""
+    stand_in: StandIn | None = None
+    replaces: bool = False
+    name_there: bytes = b""
     bookmark: str = ""
+
+    @property
+    def is_apart(self) -> bool:
+        """Its client is told nothing."""
+        return self.stand_in is not None and not self.replaces
+
+    def named(self, raw: bytes) -> bytes:
+        """A line of it as its client is sent it."""
+        line = renamed(raw, self.name_there, name_field(self.name))
+        return line if self.sow_keys else without_key(line)
 
 
 class OwnChannel(DirectChannel):
@@ -105,6 +147,11 @@ class OwnLink:
         self._done: list[Beginning] = []
         """Snapshots whose lines have arrived."""
         self._own: set[str] = set()
+        self._stand_in: StandIn | None = None
+        self._is_replaced = False
+        """The stand-in has been replaced by the last line."""
+        self._over: set[str] = set()
+        """Stand-ins that are ending: nothing of them is passed on."""
         self._idle: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -113,7 +160,8 @@ class OwnLink:
     @property
     def is_used(self) -> bool:
         """It has something that a loss would take away."""
-        return bool(self._sent or self._beginnings or self._own or self._numbered)
+        waits = self._sent or self._beginnings or self._own or self._stand_in
+        return bool(waits or self._numbered)
 
     async def number(self, client: str) -> int:
         """Own the name `client` upstream, to number messages; returns its highest number. Raises
@@ -146,6 +194,18 @@ class OwnLink:
         except UpstreamLost:
             self._beginnings.pop(cid, None)
             raise
+
+    def stand_for(self, stand_in: StandIn | None) -> None:
+        """Let something stand for a shared subscription; None: it is over."""
+        was, self._stand_in = self._stand_in, stand_in
+        if was is not None and was.name:
+            self._end(was.name)
+
+    def _end(self, name: str) -> None:
+        """Nothing of a subscription is passed on any more."""
+        self._over.add(name)
+        command = {"c": "unsubscribe", "s": name, "cid": f"{self._mark}{name}"}
+        self._go_on(self._send_quietly(command))
 
     async def answered(self) -> None:
         """Return when all commands on their way are answered, or have failed."""
@@ -214,12 +274,16 @@ class OwnLink:
         """Pass on what upstream says; then wait for a client that does not read."""
         passed: list[bytes] = []
         for line in lines:
-            if line.startswith((b'{"c":"p"', b'{"c":"oof"')):
-                passed.append(line)
-            elif line.startswith(b'{"c":"sow"'):
-                passed.append(self._row(line))
-            else:
-                passed += self._take_other(line)
+            found = self._passed(line)
+            if self._is_replaced:
+                # The session has to be sent first what was kept for it.
+                self._is_replaced = False
+                if passed:
+                    self._calls.send(passed)
+                passed = []
+            passed += found
+        if self._stand_in is not None and self._stand_in.is_replaced:
+            await self._stand_in.gate.wait()
         if passed:
             self._calls.send(passed)
         self._finish()
@@ -228,14 +292,32 @@ class OwnLink:
         while self._calls.is_full():
             await asyncio.sleep(ROOM_S)
 
-    def _row(self, line: bytes) -> bytes:
+    def _passed(self, line: bytes) -> Sequence[bytes]:
+        """What the client is sent of a line."""
+        if line.startswith((b'{"c":"p"', b'{"c":"oof"')):
+            return self._change(line) if self._stand_in or self._over else (line,)
+        if line.startswith(b'{"c":"sow"'):
+            return self._row(line)
+        return [*self._take_other(line)]
+
+    def _change(self, raw: bytes) -> Sequence[bytes]:
+        line, stand_in, answer = read_line(raw), self._stand_in, self._answer
+        if stand_in is None or line.s != stand_in.name:
+            return () if line.s in self._over else (raw,)
+        stand_in.take(line)
+        if not stand_in.is_replaced or answer is None or (line.c == "oof" and not stand_in.oof):
+            return ()
+        return (answer.named(raw),)
+
+    def _row(self, raw: bytes) -> Sequence[bytes]:
         answer = self._answer
-        if answer is None or answer.field not in line[:200]:
-            return line
-        if answer.joining is not None and answer.joining.keys is not None:
-            answer.joining.keys.add(read_line(line).k)
-        named = renamed(line, answer.field, name_field(answer.name))
-        return named if answer.sow_keys else without_key(named)
+        if answer is None or answer.name_there not in raw[:200]:
+            return (raw,)
+        if answer.stand_in is not None:
+            answer.stand_in.take(read_line(raw))
+        elif answer.joining is not None and answer.joining.keys is not None:
+            answer.joining.keys.add(read_line(raw).k)
+        return () if answer.is_apart else (answer.named(raw),)
 
     def _take_other(self, raw: bytes) -> Iterator[bytes]:
         line = read_line(raw)
@@ -243,9 +325,12 @@ class OwnLink:
             yield from self._take_ack(raw, line.cid)
         elif line.c in ("group_begin", "group_end"):
             answer = self._answer
-            if answer is not None and answer.field == name_field(line.s):
+            if answer is not None and answer.name_there == name_field(line.s):
                 answer.bookmark = line.bm or answer.bookmark
-                yield renamed(raw, answer.field, name_field(answer.name))
+                if answer.stand_in is not None:
+                    answer.stand_in.take(line)
+                if not answer.is_apart:
+                    yield answer.named(raw)
             else:
                 yield raw
         elif line.c == "unsubscribed":
@@ -266,6 +351,10 @@ class OwnLink:
             return
         one = self._beginnings.get(cid)
         if one is None:
+            self._over.discard(cid.removeprefix(self._mark))
+            ack = orjson.loads(raw)
+            if ack["a"] == "processed" and "s" in ack and ack["s"] not in self._own:
+                self._end(ack["s"])  # its client was told that it is lost
             return
         ack = orjson.loads(raw)
         name = ack.get("s", "")
@@ -297,8 +386,13 @@ class OwnLink:
             del self._sent[cid]
 
     def _has_begun(self, one: Beginning, name: str) -> None:
+        if one.stand_in is not None:
+            one.stand_in.name = one.stand_in.name or name
+            if one.replaces:
+                self._is_replaced = one.stand_in.is_replaced = True
+                one.stand_in.on_replaced()
         if one.name:
-            one.field = name_field(name)
+            one.name_there = name_field(name)
             self._answer = one
         else:
             self._own.add(name)
@@ -308,6 +402,8 @@ class OwnLink:
         """An ack as the client has requested it."""
         command = one.command
         failed = ack["status"] == "failure"
+        if one.is_apart:
+            return
         if not failed and ack["a"] not in acks_of(command.acks, command.cid is not None):
             return
         del ack["cid"]
@@ -334,16 +430,22 @@ class OwnLink:
                 self._calls.reply(replies.failure(cid, error))
         self._failed = set(self._sent)
         self._sent.clear()
-        for one in [*self._beginnings.values()]:
+        for one in [*self._beginnings.values(), *self._done]:
             self._calls.reply(replies.failure(one.command.cid, error))
             if one.on_end is not None:
                 one.on_end(None)
         self._beginnings.clear()
+        self._done.clear()
         self._answer = None
+        self.stand_for(None)
 
     async def on_back(self, resumed: bool) -> None:
         """Go on; what was followed in another session is not followed in this one."""
-        if not resumed:
+        over, self._over = self._over, set()
+        if resumed:
+            for name in over:
+                self._end(name)
+        else:
             self._failed.clear()
         if not resumed and self._own:
             self._calls.close(UpstreamLost.reason)

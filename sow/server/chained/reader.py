@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from sow.errors import ClientError, SowError, TooLarge
+from sow.errors import SowError, TooLarge
 from sow.expressions.patterns import is_pattern
 from sow.protocol import replies
-from sow.protocol.commands import COMMANDS, Command, acks_of
+from sow.protocol.commands import COMMANDS, Command
 from sow.protocol.publish_batching import read_frames
 from sow.protocol.wire import (
     NO_LINES,
@@ -28,6 +28,7 @@ from sow.protocol.wire import (
 )
 from sow.server.chained.chain import Chain
 from sow.server.chained.own_link import ROOM_S, Beginning, cid_of
+from sow.server.chained.replacing import Replacing
 from sow.server.chained.share_keys import share_key_of
 from sow.server.chained.upstream import Who
 from sow.server.http.authn_middleware import AS_HEADER
@@ -287,28 +288,21 @@ class ChainedReader:
         count = len(chain.executor.subscriptions.of(session))
         if count >= chain.executor.engine.configuration.limits.subscriptions_max:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
-        if command.options.replace and command.subscription in chain.shared_of(session):
-            raise ClientError(
-                "a chained server shares this subscription with others, so it is not replaced; "
-                "unsubscribe, and subscribe with the new filter",
-                reason="invalid options",
-            )
         literal = command.options.non_regex_topic
         wanted = share_key_of(command, not literal and is_pattern(command.topic))
         own = chain.own_of(session)
-        if wanted is not None:
+        if command.options.replace and command.subscription in chain.shared_of(session):
+            await Replacing(chain, session, command, who).replace(wanted)
+            return
+        if wanted is not None and command.subscription is None and not command.options.replace:
             if own is not None:
                 await own.answered()  # it may have published what it is to see
             if await chain.follow(session, command, *wanted, who):
                 if not command.name.startswith("sow_and_"):
-                    self._acknowledge(session, command)
+                    name = [*chain.executor.subscriptions.of(session)][-1]
+                    chain.acknowledge(session, command, name)
                 return
         await chain.own(session, who).begin(head, Beginning(command))
-
-    def _acknowledge(self, session: Session, command: Command) -> None:
-        name = [*self._chain.executor.subscriptions.of(session)][-1]
-        for kind in acks_of(command.acks, command.cid is not None):
-            self._chain.reply(session, replies.ack(command.cid, kind, s=name))
 
     async def _unsubscribe(self, session: Session, piece: bytes) -> None:
         """Of shared subscriptions and own ones alike: each ends upstream with its last member."""

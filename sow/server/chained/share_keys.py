@@ -97,10 +97,8 @@ def share_key_of(command: Command, is_pattern: bool) -> tuple[ShareKey, FeedKey]
     is_cut = options.top_n is not None
     own = (
         command.bookmark is not None
-        or command.subscription is not None
         or command.keys is not None
         or command.key is not None
-        or options.replace
         or options.live
         or options.positions
         or options.last is not None

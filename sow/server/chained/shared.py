@@ -105,7 +105,7 @@ class Shares:
         return wanted in self._by_wanted
 
     async def joined(
-        self, wanted: ShareKey, key: FeedKey, session: Session, begins: bool
+        self, wanted: ShareKey, key: FeedKey, session: Session, begins: bool, name: str
     ) -> SharedChannel | None:
         """The channel of the subscription that keeps what comes for a session from now on, which
         `begins` with a snapshot; None where it is not shared. Raises UpstreamLost, and upstream's
@@ -115,20 +115,25 @@ class Shares:
             found = await self._found(wanted)
             if found is None:
                 return None
-            channel = found.channel_for(key, session)
+            channel = found.channel_for(key, session, name)
             self._by_channel[channel] = found
             channel.joining[session] = Joining(keys=set() if wanted.accounts and begins else None)
+            if begins:
+                channel.whole.add(session)
             try:
                 await asyncio.shield(found.opened)
             except BaseException:
-                channel.joining.pop(session, None)
-                if not channel.members:
-                    channel.end()
+                channel.give_up(session)
                 raise
             return channel
         finally:
             self._coming -= 1
             self._look_over()
+
+    def wanted_by(self, channel: SharedChannel) -> ShareKey | None:
+        """What a channel is about, if it is of these."""
+        found = self._by_channel.get(channel)
+        return None if found is None else found.wanted
 
     async def _found(self, wanted: ShareKey) -> SharedSubscription | None:
         """The subscription to this, which may have to begin."""

@@ -130,6 +130,8 @@ class SharedChannel(ChangeChannel):
     def share(self, encoder: PassedEncoder, calls: Calls) -> None:
         """Encode lines that are made here so."""
         self.joining: dict[Session, Joining] = {}
+        self.whole: set[Session] = set()
+        """Those that have begun with a snapshot."""
         self.encoder = encoder
         self._calls = calls
 
@@ -189,6 +191,35 @@ class SharedChannel(ChangeChannel):
             joining.open = True
             self._send_to(session, joining.behind(), now_us)
 
+    # Replacing.
+
+    def freeze(self, session: Session, now_us: int) -> None:
+        """Keep what comes for a session from now on, which has been sent all before."""
+        self._calls.flush(self)
+        self._settle(session, now_us)
+        is_whole = session in self.whole
+        self.leave(session)
+        self.joining[session] = Joining()
+        if is_whole:
+            self.whole.add(session)
+
+    def _settle(self, session: Session, now_us: int) -> None:
+        """Send a member what waits for it here."""
+
+    def thaw(self, session: Session, state: Joining | None, now_us: int) -> None:
+        """Send a session what was kept and has happened up to a state, else all; then it goes on as
+        a member."""
+        frozen = self.joining.get(session)
+        if frozen is None:
+            return
+        held, behind = [*frozen.held], set[int]()
+        if state is not None:
+            state.held = [*held]
+            behind = {id(one) for one in state.behind()}
+        self._send_to(session, [one for one in held if id(one) not in behind], now_us)
+        del self.joining[session]
+        self._admit(session, BEFORE_ALL)
+
     def _send_to(self, session: Session, some: Sequence[Passed], now_us: int) -> None:
         lines, parts = self._sent(some)
         if lines:
@@ -197,7 +228,14 @@ class SharedChannel(ChangeChannel):
     def leave(self, session: Session) -> None:
         """A member leaves, or one that is on its way."""
         self.joining.pop(session, None)
+        self.whole.discard(session)
         super().leave(session)
+
+    def give_up(self, session: Session) -> None:
+        """A session that was on its way does not come."""
+        self.joining.pop(session, None)
+        if not self.members:
+            self.end()
 
     def end(self) -> None:
         """The last member has left; others may be on their way."""
@@ -258,6 +296,12 @@ class ConflatingChannel(SharedChannel, ConflatedChannel):
         found = [(self.encoder.line(update), update) for update in folded.values()]
         there = [(line, update) for line, update in found if line is not None]
         return [line for line, _ in there], [(self.encoder, update) for _, update in there]
+
+    def _settle(self, session: Session, now_us: int) -> None:
+        waiting = [self.pending_for(session, place) for place in self.conflator.pending()]
+        found = [Passed(update, b"") for update in waiting if update is not None]
+        if session in self.members:
+            self._send_to(session, found, now_us)
 
     def _admit(self, session: Session, place: int) -> None:
         # What waits in windows was sent to it by itself, or is in its snapshot.

@@ -61,15 +61,16 @@ class SharedSubscription:
 
     # Its sessions.
 
-    def channel_for(self, key: FeedKey, session: Session) -> SharedChannel:
-        """The channel of those who are sent the same in the same way; another one for a session
-        that follows this already."""
+    def channel_for(self, key: FeedKey, session: Session, name: str) -> SharedChannel:
+        """The channel of those who are sent the same in the same way, under `name` if there is one;
+        another one for a session that follows this already."""
         if key.auto:
             key = key._replace(scope=f"session {session.id}")
         for channel, other in self.channels.items():
-            if other == key and session not in channel.members and session not in channel.joining:
+            is_there = session in channel.members or session in channel.joining
+            if other == key and not is_there and name in ("", channel.name):
                 return channel
-        encoder = PassedEncoder(self._records, self._new_name(), LINES, key)
+        encoder = PassedEncoder(self._records, name or self._new_name(), LINES, key)
         channel = channel_for(encoder, self._calls)
         self.channels[channel] = key
         return channel

@@ -1,0 +1,191 @@
+"""Replacing a shared subscription of one session by another shared one, without gap or repeat.
+
+What differs is for upstream to say. On the session's own connection an equal subscription stands
+for the old one, of which nothing is passed on, and is replaced there: its state in that moment is
+known, and so is which of the shared lines came before it. Those are sent, then the difference, then
+what comes of the new subscription. Where nothing differs by what was sent before, the session moves
+at once.
+"""
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from sow.errors import ClientError, UpstreamLost
+from sow.protocol.commands import Command
+from sow.server.chained.chain import Chain
+from sow.server.chained.own_link import Beginning, StandIn, snapshot_of
+from sow.server.chained.share_keys import FLAGS, NO_RECORD, ShareKey
+from sow.server.chained.shared import Shares
+from sow.server.chained.shared_channel import Joining, SharedChannel
+from sow.server.chained.upstream import Who
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import FeedKey
+
+Heads = list[dict[str, Any]]
+
+
+class Replacing:
+    """One replacement that `command` requests of a session."""
+
+    def __init__(self, chain: Chain, session: Session, command: Command, who: Who) -> None:
+        self._chain = chain
+        self._session = session
+        self._command = command
+        self._who = who
+        self._name = command.subscription or ""
+        old = chain.executor.subscriptions.of(session)[self._name].channel
+        assert isinstance(old, SharedChannel)
+        self._old = old
+        self._is_done = False
+
+    async def replace(self, new: tuple[ShareKey, FeedKey] | None) -> None:
+        """Replace it; raises what speaks against that, and changes nothing then."""
+        chain, command, session = self._chain, self._command, self._session
+        if new is None:
+            raise ClientError(
+                "a chained server shares this subscription with others, and the new one would not "
+                "be shared (docs/chained.md): unsubscribe, and subscribe again",
+                reason="invalid options",
+            )
+        wanted, key = new
+        begins = command.name.startswith("sow_and_")
+        found = await chain.joined(session, wanted, key, begins, self._who, self._name)
+        if found is None:
+            raise ClientError("the topic's subscriptions are not shared", reason="invalid options")
+        shares, channel = found
+        try:
+            await chain.caught_up(session, self._who)
+            if begins:
+                await self._answer(shares, channel, wanted, key)
+            else:
+                await shares.caught_up()
+                self._move(channel, key)
+                chain.begin_now(session, channel)
+                chain.acknowledge(session, command, self._name, matches=0, returned=0)
+        except BaseException:
+            if not self._is_done:
+                channel.give_up(session)
+            raise
+
+    def _move(self, channel: SharedChannel, key: FeedKey) -> None:
+        """From now on the session follows the new one."""
+        self._is_done = True
+        self._chain.executor.engine.output.flush_channel(self._old)
+        self._chain.executor.subscriptions.drop(self._session, self._name)
+        self._chain.adopt(self._session, self._command, channel, key)
+
+    async def _answer(
+        self, shares: Shares, channel: SharedChannel, wanted: ShareKey, key: FeedKey
+    ) -> None:
+        """Let upstream say what differs."""
+        chain, session, old = self._chain, self._session, self._old
+        (held,) = [one.wanted_by(old) for one in chain.shares_of(old, self._who)] or [None]
+        if held is None:
+            raise chain.upstream.lost()
+        if old.encoder.shape.sow_keys != key.shape.sow_keys:
+            # Records are to be sent again, as they are by upstream where lines look otherwise.
+            held = held._replace(timestamp=not wanted.timestamp)
+        is_whole = session in old.whole
+        own = chain.own(session, self._who)
+        await own.answered()  # it may have published what it is to see
+        replaced: asyncio.Future[Joining] = asyncio.get_running_loop().create_future()
+        state = Joining(keys=set())
+
+        def on_replaced() -> None:
+            final = Joining(keys=_copy(state.keys), place=state.place)
+            joining = channel.joining.get(session)
+            if joining is not None and joining.keys is not None:
+                joining.keys |= state.keys or set()
+                state.keys = joining.keys  # from now on it is what the new one has
+            if not replaced.done():
+                replaced.set_result(final)
+
+        stand_in = StandIn(state, key.oof, on_replaced)
+        own.stand_for(stand_in)
+        old.freeze(session, chain.now_us)
+        try:
+            for head in _heads(held, is_whole):
+                await self._said(stand_in, head)
+            end = chain.placing(session, shares, channel)
+            ended = self._begin(stand_in, wanted, key, channel, end)
+            either: set[asyncio.Future[Any]] = {replaced, ended}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not replaced.done():
+                await ended
+                return  # it was refused, and the client knows
+            await self._caught_up(old)
+            old.thaw(session, replaced.result(), chain.now_us)
+            self._move(channel, key)
+            stand_in.gate.set()
+            await ended
+        finally:
+            old.thaw(session, None, chain.now_us)
+            own.stand_for(None)
+            if not self._is_done:
+                channel.give_up(session)
+
+    async def _caught_up(self, old: SharedChannel) -> None:
+        """Return when all that the stand-in was sent has come for the old one, too."""
+        for shares in self._chain.shares_of(old, self._who):
+            await shares.caught_up()
+
+    async def _said(self, stand_in: StandIn, head: dict[str, Any]) -> None:
+        """Return when upstream has answered a command about the stand-in."""
+        ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def on_end(bookmark: str | None) -> None:
+            if not ended.done():
+                ended.set_result(bookmark is not None)
+
+        beginning = Beginning(Command(head["c"]), "-", on_end=on_end, stand_in=stand_in)
+        await self._chain.own(self._session, self._who).begin(head, beginning)
+        if not await ended:
+            raise self._chain.upstream.lost()
+
+    def _begin(
+        self, stand_in: StandIn, wanted: ShareKey, key: FeedKey, channel: SharedChannel, end: Any
+    ) -> "asyncio.Task[None]":
+        """Replace the stand-in."""
+        chain, session, command = self._chain, self._session, self._command
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_end(bookmark: str | None) -> None:
+            if not ended.done():
+                ended.set_result(None)
+            if bookmark is not None:
+                end(bookmark)
+            elif self._is_done:
+                # The session has been sent a part of the difference.
+                chain.end(session, UpstreamLost.reason)
+
+        head = snapshot_of(command, wanted)
+        options = ",".join(filter(None, (wanted.options(*FLAGS), "replace")))
+        head |= {"c": command.name, "s": stand_in.name, "opts": options}
+        joining = channel.joining.get(session)
+        beginning = Beginning(
+            command, self._name, joining, on_end, key.shape.sow_keys, stand_in, replaces=True
+        )
+
+        async def begun() -> None:
+            await chain.own(session, self._who).begin(head, beginning)
+            await ended
+
+        return asyncio.get_running_loop().create_task(begun())
+
+
+def _heads(held: ShareKey, is_whole: bool) -> Heads:
+    """What makes a subscription equal to one that a session follows: one that has not begun with a
+    snapshot is as of the place that is requested then."""
+    kind = "delta_subscribe" if held.delta else "subscribe"
+    if is_whole:
+        kind = f"sow_and_{kind}"
+    found = [held.line(kind, "", opts=held.options(*FLAGS))]
+    if not is_whole:
+        found.append(held.line("sow", "", opts=held.options(), keys=NO_RECORD))
+    return [orjson.loads(line) for line in found]
+
+
+def _copy(keys: set[str] | None) -> set[str] | None:
+    return None if keys is None else {*keys}
