@@ -14,6 +14,7 @@ from sow.errors import SowError, TooLarge, UpstreamLost
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.security.authorization import Permissions
+from sow.server.chained.link_pool import LinkPool
 from sow.server.chained.own_link import FILL_MAX, Beginning, Calls, OwnChannel, OwnLink, snapshot_of
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
@@ -63,6 +64,7 @@ class Chain:
         self._shares: dict[Who, list[Shares]] = {}
         """Of one user there are several where upstream allows no more over one connection."""
         self._own: dict[Session, OwnLink] = {}
+        self._pool = LinkPool(upstream)
         self._followers: dict[Session, Who] = {}
         """Who the sessions are that follow something, or have."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +101,9 @@ class Chain:
                 close=lambda reason: self.end(session, reason),
                 is_full=lambda: session.ended is None and session.outbox.fills(FILL_MAX),
             )
-            found = self._own[session] = OwnLink(self.upstream, who, calls, self.upstream.node)
+            found = self._own[session] = OwnLink(
+                self.upstream, self._pool, who, calls, self.upstream.node
+            )
         return found
 
     def own_of(self, session: Session) -> OwnLink | None:
@@ -313,6 +317,7 @@ class Chain:
             await own.close()
         for shares in [one for some in self._shares.values() for one in some]:
             await shares.close()
+        await self._pool.close()
         for task in [*self._tasks]:
             task.cancel()
         await self.upstream.close()

@@ -60,7 +60,7 @@ class Link:
         exact: bool = False,
     ) -> None:
         self._upstream = upstream
-        self._who = who
+        self.who = who
         self._owner = owner
         self._client = client
         self._numbered = numbered
@@ -71,6 +71,8 @@ class Link:
         self._running: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[bool]] = set()
+        self.served = 0
+        """How many owners it has had beside the first."""
         self.sequence = 0
         """The highest number of its name."""
         self.log_id = ""
@@ -81,6 +83,16 @@ class Link:
         await self._connect()
         self._upstream.on_change(self._on_change)
         self._running = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def is_open(self) -> bool:
+        """It has a socket."""
+        return self._socket is not None
+
+    def serve(self, owner: LinkOwner) -> None:
+        """Be another owner's from now on."""
+        self._owner = owner
+        self.served += 1
 
     async def ready(self) -> None:
         """Return once it has a socket, mostly at once; raises UpstreamLost."""
@@ -113,12 +125,12 @@ class Link:
     async def _connect(self) -> bool:
         """Log on, to the same session if it is there still; returns whether it is."""
         fields: dict[str, object] = {"c": "logon", "cid": "logon", "client": self._client}
-        fields |= dict(self._who.fields)
+        fields |= dict(self.who.fields)
         if self._session:
             fields |= {"session": self._session, "seen": self._seen}
         if self._numbered:
             fields["sequence"] = True
-        socket = await self._upstream.websocket(self._who)
+        socket = await self._upstream.websocket(self.who)
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
                 await socket.send_bytes(orjson.dumps(fields))
@@ -126,7 +138,7 @@ class Link:
             if ack.get("status") == "failure":
                 raise Refusal(ack)
             if self._exact and not ack.get("resumed"):
-                await self._upstream.unfold(ack["id"], self._who)
+                await self._upstream.unfold(ack["id"], self.who)
         except BaseException as error:
             self._end(socket)
             if isinstance(error, OSError | aiohttp.ClientError | TimeoutError):

@@ -29,15 +29,15 @@ from sow.server.chained.lines import (
     without_key,
 )
 from sow.server.chained.link import Link
+from sow.server.chained.link_pool import IDLE_S, LinkPool
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared_channel import Joining
 from sow.server.chained.upstream import UpstreamServer, Who
 from sow.streaming.channel import DirectChannel
 from sow.streaming.sessions import Session
 
-IDLE_S = 2.0
-"""How long it stays open without use: a screen that asks once a second keeps it, ten thousand that
-only follow have none."""
+WRITES = ("publish", "delta_publish", "sow_delete", "flush")
+"""Commands after whose acks nothing comes of them."""
 ROOM_S = 0.02
 """Interval of looks whether a slow client has made room: upstream waits meanwhile."""
 FILL_MAX = 0.25
@@ -128,8 +128,11 @@ class OwnLink:
     """The connection of one session, as `who`. `name` gives names to commands that no client can
     give; `client` and `numbered` as in `Link`."""
 
-    def __init__(self, upstream: UpstreamServer, who: Who, calls: Calls, node: str) -> None:
+    def __init__(
+        self, upstream: UpstreamServer, pool: LinkPool, who: Who, calls: Calls, node: str
+    ) -> None:
         self._upstream = upstream
+        self._pool = pool
         self.who = who
         self._calls = calls
         self._mark = f"{node} "
@@ -147,6 +150,9 @@ class OwnLink:
         self._done: list[Beginning] = []
         """Snapshots whose lines have arrived."""
         self._own: set[str] = set()
+        self._is_clean = True
+        """Once what is under way is answered, no more comes: the connection may serve others."""
+        self._taking = False
         self._stand_in: StandIn | None = None
         self._is_replaced = False
         """The stand-in has been replaced by the last line."""
@@ -161,15 +167,14 @@ class OwnLink:
     def is_used(self) -> bool:
         """It has something that a loss would take away."""
         waits = self._sent or self._beginnings or self._own or self._stand_in
-        return bool(waits or self._numbered)
+        return bool(waits or self._numbered or self._taking)
 
     async def number(self, client: str) -> int:
         """Own the name `client` upstream, to number messages; returns its highest number. Raises
         UpstreamLost, and upstream's refusal."""
         await self.close()
-        link = Link(self._upstream, self.who, self, client, numbered=True)
-        await link.open()
-        self._link, self._numbered = link, True
+        link = await self._pool.numbered(self.who, self, client)
+        self._link, self._numbered, self._is_clean = link, True, False
         return link.sequence
 
     async def pass_on(self, head: dict[str, Any], frame: bytes) -> None:
@@ -177,6 +182,7 @@ class OwnLink:
         link = await self._connected()
         cid = cid_of(head)
         acks = acks_of(acks_wanted(head), cid is not None)
+        self._is_clean &= bool(acks) and head["c"] in WRITES
         if cid is not None and acks:
             self._sent.setdefault(cid, []).append(len(acks))
         await link.send(frame)
@@ -203,6 +209,7 @@ class OwnLink:
 
     def _end(self, name: str) -> None:
         """Nothing of a subscription is passed on any more."""
+        self._is_clean = False
         self._over.add(name)
         command = {"c": "unsubscribe", "s": name, "cid": f"{self._mark}{name}"}
         self._go_on(self._send_quietly(command))
@@ -215,9 +222,8 @@ class OwnLink:
     async def _connected(self) -> Link:
         async with self._opening:
             if self._link is None:
-                link = Link(self._upstream, self.who, self, "chained")
-                await link.open()
-                self._link = link
+                self._is_clean = True
+                self._link = await self._pool.take(self.who, self)
             await self._link.ready()
             return self._link
 
@@ -251,13 +257,14 @@ class OwnLink:
             self._idle = None
         if not self.is_used and self._link is not None:
             loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(IDLE_S, lambda: self._go_on(self._close_idle()))
+            delay_s = 0 if self._is_clean else IDLE_S
+            self._idle = loop.call_later(delay_s, lambda: self._go_on(self._close_idle()))
 
     async def _close_idle(self) -> None:
         async with self._opening:
             if not self.is_used and self._link is not None:
                 link, self._link = self._link, None
-                await link.close()
+                await self._pool.give_back(link, self._is_clean)
 
     async def close(self) -> None:
         """End it."""
@@ -266,12 +273,20 @@ class OwnLink:
         link, self._link = self._link, None
         self._numbered = False
         if link is not None:
-            await link.close()
+            await self._pool.give_back(link, is_clean=False)
 
     # The owner of the connection.
 
     async def take(self, lines: Sequence[bytes]) -> None:
         """Pass on what upstream says; then wait for a client that does not read."""
+        self._taking = True
+        try:
+            await self._take(lines)
+        finally:
+            self._taking = False
+            self._look_idle()
+
+    async def _take(self, lines: Sequence[bytes]) -> None:
         passed: list[bytes] = []
         for line in lines:
             found = self._passed(line)
@@ -287,7 +302,6 @@ class OwnLink:
         if passed:
             self._calls.send(passed)
         self._finish()
-        self._look_idle()
         await asyncio.sleep(0)
         while self._calls.is_full():
             await asyncio.sleep(ROOM_S)
@@ -396,6 +410,7 @@ class OwnLink:
             self._answer = one
         else:
             self._own.add(name)
+            self._is_clean = False
             self._calls.began(one.command, name)
 
     def _said(self, one: Beginning, ack: dict[str, Any]) -> Iterator[bytes]:
@@ -452,6 +467,7 @@ class OwnLink:
 
     def on_refused(self, error: SowError) -> None:
         """Upstream does not know the user any more, or another connection has its name."""
+        self._pool.forget(self._link)
         self._link = None
         self._calls.close(error.reason)
 
