@@ -258,7 +258,7 @@ UPWARDS = [
     ("sow.core.paths", "from sow import store"),
     ("sow.store.journal", "from sow.messages import json"),
     ("sow.indexes.hash", "from sow.query import Query"),
-    ("sow.query.search", "from sow.topic.records import Records"),
+    ("sow.query.answers", "from sow.topic.records import Records"),
     ("sow.topic.records", "from sow.streaming.feeds import Feed"),
     ("sow.streaming.sessions", "from sow.sessions.subscriptions.subscriptions import Subscription"),
     ("sow.streaming.feeds", "from sow.engine.catalog import Catalog"),
@@ -329,7 +329,7 @@ def test_a_circle_of_rooms_without_one_of_modules_is_found():
         ("sow.core.clock", "import time\ntime.time_ns()"),
         ("sow.server.boot.app", "import time\nfrom sow.core.clock import SystemClock"),
         ("sow.cli.main", "from sow import client, server"),
-        ("sow.spark.conflation", "from conflated_topics import spark"),
+        ("sow.spark.pipeline_conflation", "from conflated_topics import spark"),
         ("sow.store.journal", "from . import layout"),
     ],
 )

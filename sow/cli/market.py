@@ -23,7 +23,7 @@ import sys
 from sow.client import Client
 from sow.core.clock import SystemClock
 from sow.errors import SowError
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 
 SIGMA = 0.76
 """Spread of the logarithm of the rate; this and the figures below come from the recording."""

@@ -25,8 +25,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from sow.cli.output import AS_JSON, EXPRESSIONS
-from sow.core.addresses import listed
-from sow.core.origin_parsing import URL_DEFAULT, is_loopback
+from sow.core.addresses import URL_DEFAULT, is_loopback, listed
 from sow.errors import SowError
 
 if TYPE_CHECKING:

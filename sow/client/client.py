@@ -32,9 +32,8 @@ from sow.client.requests import (
 )
 from sow.client.socket import Retry, Sockets
 from sow.client.subscription import Subscription
-from sow.core.addresses import Addresses
+from sow.core.addresses import URL_DEFAULT, Addresses
 from sow.core.media_types import FRAMES
-from sow.core.origin_parsing import URL_DEFAULT
 from sow.errors import BadMessage, ClientError, SowError
 
 FRAME_MESSAGES = 1000

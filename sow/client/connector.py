@@ -31,8 +31,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from sow.client.errors import Disconnected, Unreachable, is_away, none_answers
-from sow.core.addresses import Addresses, listed
-from sow.core.origin_parsing import URL_DEFAULT
+from sow.core.addresses import URL_DEFAULT, Addresses, listed
 from sow.errors import AnotherLog, ClientError, NotPrimary, SowError, clipped, shown
 
 GOODBYE_S = 1.0

@@ -30,8 +30,14 @@ from sow.client.errors import (
     not_sow,
     reported,
 )
-from sow.client.notebooks import ShownTable, shown_table
-from sow.client.tables import AnswerTable, from_stream, to_pandas, to_polars
+from sow.client.tables import (
+    AnswerTable,
+    ShownTable,
+    from_stream,
+    shown_table,
+    to_pandas,
+    to_polars,
+)
 from sow.core.addresses import Addresses
 from sow.core.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
 from sow.errors import NotPrimary, SowError, Unauthenticated, shown

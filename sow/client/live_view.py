@@ -18,17 +18,19 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 from sow.client.errors import ClosedByServer, Disconnected
 from sow.client.messages import Message
-from sow.client.notebooks import (
+from sow.client.requests import Interval, Paths
+from sow.client.subscription import Subscription
+from sow.client.tables import (
+    KeptTable,
     ShownTable,
     checked_interval,
     refreshing,
     shown_end,
     shown_table,
     table_widget,
+    to_pandas,
+    to_polars,
 )
-from sow.client.requests import Interval, Paths
-from sow.client.subscription import Subscription
-from sow.client.tables import KeptTable, to_pandas, to_polars
 from sow.core.delta import merged
 
 Document = Any

@@ -15,8 +15,8 @@ from typing import Literal, get_args
 
 from conflated_topics.user_texts import IntervalError, interval_us, nearest
 from sow.config.diagnostics import MistakeError, halves
+from sow.core.comma_lists import check_written, parse_select
 from sow.core.paths import parse_path
-from sow.core.select_list import check_written, parse_select
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import check_deterministic, check_fields_alone, compile_fields, compile_filter
 from sow.expressions.patterns import METACHARACTERS, topic_search

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from sow.core.origin_parsing import HOST_DEFAULT, PORT_DEFAULT
+from sow.core.addresses import HOST_DEFAULT, PORT_DEFAULT
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import Security
 

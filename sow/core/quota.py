@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
+from sow.core.addresses import is_loopback
 from sow.core.definitions import Limits
-from sow.core.origin_parsing import is_loopback
 from sow.errors import Busy
 
 SHARE = 4

@@ -101,7 +101,7 @@ class Security:
     """`<Security>`: which hosts and origins are allowed besides those of
     `sow.server.http.request_origin`.
 
-    Hosts and origins have the canonical spelling of `sow.core.origin_parsing`; `trusted_proxies`
+    Hosts and origins have the canonical spelling of `sow.core.addresses`; `trusted_proxies`
     are addresses and networks, such as ``192.0.2.10/32``.
     """
 

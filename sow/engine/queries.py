@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cache import ENTRY_WEIGHT, Cache
+from sow.core.containers import ENTRY_WEIGHT, Cache, Histogram
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Limits
-from sow.core.histograms import Histogram
 from sow.core.paths import Scalar
 from sow.engine.atomic_change import AtomicBatch
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic

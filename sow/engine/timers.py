@@ -13,8 +13,8 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, Protocol
 
+from sow.core.containers import LazyHeap
 from sow.core.cooperative import Task
-from sow.core.lazy_heap import LazyHeap
 
 NOTED_AT_ONCE = 500
 """Items that one step schedules again when a run is over: a microsecond or two each."""

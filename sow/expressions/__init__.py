@@ -5,7 +5,6 @@ whole batches of columns; `compile_fields` what makes fields; `parse_order_by` r
 query. Nothing here knows where values come from.
 """
 
-from sow.expressions.aggregates import AGGREGATES, LAST, ORDERLESS
 from sow.expressions.fields import Fields, Known, compile_fields, nested
 from sow.expressions.filters import (
     Filter,
@@ -20,7 +19,7 @@ from sow.expressions.filters import (
     sow_keys_in,
     traits_in,
 )
-from sow.expressions.functions import FUNCTIONS, described_functions
+from sow.expressions.functions import AGGREGATES, FUNCTIONS, LAST, ORDERLESS, described_functions
 from sow.expressions.message_attributes import NO_TRAITS, UNSTEADY, MessageColumns, Trait
 from sow.expressions.nodes import (
     Affix,
@@ -53,7 +52,7 @@ from sow.expressions.parser import (
     parse_guard,
     parse_projected,
 )
-from sow.expressions.pattern_sets import RESTLESS_CHARS_MAX, PatternSets, is_restless
+from sow.expressions.patterns import RESTLESS_CHARS_MAX, PatternSets, is_restless
 from sow.expressions.predicate_terms import (
     Access,
     AccessTerm,

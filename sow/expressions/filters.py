@@ -10,7 +10,7 @@ from functools import cached_property
 from types import CodeType
 from typing import Any, TypeVar
 
-from sow.core.cache import kept
+from sow.core.containers import kept
 from sow.core.paths import Path, Scalar, Value
 from sow.errors import BadFilter, TooLarge
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText

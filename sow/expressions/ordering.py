@@ -8,7 +8,7 @@ every value ranks as its text. The caller sorts, with a stable sort and `reverse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sow.core.cache import ENTRY_WEIGHT, Cache
+from sow.core.containers import ENTRY_WEIGHT, Cache
 from sow.core.paths import Path, Scalar, Value
 from sow.errors import BadFilter, TooLarge
 from sow.expressions.builder import Term

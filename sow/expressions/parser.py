@@ -22,8 +22,8 @@ from lark.parse_tree_builder import ExpandSingleChild
 from lark.parsers.lalr_analysis import Shift
 
 from sow.errors import BadFilter, TooLarge, clipped
-from sow.expressions.aggregates import AGGREGATES
 from sow.expressions.builder import Builder, Construction, Term
+from sow.expressions.functions import AGGREGATES
 from sow.expressions.nodes import (
     Call,
     Identifier,

@@ -28,7 +28,7 @@ from sow.expressions.nodes import (
     Or,
     conjuncts,
 )
-from sow.expressions.pattern_sets import suits_a_set
+from sow.expressions.patterns import suits_a_set
 from sow.expressions.values import COMPARISONS
 
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 from conflated_topics.user_texts import nearest
 from sow.core.paths import Member, Path, TopicPath, Value
 from sow.errors import BadFilter, ClientError, TooLarge, shown
-from sow.expressions.aggregates import AGGREGATES, DEFAULT_SEPARATOR, LAST
 from sow.expressions.builder import Construction
 from sow.expressions.codegen import SourceText
 from sow.expressions.filters import of_each, run_source
+from sow.expressions.functions import AGGREGATES, DEFAULT_SEPARATOR, LAST
 from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import (
     Call,

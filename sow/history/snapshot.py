@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from sow.core.cooperative import Task, run_to_completion, untracked
 from sow.core.definitions import Topic
-from sow.protocol.encodings import Encoding, Frames
+from sow.protocol.replies import Encoding, Frames
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
 

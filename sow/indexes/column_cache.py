@@ -25,7 +25,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cache import Cache
+from sow.core.containers import Cache
 from sow.core.cooperative import Task
 from sow.core.paths import Path, Scalar, Value
 from sow.indexes.pending_rows import PendingRows

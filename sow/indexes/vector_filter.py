@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cache import Cache
+from sow.core.containers import Cache
 from sow.core.paths import Path, Scalar
 from sow.expressions import (
     Affix,

@@ -9,7 +9,7 @@ frame. So a frame is cut a piece at a time (`LineSplitter`), by one fast split a
 no longer than a piece, as nearly all are, is cut at once.
 
 `sow.protocol.commands` lists the commands and their fields, and parses options. The execution of
-commands is not known here, nor is the encoding of answers (`sow.protocol.encodings`).
+commands is not known here, nor is the encoding of answers (`sow.protocol.replies`).
 """
 
 import re

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cache import kept
+from sow.core.containers import kept
 from sow.core.humanize import counted
 from sow.core.paths import Path
 from sow.errors import ClientError

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import cast
 from weakref import WeakKeyDictionary
 
+from sow.core.comma_lists import common, parse_select, united
 from sow.core.paths import Path, Scalar, Value
-from sow.core.select_list import common, parse_select, united
 from sow.expressions import (
     And,
     Compare,

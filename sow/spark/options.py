@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sow.core.addresses import URL_DEFAULT
 from sow.core.humanize import did_you_mean
-from sow.core.origin_parsing import URL_DEFAULT
 from sow.core.pipelines import (
     NAMES,
     USES,

@@ -39,10 +39,9 @@ from sow.core.pipelines import (
     has_scheme,
 )
 from sow.errors import BadFilter, ClientError, SowError
-from sow.spark.conflation import SparkConflation
 from sow.spark.http import ServerRefusal, own_server, segment
 from sow.spark.options import any_option
-from sow.spark.pipeline_conflation import conflated, copied, row_columns
+from sow.spark.pipeline_conflation import SparkConflation, conflated, copied, row_columns
 from sow.spark.pipeline_io import SourceRows, endings, given, written
 from sow.spark.rows import DataLoss
 from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of

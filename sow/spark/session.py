@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sow.core.origin_parsing import LOOPBACK
+from sow.core.addresses import LOOPBACK
 from sow.errors import ClientError
 
 GATEWAY = "PYSPARK_GATEWAY_PORT"

@@ -36,7 +36,7 @@ from sow.core.lossless_numbers import LosslessNumber
 from sow.core.paths import Value
 from sow.expressions import compile_filter, compile_projection
 from sow.spark.columns import ROW
-from sow.spark.conflation import body_of, kind_of, text_of
+from sow.spark.pipeline_conflation import body_of, kind_of, text_of
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import RowGroup, grouped_rows
 from sow.topic.views.view import RowWriter
@@ -128,7 +128,7 @@ class CompiledView:
 class KeptGroup:
     """A group that contributions enter and leave. It does not know which came first or changed
     last, so it supports only aggregates that ignore order
-    (`sow.expressions.aggregates.ORDERLESS`)."""
+    (`sow.expressions.functions.ORDERLESS`)."""
 
     def __init__(self, view: CompiledView, key: str, state: str | None) -> None:
         self._view = view

@@ -1,4 +1,4 @@
-"""The backup format: the contents of a data directory at one moment, in frames.
+"""The frames of a backup, the contents of a data directory at one moment, and of the feed.
 
 A backup has blocks as they are stored (`sow.store.layout`), each verified by its checksum on the
 way: first those of every checkpoint, then the log up to the newest record of one moment, with the
@@ -16,25 +16,50 @@ and SHA-256, the moment that the backup shows, and the format. It is written las
 has its name only when all of it is on the disk: an unfinished one is never taken for a backup.
 Files are numbered, so that no name that came over a network is one here. Reading verifies: first
 the sums of the files, then the checksum of every block.
+
+The feed, in which a follower receives the log of its primary, has frames of the same form:
+
+    a   an account that a follower needs, as a block: a start, a reload, the types of columns
+    b   a block of the log, in its stored form
+    w   the open windows as of a record and a time; the first frame, sent on request
+    t   a beat: the server has sent everything up to a record, and later frames have later times
+    x   an error that ends the feed
+
+An account comes before the records that were logged after it. Each block carries its checksum, so
+the follower detects a flipped bit.
 """
 
 import json
 import os
+import struct
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO, NamedTuple, Protocol, Self
+
+import msgspec
 
 from sow.errors import Damaged, SowError, StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import sync_directory
 from sow.store.files import make_directory, rewrite
-from sow.store.journal import LmdbJournal
-from sow.store.layout import BASE, HEADER_BYTES, read_header, seal, unseal
+from sow.store.journal import LmdbJournal, accounts_in
+from sow.store.layout import (
+    ACCOUNT,
+    BASE,
+    GROUP,
+    HEADER_BYTES,
+    decode_entries,
+    encode_entries,
+    read_header,
+    seal,
+    unseal,
+)
 from sow.store.manifest import Manifest, ManifestFile, checksum_of, manifest_text, parse_manifest
+from sow.store.protocols import LogEntry
 
 BACKUP_FORMAT = 2
 """The version of the format, in which a checkpoint may be one that is kept; without such it is
@@ -446,3 +471,77 @@ def _check(block: bytes, where: str) -> None:
         unseal(block, read_header(block).kind)
     except (ValueError, zlib.error) as error:
         raise Damaged(f"{where}: {error}") from None
+
+
+ACCOUNT_FRAME, BEAT_FRAME, WINDOWS_FRAME = b"a", b"t", b"w"
+_BEAT = struct.Struct("=qq")
+
+
+class Beat(NamedTuple):
+    """The server has sent everything up to record `seq`; what follows has no time before
+    `time_us`."""
+
+    seq: int
+    time_us: int
+
+
+def block_frame(block: bytes) -> bytes:
+    """A block of the log."""
+    return frame(BLOCK_FRAME, block)
+
+
+def account_frame(entry: LogEntry) -> bytes:
+    """An account, as an entry of its only record."""
+    block, _ = seal(ACCOUNT, encode_entries([entry]), seq=entry.seq, count=1, ts_us=entry.ts_us)
+    return frame(ACCOUNT_FRAME, block)
+
+
+def beat_frame(beat: Beat) -> bytes:
+    """A beat."""
+    return frame(BEAT_FRAME, _BEAT.pack(*beat))
+
+
+class OpenWindows(NamedTuple):
+    """The windows that were open after record `seq` at `time_us`, encoded by their copies."""
+
+    seq: int
+    time_us: int
+    windows: list[Any]
+
+
+def windows_frame(found: OpenWindows) -> bytes:
+    """Open windows."""
+    return frame(WINDOWS_FRAME, msgspec.msgpack.encode(found))
+
+
+def windows_in(content: bytes) -> OpenWindows:
+    """Open windows; raises Damaged."""
+    try:
+        return msgspec.msgpack.decode(content, type=OpenWindows)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"the primary sent damaged windows: {error}") from None
+
+
+def entries_of(block: bytes) -> Sequence[LogEntry]:
+    """The entries in a block of the log; raises Damaged."""
+    try:
+        unseal(block, GROUP)
+    except ValueError as error:
+        raise Damaged(f"the primary sent a damaged block of the log: {error}") from None
+    return [*decode_entries(block)]
+
+
+def account_of(block: bytes) -> LogEntry:
+    """The account in a block; raises Damaged."""
+    try:
+        unseal(block, ACCOUNT)
+    except ValueError as error:
+        raise Damaged(f"the primary sent a damaged account: {error}") from None
+    return accounts_in([block])[0]
+
+
+def beat_of(content: bytes) -> Beat:
+    """A beat; raises Damaged."""
+    if len(content) != _BEAT.size:
+        raise Damaged("the primary sent a damaged beat")
+    return Beat(*_BEAT.unpack(content))

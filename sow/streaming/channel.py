@@ -30,12 +30,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.streaming.outbox.deliveries import Delivery, Part, updates_of
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import Columns, UpdateEncoder
+from sow.topic.batch import Update
 from sow.topic.records import Records
-from sow.topic.updates import Update
 
 
 def raised(_channel: "Channel", error: Exception) -> None:

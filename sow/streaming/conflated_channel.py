@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from conflated_topics import Conflator, OnDemand, PerKey
 from sow.core.cooperative import Task
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.streaming.channel import ChangeChannel, Channel, Late, raised
 from sow.streaming.outbox.deliveries import Part
 from sow.streaming.queue_memory import UPDATE_BYTES, Holders, resize
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder
+from sow.topic.batch import Update, compose
 from sow.topic.queue_policy import Key
-from sow.topic.updates import Update, compose
 
 RELEASED_AT_ONCE = 1_000
 """Updates that are released in one step; wording them takes some five milliseconds."""

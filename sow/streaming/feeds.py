@@ -28,10 +28,9 @@ from sow.streaming.channel import Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import Columns, FeedKey, UpdateEncoder
-from sow.topic.batch import Batch, Edit
+from sow.topic.batch import Batch, Edit, Update
 from sow.topic.queue_policy import Key, key_of
 from sow.topic.records import Records
-from sow.topic.updates import Update
 
 FEW_OF = 8
 """A record by itself takes some eight times as long as one of a batch."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sow.core.definitions import SessionSettings
-from sow.protocol.encodings import Frames
+from sow.protocol.replies import Frames
 from sow.streaming.outbox.outbox import Pulled
 from sow.streaming.queue_memory import ENTRY_BYTES, QueueShare
 

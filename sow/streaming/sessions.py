@@ -19,8 +19,7 @@ from sow.core.definitions import SessionSettings
 from sow.core.quota import client_of
 from sow.errors import described
 from sow.protocol import replies
-from sow.protocol.encodings import Encoding, Frames
-from sow.protocol.replies import Reply
+from sow.protocol.replies import Encoding, Frames, Reply
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.streaming.outbox.deliveries import Delivery, HeldBack
 from sow.streaming.outbox.outbox import NOT_YET, NotYet, Outbox, Pulled

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from sow.core.delta import difference
 from sow.core.paths import Path, parse_path, value_at
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.security.row_level_security import RowPolicy
-from sow.topic.batch import Batch, Reason, marked
+from sow.topic.batch import Batch, Reason, Update, marked
 from sow.topic.queue_policy import Key, QueuePolicy, Verdict, key_of
 from sow.topic.records import Records
 from sow.topic.rendering import Kind, LineColumns, Shape
-from sow.topic.updates import Update
 
 Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
 """Published records: identities, bodies, sequence numbers and times."""

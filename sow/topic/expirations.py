@@ -16,8 +16,8 @@ from operator import itemgetter
 
 import numpy as np
 
+from sow.core.containers import LazyHeap
 from sow.core.cooperative import Task
-from sow.core.lazy_heap import LazyHeap
 from sow.indexes.sorting import sorting
 from sow.store.memory import Table
 

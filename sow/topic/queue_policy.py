@@ -36,7 +36,7 @@ from sow.errors import BadMessage, ConfigError
 from sow.expressions.values import as_number
 from sow.messages.base import MessageType
 from sow.messages.scalars import ONLY_FIELD, OneValue
-from sow.topic.updates import Update, compose
+from sow.topic.batch import Update, compose
 
 PAIRS_KEPT_MAX = 10_000
 """Merges that are cached, so that each pair is merged once for all sessions. Sessions meet a pair

@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 
 import orjson
 
+from sow.core.comma_lists import check_written, common, parse_select
 from sow.core.delta import Document, merged
 from sow.core.paths import Path
-from sow.core.select_list import check_written, common, parse_select
 from sow.errors import ClientError
 from sow.messages.base import MessageType
 from sow.messages.json import json_text
-from sow.protocol.encodings import quoted, record_lines, timestamp
+from sow.protocol.replies import quoted, record_lines, timestamp
 
 Kind = Literal["sow", "p", "delta", "oof"]
 """The kinds of line: a record of an answer, a publish, the changes of a record, its leaving."""

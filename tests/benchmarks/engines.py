@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from sow.config import loads
 from sow.core.definitions import Configuration
 from sow.engine.engine import Engine
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.server.boot.app import new_session_name
 from sow.server.net.command_pump import ReceiveQueue

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from sow.engine.engine import Engine
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.server.boot.app import new_session_name
 from sow.sessions.commands.executor import Executor

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sow.core.pipelines import Pipeline, Sink, Source
-from sow.query.search import ADVISE_ROWS
+from sow.query.answers import ADVISE_ROWS
 from tests.browser.looking import TOPICS, looked, publishing
 from tests.edge.serving import Running, configuration
 

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from sow.client.notebooks import SCRIPT
 from sow.client.sync import Client
+from sow.client.tables import SCRIPT
 from tests.pages import WAIT_S
 
 pytestmark = pytest.mark.browser

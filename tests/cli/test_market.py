@@ -9,7 +9,7 @@ import pytest
 from sow.cli import market as module
 from sow.cli.market import SYMBOLS, Market
 from sow.errors import SowError
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from tests.virtual_clock import VirtualClock
 
 SLICE_S = 0.1

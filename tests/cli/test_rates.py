@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.cli.rates import SORTS, Look, activity, ordered
+from sow.cli.measuring import SORTS, Look, activity, ordered
 
 
 def topic(name, updates, **more):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sow.client import ClosedByServer, Disconnected, Live, LiveWindow, Message
-from sow.client.notebooks import shown_end
+from sow.client.tables import shown_end
 from sow.errors import ClientError, UnknownTopic
 
 SOON_S, NEVER_S = 5.0, 0.02

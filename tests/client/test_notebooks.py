@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from sow.client import notebooks
-from sow.client.notebooks import (
+from sow.client import tables
+from sow.client.tables import (
     CELL_CHARS,
     COLUMNS_SHOWN,
     ROWS_SHOWN,
@@ -101,7 +101,7 @@ def test_it_is_drawn_again_until_it_is_closed(monkeypatch):
         waited.append(seconds)
         raise TimeoutError
 
-    monkeypatch.setattr(notebooks.asyncio, "wait_for", wait_for)
+    monkeypatch.setattr(tables.asyncio, "wait_for", wait_for)
     widget = Drawn(times=3)
     asyncio.run(refreshing(widget, 0.5, asyncio.Event()))
     assert (widget.drawn, waited) == (3, [0.5] * 3)
@@ -134,5 +134,5 @@ def test_without_anywidget_it_is_said_what_to_install(monkeypatch):
 
 
 def test_the_script_puts_text_into_the_page_as_text():
-    assert "innerHTML" not in notebooks.SCRIPT
-    assert notebooks.SCRIPT.count("textContent") == 2
+    assert "innerHTML" not in tables.SCRIPT
+    assert tables.SCRIPT.count("textContent") == 2

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.core.histograms import BOUNDS_S, Histogram
+from sow.core.containers import BOUNDS_S, Histogram
 
 TIMES = st.lists(st.tuples(st.floats(0, 100), st.integers(1, 1000)))
 

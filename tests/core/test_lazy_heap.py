@@ -3,7 +3,7 @@
 from heapq import heappush
 from random import Random
 
-from sow.core.lazy_heap import SLACK, LazyHeap
+from sow.core.containers import SLACK, LazyHeap
 
 
 def test_the_first_is_the_least_valid_entry():

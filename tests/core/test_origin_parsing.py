@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.core.origin_parsing import (
+from sow.core.addresses import (
     Authority,
     Origin,
     is_loopback,

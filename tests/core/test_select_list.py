@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.core.select_list import MEMBERS_MAX, check_written, common, parse_select, united
+from sow.core.comma_lists import MEMBERS_MAX, check_written, common, parse_select, united
 from sow.errors import ClientError, TooLarge
 
 ORDER = {"id": 1, "px": 2.5, "leg": {"qty": 3, "side": "B"}, "fills": [{"px": 1, "at": 2}, 7]}

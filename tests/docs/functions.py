@@ -5,8 +5,8 @@ from pathlib import Path
 import orjson
 
 from sow.expressions import AGGREGATES, FUNCTIONS
-from sow.expressions.aggregates import EXAMPLE_RECORDS, AggregateFunction
 from sow.expressions.function import EXAMPLE_MESSAGE, EXAMPLE_RECORD, Function
+from sow.expressions.functions import EXAMPLE_RECORDS, AggregateFunction
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions

@@ -4,9 +4,9 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
+from sow.core.containers import Histogram
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONSUMERS, Merge, View
-from sow.core.histograms import Histogram
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.query import Query

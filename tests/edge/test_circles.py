@@ -1,6 +1,6 @@
 """Who comes and goes is freed at once: no connection leaves a circle of objects behind, which the
 collector would not find, since what has been there for long is looked through no more
-(`sow.server.loop.gc_pacing`)."""
+(`sow.server.loop.background_work`)."""
 
 import asyncio
 import base64

@@ -9,7 +9,7 @@ import pytest
 from sow.client.sync import Client
 from sow.errors import DiskFull, StoreError
 from sow.protocol.commands import Command
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from tests.edge.serving import Running, configuration
 from tests.edge.test_lifecycle import Process
 

@@ -18,9 +18,8 @@ from sow.errors import NotKept
 from sow.history.bookmarks import _time as written
 from sow.history.bookmarks import moment_us
 from sow.query import Query
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.records import RecordsHandler
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.boot.checkpointer import CHECK_S, Checkpointer
 from sow.sessions.queries.past_states import PastStates
 from sow.store.checkpoint import _delete, slice_key

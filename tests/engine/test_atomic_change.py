@@ -11,7 +11,7 @@ from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.engine.stored_topics import stored_slices
 from sow.errors import Full, UnknownTopic
 from sow.query import Query
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import MS, ORDERS, SECOND, Client, World
 
@@ -24,7 +24,7 @@ NUMBERS = (1, 2, 3, 4)
 
 @pytest.fixture(autouse=True)
 def _one_at_once(monkeypatch):
-    monkeypatch.setattr("sow.sessions.commands.staged_rows.STORED_AT_ONCE", 1)
+    monkeypatch.setattr("sow.sessions.commands.commit_plan.STORED_AT_ONCE", 1)
 
 
 def made(*more, **options):

@@ -11,7 +11,7 @@ from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.engine import bulk_delete
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import DiskFull, InvalidTopic
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.cases import all_cases
 from tests.laws.harness import SECOND, World

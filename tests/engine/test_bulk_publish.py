@@ -15,7 +15,7 @@ from sow.engine.bulk_publish import slices
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import BadMessage, DiskFull, Full, NotEntitled, StoreFailing, TooLarge, UnknownTopic
 from sow.messages.json import Json
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.store.memory import RECORD_BYTES
 from tests.engine.test_capacity import BODY, DESKS, bodies, ids

@@ -11,7 +11,7 @@ from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, 
 from sow.engine.capacity import DiskReserve
 from sow.engine.wal import CommitSequencer
 from sow.errors import DiskFull, Full, StoreError, StoreFailing, TooLarge
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.store.memory import RECORD_BYTES
 from sow.store.protocols import LogEntry

@@ -3,7 +3,7 @@
 import pytest
 
 from sow import indexes
-from sow.core.cache import ENTRY_WEIGHT
+from sow.core.containers import ENTRY_WEIGHT
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, Limits, Topic
 from sow.engine import queries
@@ -24,7 +24,7 @@ DEAR = Query(filter=compile_filter("/px > 1"))
 def short_steps(monkeypatch):
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
-    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
 
 
 def with_orders():

@@ -9,8 +9,8 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, Join, View
 from sow.query import Query, answering
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.record_ops import at_hand
-from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.sessions.queries.query_results import execute_query
 from tests.engine.test_atomic_change import COPY, OTHER, begin, held, made
@@ -19,7 +19,7 @@ from tests.laws.harness import ORDERS, World
 
 @pytest.fixture(autouse=True)
 def _one_at_once(monkeypatch):
-    monkeypatch.setattr("sow.sessions.commands.staged_rows.STORED_AT_ONCE", 1)
+    monkeypatch.setattr("sow.sessions.commands.commit_plan.STORED_AT_ONCE", 1)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sow.expressions import (
     compile_projection,
     parse_order_by,
 )
-from sow.expressions.aggregates import EXAMPLE_RECORDS
+from sow.expressions.functions import EXAMPLE_RECORDS
 from sow.topic.views.accumulators import Keeping
 from tests.cases import all_cases
 

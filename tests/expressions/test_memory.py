@@ -1,12 +1,12 @@
 """What is compiled is freed when nobody uses it, without Python's collector of cycles: the server
-freezes what has been there for a while (`sow.server.loop.gc_pacing`)."""
+freezes what has been there for a while (`sow.server.loop.background_work`)."""
 
 import gc
 import weakref
 
 import pytest
 
-from sow.core.cache import sweep
+from sow.core.containers import sweep
 from sow.expressions import compile_fields, compile_filter, compile_projection, parse_order_by
 
 TEXTS = {

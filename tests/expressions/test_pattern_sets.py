@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.expressions import pattern_sets
-from sow.expressions.pattern_sets import PatternSets, is_restless
-from sow.expressions.patterns import searcher
+from sow.expressions import patterns
+from sow.expressions.patterns import PatternSets, is_restless, searcher
 
 PATTERNS = ["A", "^a", "b$", "^ab$", "5|1", r"^\d", "it's", "e.*a", "(?i)é", r"\pL+", "[^a]", "."]
 texts = st.text("aAbé51'x\ud800\n", max_size=6)
@@ -23,8 +22,8 @@ def found_by(sets, text):
 @given(st.data())
 def test_what_is_found_is_what_each_search_finds(most, data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pattern_sets, "SMALL_SET_MAX", most[0])
-        patch.setattr(pattern_sets, "LARGE_SET_MAX", most[1])
+        patch.setattr(patterns, "SMALL_SET_MAX", most[0])
+        patch.setattr(patterns, "LARGE_SET_MAX", most[1])
         sets, wanted = PatternSets(), set()
         for number, text in data.draw(st.lists(st.tuples(numbers, texts), max_size=20)):
             pattern = PATTERNS[number]
@@ -52,7 +51,7 @@ def test_thousands_of_patterns_are_a_few_sets_again_when_most_have_gone():
 
 @pytest.mark.parametrize("bytes_max", [100, 20_000])
 def test_an_automaton_without_room_omits_no_pattern(bytes_max, monkeypatch):
-    monkeypatch.setattr(pattern_sets, "SET_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(patterns, "SET_BYTES_MAX", bytes_max)
     sets = PatternSets()
     every = [f"{letter}.*{other}" for letter in "abcdefgh" for other in "ijklmnop"][:60]
     for pattern in every:
@@ -63,7 +62,7 @@ def test_an_automaton_without_room_omits_no_pattern(bytes_max, monkeypatch):
 
 
 def test_long_programs_fill_a_set_sooner(monkeypatch):
-    monkeypatch.setattr(pattern_sets, "SET_STEPS_MAX", 100)
+    monkeypatch.setattr(patterns, "SET_STEPS_MAX", 100)
     sets = PatternSets()
     for number in range(40):
         sets.add(f"[0-9]{{5}}x{number}")
@@ -82,8 +81,8 @@ def test_what_is_remembered_is_bounded_and_forgotten_when_a_pattern_comes_or_goe
     assert found_by(sets, "ab") == [".", "b$"]
     for number in range(1000):
         assert found_by(sets, f"a{number}") == found_by(sets, f"{number}a") == ["."]
-        assert len(sets._known) <= pattern_sets.KNOWN_PART * 2
-    long = "a" * (pattern_sets.KNOWN_CHARS_MAX + 1)
+        assert len(sets._known) <= patterns.KNOWN_PART * 2
+    long = "a" * (patterns.KNOWN_CHARS_MAX + 1)
     assert found_by(sets, long) == ["."]
     assert long not in sets._known
 

@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 
 from sow.core.definitions import Topic
 from sow.expressions import MessageTrait, walk
-from sow.query import search
+from sow.query import answers
 from tests.effort import TIMES
 from tests.expressions.every_node import node_classes
 from tests.fuzz.sql import FIELDS, Question, Questions, connected
@@ -71,7 +71,7 @@ class Both:
 
 def test_any_question_has_the_answer_of_sqlite(monkeypatch) -> None:
     seed = SystemRandom().randrange(10**9) if QUESTIONS else 0
-    few_rows, met = search.FEW_ROWS, set()
+    few_rows, met = answers.FEW_ROWS, set()
     for block in range((QUESTIONS or 2_000 * TIMES) // REQUESTED_OF_ONE):
         rng = Random(f"{seed} {block}")
         both = Both(rng)
@@ -79,7 +79,7 @@ def test_any_question_has_the_answer_of_sqlite(monkeypatch) -> None:
             rng.choice([both.put, both.drop, *[lambda _: None] * 6])(rng.randrange(RECORDS))
             question, topic = both.questions.question(), rng.choice((PLAIN, INDEXED))
             # The records are so few that no column would be made of them.
-            monkeypatch.setattr(search, "FEW_ROWS", rng.choice((0, few_rows)))
+            monkeypatch.setattr(answers, "FEW_ROWS", rng.choice((0, few_rows)))
             answered, expected = both.answered(topic, question), both.expected(question)
             where = f"seed {seed}, block {block}, question {number}, topic {topic.name}"
             assert answered == expected, f"{where}: {question.options}; {question.sql}"

@@ -8,7 +8,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.history import snapshot as module
 from sow.history.snapshot import PinnedColumn, Snapshot
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.store.columns import CopyOnWrite
 from sow.topic.rendering import LineColumns, Shape
 from tests.topic.making import body, put, records

@@ -24,13 +24,13 @@ from sow.core.definitions import (
 )
 from sow.engine.engine import Engine
 from sow.errors import DiskFull
-from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
+from sow.protocol.replies import LINES
 from sow.server.http.tables import SCHEMA, of_log, rows_of
+from sow.sessions.commands.commit_plan import read
 from sow.sessions.commands.executor import Executor
-from sow.sessions.commands.staged_rows import read
 from sow.sessions.commands.staged_writes import StagedWrites
-from sow.spark.conflation import SparkConflation
+from sow.spark.pipeline_conflation import SparkConflation
 from tests.history.reading import extent, log_rows
 from tests.laws.held import check_queue_memory
 from tests.store.in_memory import MemoryCheckpoint, MemoryJournal

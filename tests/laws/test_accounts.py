@@ -6,8 +6,8 @@ import pytest
 
 from sow.core.definitions import CONSUMERS, WRITES, WRITES_BEFORE
 from sow.errors import ClientError
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.consumers import Consumers
-from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import EpochPassed, StagedWrites
 from sow.store.protocols import LogEntry
 from tests.history.reading import extent, log_rows

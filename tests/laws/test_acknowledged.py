@@ -17,7 +17,7 @@ import pytest
 from sow.core.definitions import WRITES, WRITES_BEFORE, Join, Topic, View
 from sow.protocol.publish_batching import read_frames
 from sow.query import Query
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.sessions.queries.query_results import execute_query
 from tests.effort import seeds
@@ -172,7 +172,7 @@ def test_a_query_has_what_was_acknowledged_before_it_began(seed, monkeypatch):
     server = Server(seed)
     for name, values in (
         ("sow.engine.bulk_publish.SLICE_ROWS", (2, 5)),
-        ("sow.sessions.commands.staged_rows.STORED_AT_ONCE", (1, 3)),
+        ("sow.sessions.commands.commit_plan.STORED_AT_ONCE", (1, 3)),
         ("sow.sessions.commands.commit_plan.STORED_AT_ONCE", (1, 3)),
         ("sow.sessions.commands.staged_writes.WAITED_ROWS_MAX", (0, 3, 4000)),
         ("sow.engine.views.ROWS_AT_ONCE", (2, 5, 500)),

@@ -17,7 +17,7 @@ from sow.history.log_rows import log_pieces
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import Present, as_of, narrowed
 from sow.messages.arrow import ArrowColumns
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.query import Query
 from sow.server.api.snapshots import SnapshotLease, split_by_key

@@ -11,7 +11,7 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Declared, Topic
 from sow.engine import bulk_publish
 from sow.errors import BadMessage, Busy, TooLarge
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.cases import all_cases
 from tests.effort import seeds

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from tests.laws.harness import SECOND
 from tests.laws.slow import slow, topic, world_of
 from tests.laws.tables import play

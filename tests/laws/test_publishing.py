@@ -4,8 +4,8 @@ import pytest
 
 from sow.core.definitions import CONSUMERS, WRITES, WRITES_BEFORE, Topic
 from sow.errors import BadMessage, DiskFull, InvalidTopic
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.consumers import Consumers
-from sow.sessions.commands.staged_rows import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import ORDERS, SECOND, World
 

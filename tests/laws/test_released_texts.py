@@ -3,7 +3,7 @@ counting, after their last use and two sweeps."""
 
 import gc
 
-from sow.core.cache import sweep
+from sow.core.containers import sweep
 from tests.cases import all_cases
 from tests.laws.harness import SECOND, World
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import KNOWN_COLUMNS, WRITES, WRITES_BEFORE, ConflatedTopic, Topic
-from sow.sessions.commands.staged_rows import StagedRows, read
+from sow.sessions.commands.commit_plan import StagedRows, read
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.effort import examples
 from tests.laws.harness import SECOND, World

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sow.protocol import replies
-from sow.protocol.encodings import (
+from sow.protocol.replies import (
     LINES,
     EventEncoding,
     publish_acks,

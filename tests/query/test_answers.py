@@ -207,7 +207,7 @@ def test_negative_counts_are_refused_by_name(name: str) -> None:
 def short_steps(monkeypatch) -> None:
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 4)
-    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
 
 
 def counted_topic(count: int) -> Topic:
@@ -270,7 +270,7 @@ def test_an_answer_is_found_sorted_and_paged(monkeypatch) -> None:
     assert (found.slots.tolist(), found.matches) == ([3, 2], 5)
     ready.close()
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
-    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
     ready = IndexBuild(topic.indexes)
     with pytest.raises(Unready):
         answer(ready, query("/qty > 5"))

@@ -9,8 +9,8 @@ from sow import indexes
 from sow.indexes import sorting
 from sow.indexes.column_cache import TESTS_CACHED_MAX
 from sow.query import answering, index_build
+from sow.query.answers import DEAR_TESTS_MAX, TERMS_BY_COLUMNS_MAX
 from sow.query.index_build import IncrementalSort, IndexBuild, Unready
-from sow.query.search import DEAR_TESTS_MAX, TERMS_BY_COLUMNS_MAX
 from tests.effort import examples
 from tests.query.topic import Topic, naive, paths, query
 
@@ -96,7 +96,7 @@ PX, QTY = paths("/px,/qty")
 def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 4)
-    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
 
 

@@ -17,7 +17,7 @@ from sow.indexes import (
     sorting,
 )
 from sow.indexes.pending_rows import PendingRows
-from sow.query import Query, access_paths, answering, index_build, search
+from sow.query import Query, access_paths, answering, answers, index_build
 from tests.effort import examples
 from tests.query.topic import Topic, naive, query
 
@@ -162,7 +162,7 @@ def test_indexes_never_change_an_answer(hashes: list, steps: list, last: tuple) 
 
 
 def test_nor_when_few_means_none(monkeypatch) -> None:
-    monkeypatch.setattr(search, "FEW_ROWS", 0)
+    monkeypatch.setattr(answers, "FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
     test_indexes_never_change_an_answer()
 
@@ -195,7 +195,7 @@ def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(index_build, "OPERATIONS_A_NOTE", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
-    monkeypatch.setattr(search, "FEW_ROWS", 0)
+    monkeypatch.setattr(answers, "FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
     monkeypatch.setattr(access_paths, "SORTED_ROWS_MIN", 0)
     monkeypatch.setattr("sow.query.answers.RANKS_AT_ONCE", 0)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sow.indexes import MEMO_COLUMNS_MAX
-from sow.query import QueryAnswer, search
+from sow.query import QueryAnswer, answers
 from tests.query.topic import Topic
 
 
@@ -102,7 +102,7 @@ def test_a_filter_of_constants_holds_for_all_or_none() -> None:
 def test_few_candidates_are_read_from_their_bodies(monkeypatch) -> None:
     topic = orders(100)
     assert topic.answer("/symbol = 'S1' AND /px > 3").index == "hash(/symbol)"
-    monkeypatch.setattr(search, "FEW_ROWS", 10)
+    monkeypatch.setattr(answers, "FEW_ROWS", 10)
     assert topic.answer("/symbol = 'S1' AND /px > 3").index == "hash(/symbol), memo(/px)"
 
 

@@ -22,17 +22,15 @@ from sow.core.definitions import Configuration, Limits, Topic, with_system_topic
 from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.engine.engine import Engine
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
-from sow.server.http.body_reading import REQUESTS, Requests
-from sow.server.http.compression import Compression
+from sow.server.http.body_reading import REQUESTS, ReadBackpressure, Requests
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.read_backpressure import ReadBackpressure
+from sow.server.http.negotiation import Compression
 from sow.server.http.responses import mark_kept, report
 from sow.server.http.route import add_routes, routes_of
 from sow.server.loop.group_commit import JournalThread
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
-from sow.server.net.connection_supervisor import Connections
-from sow.server.net.http_protocol import HttpProtocol
+from sow.server.net.connection_supervisor import Connections, HttpProtocol
 from sow.sessions.commands.executor import Executor
 from tests.answers import Answer
 from tests.store.in_memory import MemoryJournal

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sow.errors import SowError
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.simulation.configurations import DELETED_FROM
 

@@ -45,7 +45,7 @@ BOUNDS = {
     ("sow.engine.queries:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
     ("sow.engine.bulk_publish:SLICE_ROWS",): (1, 3, 250),
     (
-        "sow.sessions.commands.staged_rows:STORED_AT_ONCE",
+        "sow.sessions.commands.commit_plan:STORED_AT_ONCE",
         "sow.sessions.commands.commit_plan:STORED_AT_ONCE",
     ): (
         1,

@@ -9,7 +9,7 @@ import pytest
 from conflated_topics.recorded import conflate_table
 from sow.core.definitions import ConflatedTopic, Merge, MessageTypeOptions
 from sow.server.http.tables import SCHEMA
-from sow.spark.conflation import (
+from sow.spark.pipeline_conflation import (
     GONE_COLUMN,
     SparkConflation,
     body_of,
@@ -102,4 +102,4 @@ def test_it_goes_to_where_it_is_used():
 def test_stored_states_name_the_merge_by_its_place():
     """A checkpoint of an earlier run names it, and another name would be another conflation."""
     spec = SparkConflation(topic(merges=(Merge("/v", "sum"),))).spec
-    assert spec.fingerprint()["policy"] == "sow.spark.conflation:Fold"
+    assert spec.fingerprint()["policy"] == "sow.spark.pipeline_conflation:Fold"

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from sow.core.definitions import MessageTypeOptions
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.columns import JSON_MESSAGES, Messages, decoder
-from sow.spark.inference import DEPTH_MAX, JsonShape, inferred
+from sow.spark.source import DEPTH_MAX, JsonShape, inferred
 from sow.spark.write_target import documents
 from tests.spark.test_columns import rows
 

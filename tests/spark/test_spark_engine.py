@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.spark.conflation import SparkConflation
+from sow.spark.pipeline_conflation import SparkConflation
 from sow.spark.pipelines import Running, topic_pipeline
 from tests.edge.serving import Running as Server
 from tests.edge.serving import configuration, records

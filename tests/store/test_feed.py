@@ -3,9 +3,9 @@
 import pytest
 
 from sow.errors import Damaged
-from sow.store.backup import FrameReader
-from sow.store.feed import (
+from sow.store.backup import (
     Beat,
+    FrameReader,
     account_frame,
     account_of,
     beat_frame,

@@ -4,7 +4,7 @@ import json
 
 from sow.core.definitions import SessionSettings
 from sow.expressions import compile_filter
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ConflatedFeed, DirectFeed

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming.channel import DirectChannel
 from sow.streaming.feeds import DirectFeed
 from sow.streaming.update_encoder import FeedKey

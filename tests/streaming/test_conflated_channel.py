@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming import conflated_channel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ConflatedFeed

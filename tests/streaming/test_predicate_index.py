@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sow.expressions import access_of, compile_filter, compile_term, pattern_sets
+from sow.expressions import access_of, compile_filter, compile_term, patterns
 from sow.streaming import predicate_index, term_buckets
 from sow.streaming.predicate_index import PredicateIndex
 from tests.expressions.strategies import PATHS, TRAITS, expressions, values
@@ -57,8 +57,8 @@ def found_among(index, batch, old=False):
 @pytest.fixture
 def crowds_of_two(monkeypatch):
     monkeypatch.setattr(predicate_index, "CROWD_MIN", 2)
-    monkeypatch.setattr(pattern_sets, "SMALL_SET_MAX", 2)
-    monkeypatch.setattr(pattern_sets, "LARGE_SET_MAX", 3)
+    monkeypatch.setattr(patterns, "SMALL_SET_MAX", 2)
+    monkeypatch.setattr(patterns, "LARGE_SET_MAX", 3)
 
 
 def whoever_wants_a_record_is_found(wanted, batch, leaving):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sow.core.definitions import Topic
 from sow.expressions import compile_filter
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming import predicate_index
 from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel

@@ -4,12 +4,12 @@ from weakref import ref
 
 import pytest
 
-from sow.protocol.encodings import LINES, skip_lines
+from sow.protocol.replies import LINES, skip_lines
 from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.outbox.outbox import FOLDED_AT_ONCE, Outbox
 from sow.streaming.outbox.overflow import BURST_FACTOR, PATIENCE_US
 from sow.streaming.sessions import SLOW
-from sow.topic.updates import Update
+from sow.topic.batch import Update
 from tests.streaming.making import Ended, pulled, session, wording
 from tests.topic.making import body
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from sow.core.definitions import Merge
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
+from sow.topic.batch import Update
 from sow.topic.rendering import Shape
-from sow.topic.updates import Update
 from tests.streaming.making import unframed
 from tests.topic.making import ORDERS, allow, body, changed, put, records
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, Topic
-from sow.sessions.commands.staged_rows import StagedRows, read
+from sow.sessions.commands.commit_plan import StagedRows, read
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.store.memory import Table
 from sow.store.protocols import Slice, numbers

@@ -11,6 +11,7 @@ from sow.core.definitions import ConflatedTopic, Merge, Topic
 from sow.errors import ConfigError
 from sow.messages import message_type
 from sow.topic import queue_policy as module
+from sow.topic.batch import Update
 from sow.topic.queue_policy import (
     CachedMerger,
     CallableMerger,
@@ -20,7 +21,6 @@ from sow.topic.queue_policy import (
     make_merger,
     queue_policy,
 )
-from sow.topic.updates import Update
 
 JSON = message_type("json")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.delta import difference, merged
-from sow.topic.updates import Update, compose
+from sow.topic.batch import Update, compose
 
 BEFORE, AFTER = b"before", b"after"
 

@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from sow.cli.connecting import connected, server_command
+from sow.cli.measuring import slowness
 from sow.cli.options import filter_option, run, topic_names
 from sow.cli.output import json_text, printable, show
-from sow.cli.rates import slowness
 from sow.cli.tables import Column, Row, write_table
 from sow.client import Client
 from sow.client.errors import OlderServer

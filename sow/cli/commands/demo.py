@@ -26,15 +26,15 @@ from rich.live import Live
 from rich.text import Text
 
 from sow.cli.commands.pipeline import beside
+from sow.cli.measuring import RATE_COLUMNS, Look, TopicRates, activity
 from sow.cli.options import command
 from sow.cli.output import as_json, json_text
-from sow.cli.rates import RATE_COLUMNS, Look, TopicRates, activity
 from sow.cli.supervision import Beside, pipeline_words, supervised
 from sow.cli.tables import Column, figures
 from sow.client import Client
 from sow.config import require, review
+from sow.core.addresses import LOOPBACK
 from sow.core.definitions import Configuration
-from sow.core.origin_parsing import LOOPBACK
 from sow.errors import ClientError, SowError
 from sow.server.api.topics import describe_topic
 from sow.server.boot.app import Server

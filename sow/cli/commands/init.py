@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 from sow.cli.options import command
 from sow.cli.output import as_json, show
 from sow.config import loads
+from sow.core.addresses import URL_DEFAULT
 from sow.core.humanize import counted
-from sow.core.origin_parsing import URL_DEFAULT
 from sow.core.paths import Path, parse_path
 from sow.errors import ClientError, shown
 from sow.messages.csv_rows import steps_of

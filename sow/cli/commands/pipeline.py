@@ -210,7 +210,7 @@ def run_by_spark(configuration: Configuration) -> list[ConflatedTopic | View]:
 
 def _run_for(topic: ConflatedTopic | View, configuration: Configuration) -> Any:
     """What Spark does for a topic whose engine it is."""
-    from sow.spark.conflation import SparkConflation
+    from sow.spark.pipeline_conflation import SparkConflation
     from sow.spark.views import SparkView
 
     kinds = configuration.message_types

@@ -64,7 +64,7 @@ from sow.errors import (
 )
 from sow.history.bookmarks import parse_moment
 from sow.history.snapshot_as_of import Present, unchanged_since
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.store.backup import CONTENTS_FILE, StoredBackup
 from sow.store.directory import DataDirectory

@@ -25,9 +25,17 @@ from rich.text import Text
 
 from sow.cli.commands.admin import columns_for, listed, session_row
 from sow.cli.connecting import server_command
-from sow.cli.measuring import scraped
+from sow.cli.measuring import (
+    RATE_COLUMNS,
+    SORTS,
+    Activity,
+    Look,
+    Memory,
+    activity,
+    ordered,
+    scraped,
+)
 from sow.cli.output import as_json, json_text, printable
-from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, Memory, activity, ordered
 from sow.cli.tables import figures, terminal_console
 from sow.client import Client, Disconnected, Unreachable
 from sow.client.http import understood

@@ -15,7 +15,6 @@ from sow.client.live_view import LiveCall
 from sow.client.live_view import LiveView as AsyncLiveView
 from sow.client.live_view import LiveWindow as AsyncLiveWindow
 from sow.client.messages import Message
-from sow.client.notebooks import checked_interval, table_widget
 from sow.client.publisher import Publisher as AsyncPublisher
 from sow.client.requests import QueryRequest
 from sow.client.socket import Retry
@@ -31,7 +30,8 @@ from sow.client.sync.bridge import (
     waited,
 )
 from sow.client.sync.http import Http, Rows, TopicAnswer
-from sow.core.origin_parsing import URL_DEFAULT
+from sow.client.tables import checked_interval, table_widget
+from sow.core.addresses import URL_DEFAULT
 
 
 class Subscription(SyncContext[AsyncSubscription], Iterator[Message]):

@@ -1,6 +1,6 @@
 """The table of elements, continued: `<Security>`, which governs access.
 
-Hosts and origins are normalized by `sow.core.origin_parsing`, in the form that the server compares.
+Hosts and origins are normalized by `sow.core.addresses`, in the form that the server compares.
 AMPS has elements of its own for access control. A file that relies on them must not start an open
 server, so they are errors everywhere.
 """
@@ -13,7 +13,7 @@ from sow.config import value_types
 from sow.config.diagnostics import MistakeError
 from sow.config.elements.element import Element, leaf
 from sow.config.value_types import ValueKind
-from sow.core.origin_parsing import is_address, parse_authority, parse_host, parse_origin
+from sow.core.addresses import is_address, parse_authority, parse_host, parse_origin
 from sow.core.security_definitions import Allow, Authentication, Jwt, Role, Security, Tls
 
 

@@ -10,8 +10,8 @@ import re2
 
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, FileLine, Finding, at
+from sow.core.addresses import HOST_DEFAULT, is_loopback
 from sow.core.definitions import Configuration
-from sow.core.origin_parsing import HOST_DEFAULT, is_loopback
 from sow.core.paths import Path
 from sow.core.security_definitions import OF_TOPICS, VERBS, Security
 from sow.errors import ClientError

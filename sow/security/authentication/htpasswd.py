@@ -14,8 +14,8 @@ import argon2
 import bcrypt
 
 from sow.errors import ConfigError, clipped
-from sow.security.authentication import user_file
-from sow.security.authentication.user_file import NAME_SAID, USER_NAME
+from sow.security.authentication import credentials
+from sow.security.authentication.credentials import NAME_SAID, USER_NAME
 
 GROUPS_SUFFIX = ".groups"
 BCRYPT = re.compile(r"\$2[abxy]\$(?P<cost>\d\d)\$[./A-Za-z0-9]{53}", re.ASCII)
@@ -68,7 +68,7 @@ def groups_file(file: str) -> str:
 def read_hashes(file: str) -> dict[str, str]:
     """Names and hashes of a file, in its order. Raises ConfigError with the line."""
     found: dict[str, str] = {}
-    for number, line in user_file.numbered(user_file.read(file, "Users")):
+    for number, line in credentials.numbered(credentials.read(file, "Users")):
         name, colon, kept = line.partition(":")
         if not colon or not USER_NAME.fullmatch(name):
             raise ConfigError(f"line {number} of {file} is not NAME:HASH; {NAME_SAID}")
@@ -89,7 +89,7 @@ def read_groups(file: str) -> dict[str, list[str]]:
     if not os.path.exists(beside):
         return {}
     found: dict[str, list[str]] = {}
-    for number, line in user_file.numbered(user_file.read(beside, "groups")):
+    for number, line in credentials.numbered(credentials.read(beside, "groups")):
         group, colon, names = line.partition(":")
         if not colon or not USER_NAME.fullmatch(group.strip()):
             raise ConfigError(f"line {number} of {beside} is not `GROUP: NAME NAME`; {NAME_SAID}")
@@ -108,13 +108,13 @@ def put(file: str, name: str, password: str, groups: Sequence[str] | None = None
     if not password:
         raise ValueError("the password is empty")
     line = f"{name}:{hashed(password)}"
-    with user_file.held(file):
+    with credentials.held(file):
         text, there = "", False
         if os.path.exists(file):
             there = name in read_hashes(file)
-            text = user_file.read(file, "Users")
-        text = user_file.edited(text, lambda old: line if _names(old, name) else old)
-        user_file.replace(file, text if there else f"{text}{line}\n")
+            text = credentials.read(file, "Users")
+        text = credentials.edited(text, lambda old: line if _names(old, name) else old)
+        credentials.replace(file, text if there else f"{text}{line}\n")
         if groups is not None:
             _put_groups(file, name, groups)
     return there
@@ -125,12 +125,12 @@ def remove(file: str, name: str) -> bool:
 
     Raises ConfigError.
     """
-    with user_file.held(file):
+    with credentials.held(file):
         there = name in read_hashes(file)
         if there:
-            text = user_file.read(file, "Users")
-            user_file.replace(
-                file, user_file.edited(text, lambda old: None if _names(old, name) else old)
+            text = credentials.read(file, "Users")
+            credentials.replace(
+                file, credentials.edited(text, lambda old: None if _names(old, name) else old)
             )
             _put_groups(file, name, ())
     return there
@@ -154,10 +154,10 @@ def _put_groups(file: str, name: str, groups: Sequence[str]) -> None:
             names.append(name)
         return f"{group}: {' '.join(names)}" if names else None
 
-    text = user_file.edited(user_file.read(beside, "groups"), edit) if members else ""
+    text = credentials.edited(credentials.read(beside, "groups"), edit) if members else ""
     text += "".join(f"{group}: {name}\n" for group in wanted)
     if members or text:
-        user_file.replace(beside, text)
+        credentials.replace(beside, text)
 
 
 def matches(kept: str, password: str) -> bool:

@@ -23,7 +23,7 @@ from joserfc.errors import JoseError
 from sow.core.clock import SECOND_US
 from sow.core.security_definitions import Jwt, User
 from sow.errors import ConfigError, IssuerAway, Unauthenticated, clipped
-from sow.security.authentication import user_file
+from sow.security.authentication import credentials
 from sow.security.authentication.credentials import LONGEST
 
 Key = jwk.Key
@@ -115,7 +115,7 @@ class FiledKeys:
 
     def __init__(self, file: str) -> None:
         """Raises ConfigError."""
-        text = user_file.read(file, "Keys")
+        text = credentials.read(file, "Keys")
         self.named = sha256(text.encode()).hexdigest()
         """Other keys have another name: what one of them has signed is to be checked again."""
         try:

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 
 from sow.core.security_definitions import User
 from sow.errors import ConfigError, clipped
-from sow.security.authentication import user_file
-from sow.security.authentication.user_file import NAME_SAID, USER_NAME
+from sow.security.authentication import credentials
+from sow.security.authentication.credentials import NAME_SAID, USER_NAME
 
 PREFIX = "sow_"
 """The prefix by which secret scanners recognise a token."""
@@ -81,7 +81,7 @@ def new_token() -> str:
 def read_lines(file: str) -> list[TokenLine]:
     """The lines of a file. Raises ConfigError with the number of an invalid one."""
     found: dict[str, TokenLine] = {}
-    for number, text in user_file.numbered(user_file.read(file, "Tokens")):
+    for number, text in credentials.numbered(credentials.read(file, "Tokens")):
         try:
             line = _line(text)
         except ValueError as error:
@@ -106,12 +106,12 @@ def create(file: str, name: str, groups: Sequence[str], expires: str) -> str:
     line = TokenLine(name, sum_of(token), tuple(groups), expires)
     if _line(str(line)) != line:
         raise ValueError("such groups would be read as the end of the token")
-    with user_file.held(file):
+    with credentials.held(file):
         text = ""
         if os.path.exists(file):
             read_lines(file)
-            text = user_file.edited(user_file.read(file, "Tokens"), str)
-        user_file.replace(file, f"{text}{line}\n")
+            text = credentials.edited(credentials.read(file, "Tokens"), str)
+        credentials.replace(file, f"{text}{line}\n")
     return token
 
 
@@ -120,12 +120,12 @@ def remove(file: str, name: str) -> int:
 
     Raises ConfigError.
     """
-    with user_file.held(file):
+    with credentials.held(file):
         found = sum(line.name == name for line in read_lines(file))
         if found:
-            text = user_file.read(file, "Tokens")
-            kept = user_file.edited(text, lambda line: None if line.split()[0] == name else line)
-            user_file.replace(file, kept)
+            text = credentials.read(file, "Tokens")
+            kept = credentials.edited(text, lambda line: None if line.split()[0] == name else line)
+            credentials.replace(file, kept)
     return found
 
 

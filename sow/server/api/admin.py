@@ -35,7 +35,7 @@ from sow.errors import (
     UnknownRecord,
     shown,
 )
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.server.api.response_schemas import (
     ConfigurationFile,
     PipelineRestarted,

@@ -36,7 +36,7 @@ from sow.server.http.route import operation, parameters_of, read_count, route
 from sow.server.http.tables import read_rows, without_rows
 from sow.server.loop.group_commit import LoadWriter
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.commands.staged_rows import (
+from sow.sessions.commands.commit_plan import (
     DELETIONS,
     BatchContent,
     CommitStep,

@@ -15,7 +15,7 @@ from sow.core.cooperative import Task
 from sow.core.media_types import JSON, NDJSON
 from sow.errors import ClientError, TooLarge, UnknownRecord, clipped, shown
 from sow.history.bookmarks import moment_us
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.security.row_level_security import RowPolicy
 from sow.server.api.record_resource import RECORD_PATH, RecordHandler
 from sow.server.api.response_schemas import Edited, EventAnswered

@@ -24,9 +24,8 @@ from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.history.bookmarks import last_before
 from sow.history.log_rows import Extent, LogRows, log_pieces
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.security.authorization import EVERYTHING, Permissions, RoleSet
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.explain_past import (
     HeldRecord,
     PastSubscriber,
@@ -43,6 +42,7 @@ from sow.server.api.explain_past import (
 from sow.server.api.record_resource import RECORD_PATH
 from sow.server.api.response_schemas import RecordStory
 from sow.server.api.sessions import is_of
+from sow.server.api.snapshots import AsOfQueries
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
 from sow.server.http.route import no_such_record, operation, parameters_of, route, sow_key_of

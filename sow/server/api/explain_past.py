@@ -20,7 +20,7 @@ from sow.engine.running_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.protocol.commands import Command, Options, read_options
-from sow.protocol.encodings import LINES, timestamp
+from sow.protocol.replies import LINES, timestamp
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.security.row_level_security import DENY_ALL, RowPolicy
 from sow.sessions.queries.access_control import (

@@ -12,8 +12,7 @@ from aiohttp import web
 
 from sow.core.humanize import counted, duration, size
 from sow.errors import UnknownRecord, clipped, shown
-from sow.protocol.encodings import timestamp
-from sow.protocol.replies import QUEUE_MEMORY
+from sow.protocol.replies import QUEUE_MEMORY, timestamp
 from sow.security.authorization import Permissions
 from sow.server.api.sessions import SESSION_PATH, is_of
 from sow.server.http.authn_middleware import permissions_of

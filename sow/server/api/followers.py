@@ -1,6 +1,6 @@
 """Routes for followers: the growing log, and the reports of the followers.
 
-A follower reads one endless answer in the frames of `sow.store.feed`. The server sends durable
+A follower reads one endless answer in the frames of `sow.store.backup`. The server sends durable
 blocks in their stored form, so it decodes and encodes nothing for a follower. A beat carries the
 time: followers have no other clock. The server sends one after each commit, whenever a window may
 end here, and otherwise at the interval that the follower requests.
@@ -34,12 +34,12 @@ from sow.server.api.status import Nodes, ServerNode
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import write_part
-from sow.server.http.compression import CODING
+from sow.server.http.negotiation import CODING
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, read_seconds, route
 from sow.server.loop.runtime import ServerRuntime
-from sow.store.feed import (
+from sow.store.backup import (
     Beat,
     OpenWindows,
     account_frame,

@@ -18,7 +18,7 @@ from sow.engine.running_topics import SourceTopic
 from sow.errors import Replaying
 from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.moments import Heard
+from sow.server.http.preconditions import Heard
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError

@@ -23,10 +23,10 @@ from sow.expressions import Filter
 from sow.history.bookmarks import number_of, parse_start
 from sow.history.log_rows import Extent, Images, LogRows, cutting, image_pieces, log_pieces
 from sow.messages.csv_rows import fixed_pieces
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.security.authorization import Permissions
 from sow.security.row_level_security import RowPolicy
-from sow.server.api.change_cursors import ChangeCursors
+from sow.server.api.cursors import ChangeCursors
 from sow.server.api.response_schemas import (
     ConsumerDescribed,
     ConsumerMoved,

@@ -16,9 +16,9 @@ from prometheus_client.registry import Collector
 
 from conflated_topics import FocusedConflator
 from sow import __version__
+from sow.core.containers import Histogram
 from sow.core.cooperative import Task
 from sow.core.definitions import CONSUMERS
-from sow.core.histograms import Histogram
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
 from sow.engine.capacity import records_max

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from aiohttp import hdrs, web
 
+from sow.core.comma_lists import parse_select
 from sow.core.cooperative import Task
 from sow.core.media_types import ARROW, COLUMNS_HEADER, CSV, FRAMES, JSON, NDJSON
 from sow.core.quota import client_of
-from sow.core.select_list import parse_select
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, clipped
 from sow.expressions import Filter, parse_order_by
@@ -24,10 +24,9 @@ from sow.messages.column_types import ColumnTypes
 from sow.protocol.commands import Command, Options, options_of
 from sow.query import Query
 from sow.security.row_level_security import RowPolicy
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.cursors import Cursors, Paging, limit_of
 from sow.server.api.response_schemas import Deleted, Published, QueryExplained
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import client_key

@@ -17,7 +17,7 @@ from sow.core.media_types import JSON
 from sow.core.paths import value_at
 from sow.errors import ClientError, UnknownRecord, shown
 from sow.expressions import Filter, check_fields_alone
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.security.authorization import Permissions
 from sow.server.api.response_schemas import (
     Conflated,

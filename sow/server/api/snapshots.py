@@ -9,13 +9,17 @@ are bounded in all and per client; beyond the bounds the least recently used sna
 The bytes are not counted at each change, which would slow down every publish, but estimated from
 above by the number of changes and the largest body, and counted in steps when the estimate exceeds
 a bound.
+
+`AsOfQueries` are queries as of a bookmark or a time in the past. The states are computed by
+`sow.sessions.queries.past_states`, in slices beside other work. An answer is given when all that it
+shows is durable; none is computed for a client that has gone.
 """
 
 import asyncio
 import secrets
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,10 +30,10 @@ from sow.core.media_types import ARROW
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import Busy, ClientError, TooLarge, UnknownRecord, shown
+from sow.history.bookmarks import Moment
 from sow.history.snapshot import NOWHERE, Snapshot
 from sow.query import Query
 from sow.security.row_level_security import RowPolicy
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.response_schemas import Released, SnapshotDescribed
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import write_pieces
@@ -46,8 +50,52 @@ from sow.server.http.route import (
 )
 from sow.server.http.tables import columns_of, of_snapshot, shape_of, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
+from sow.server.net.connection_supervisor import end_with_client
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
-from sow.sessions.queries.query_results import execute_query, read_events
+from sow.sessions.queries.past_states import PastStates, ReplayListener
+from sow.sessions.queries.query_results import QueryResult, execute_query, read_events
+from sow.store.sharded_dict import ShardedDict
+
+
+class AsOfQueries:
+    """As-of queries on the topics of one server."""
+
+    def __init__(self, runtime: ServerRuntime, past: PastStates) -> None:
+        self._runtime = runtime
+        self._past = past
+
+    async def query(
+        self,
+        request: web.Request,
+        name: str,
+        text: str,
+        query: Query,
+        admit: Callable[[int], None] = lambda _rows: None,
+        is_stamped: bool = True,
+    ) -> QueryResult:
+        """The result of a query as of a bookmark or a time; raises what `PastStates.query` does."""
+        self._runtime.engine.sequencer.moment(self._runtime.now_us())
+        return await self._durably(request, self._past.query(name, text, query, admit, is_stamped))
+
+    async def listen(
+        self, request: web.Request, name: str, text: str, listener: ReplayListener
+    ) -> Moment:
+        """Compute a topic again for a listener; raises what `PastStates.listen` does."""
+        self._runtime.engine.sequencer.moment(self._runtime.now_us())
+        return await self._durably(request, self._past.listen(name, text, listener))
+
+    async def bodies(
+        self, request: web.Request, topic: LiveTopic, bookmark: int, bytes_max: int
+    ) -> ShardedDict[str, bytes]:
+        """The bodies of a logged topic at a bookmark; raises what `PastStates.bodies` does."""
+        return await self._durably(request, self._past.bodies(topic, bookmark, bytes_max))
+
+    async def _durably(self, request: web.Request, steps: Task[Result]) -> Result:
+        end_with_client(request)  # it may take many seconds, and others wait in line
+        found = await self._runtime.turns.run("a state of the past", steps)
+        await self._runtime.durable()
+        return found
+
 
 COUNTED_US = 1_000_000
 """How often the memory of snapshots is checked: some hundred thousand changes may come in that

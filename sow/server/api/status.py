@@ -18,7 +18,7 @@ from sow.engine.state_hash import StateHash
 from sow.errors import TooLarge
 from sow.server.api.health import RecordSource
 from sow.server.api.response_schemas import ServerStatus
-from sow.server.http.moments import BOOKMARK_HEADER, Heard
+from sow.server.http.preconditions import BOOKMARK_HEADER, Heard
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, route
 from sow.server.loop.runtime import ServerRuntime

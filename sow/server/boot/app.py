@@ -33,12 +33,11 @@ from sow.server.boot.sources import RecordOrigin, RecordsHere, RecordsUpstream
 from sow.server.chained.upstream import UpstreamServer
 from sow.server.http.authn_middleware import Identifies, RequestAuthenticator, fetch
 from sow.server.http.body_reading import Requests
-from sow.server.http.moments import Moments
+from sow.server.http.preconditions import Moments
 from sow.server.http.request_origin import RequestMiddleware, machine_names
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import certificate_trusted, read_tls
-from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
-from sow.server.loop.gc_pacing import GcPacing
+from sow.server.loop.background_work import BackgroundConflation, CacheSweeper, GcPacing
 from sow.server.loop.group_commit import stored_bytes
 from sow.server.loop.latency import GcLatency, LoopLatency
 from sow.server.loop.runtime import ServerRuntime

@@ -26,6 +26,7 @@ import orjson
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
 
+from sow.core.addresses import is_loopback
 from sow.core.clock import SECOND_US, LogClock, monotonic_us
 from sow.core.cooperative import Task
 from sow.core.definitions import (
@@ -35,26 +36,28 @@ from sow.core.definitions import (
     JournalSettings,
     without_system_topics,
 )
-from sow.core.origin_parsing import is_loopback
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine, changes, with_windows
 from sow.errors import Damaged, NotKept, SowError, StoreError, clipped
 from sow.server.api.status import ServerNode
-from sow.server.http.moments import Heard
+from sow.server.http.preconditions import Heard
 from sow.server.loop.runtime import ServerRuntime
-from sow.store.backup import BLOCK_FRAME, BackupWriter, FrameReader, StoredBackup
-from sow.store.directory import DataDirectory
-from sow.store.feed import (
+from sow.store.backup import (
     ACCOUNT_FRAME,
     BEAT_FRAME,
+    BLOCK_FRAME,
     WINDOWS_FRAME,
+    BackupWriter,
+    FrameReader,
     OpenWindows,
+    StoredBackup,
     account_of,
     beat_of,
     entries_of,
     windows_in,
 )
+from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
 from sow.store.manifest import ManifestFile
 from sow.store.protocols import LogEntry, part_of

@@ -18,22 +18,21 @@ from sow.server.boot.reload import InForce
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.body_reading import (
     REQUESTS,
+    ReadBackpressure,
     Requests,
     check_expectation,
     end_unmet,
     with_deferred_expectations,
 )
-from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.moments import MOMENTS, Moments
-from sow.server.http.read_backpressure import ReadBackpressure
+from sow.server.http.negotiation import Compression
+from sow.server.http.preconditions import MOMENTS, Moments
 from sow.server.http.request_origin import RequestMiddleware
 from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
 from sow.server.http.route import WEBSOCKET, Route, add_routes
 from sow.server.http.server_log import AccessLog
 from sow.server.loop.latency import LoopLatency, MeasuredRequests
-from sow.server.net.connection_supervisor import Connections, RequestCounter
-from sow.server.net.http_protocol import HttpProtocol, http_log
+from sow.server.net.connection_supervisor import Connections, HttpProtocol, RequestCounter, http_log
 from sow.server.net.listening import Listener, bind, raise_files_limit
 
 log = logging.getLogger("sow")

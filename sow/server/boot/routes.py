@@ -24,9 +24,8 @@ from sow.engine.engine import Engine
 from sow.errors import Busy, NotPrimary, Replaying, UpstreamLost
 from sow.security.authorization import Demand
 from sow.server.api.admin import AdminHandler
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.batch_commit import BatchCommitHandler
-from sow.server.api.change_cursors import ChangeCursors
+from sow.server.api.cursors import ChangeCursors
 from sow.server.api.events import EventsHandler
 from sow.server.api.explain import ExplainHandler
 from sow.server.api.explain_session import ExplainSessionHandler
@@ -37,7 +36,7 @@ from sow.server.api.openapi import DescriptionHandler
 from sow.server.api.record_resource import RecordHandler
 from sow.server.api.records import RecordsHandler
 from sow.server.api.sessions import SessionsHandler
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.api.static_files import Pages
 from sow.server.api.status import StatusHandler
 from sow.server.api.topics import TopicsHandler

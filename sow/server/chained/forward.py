@@ -17,7 +17,7 @@ from sow.server.chained.upstream import UpstreamServer
 from sow.server.http.authn_middleware import AS_HEADER, credentials_user, reauthorize_stream
 from sow.server.http.body_reading import send_continue
 from sow.server.http.chunked_response import write_part
-from sow.server.http.compression import CODING
+from sow.server.http.negotiation import CODING
 from sow.server.http.request_origin import client_address
 
 NOT_FORWARDED = frozenset(

@@ -18,7 +18,7 @@ import orjson
 from sow.errors import SowError, UpstreamLost
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import LENGTHS
 from sow.server.chained.lines import (
     UpstreamLine,

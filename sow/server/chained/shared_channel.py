@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sow.core.paths import value_at
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.server.chained.lines import name_field, renamed, without_key
 from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import UpdateEncoder
+from sow.topic.batch import Update, compose
 from sow.topic.queue_policy import Key, key_of
-from sow.topic.updates import Update, compose
 
 BEFORE_ALL = -1
 """The place of who begins without a snapshot: no change has a smaller bookmark."""

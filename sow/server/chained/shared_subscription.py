@@ -1,6 +1,6 @@
 """One subscription upstream that sessions of a chained server share, and the channels of these.
 
-Upstream's lines become updates (`sow.topic.updates`) as far as queues and windows need them. Where
+Upstream's lines become updates (`sow.topic.batch`) as far as queues and windows need them. Where
 what is said depends on what was sent before, it is known here what upstream has sent (`held`), as
 in a feed (`sow.streaming.feeds`). One that has to begin again, since upstream knows no bookmark of
 it, is compared with that: its sessions are sent what differs.
@@ -12,7 +12,7 @@ from typing import Any
 
 from sow.core.definitions import Topic
 from sow.core.delta import difference, merged
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.server.chained.lines import UpstreamLine, name_field, place_of, time_of
 from sow.server.chained.share_keys import FLAGS, NO_RECORD, ShareKey
 from sow.server.chained.shared_channel import (
@@ -24,8 +24,8 @@ from sow.server.chained.shared_channel import (
 )
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
+from sow.topic.batch import Update
 from sow.topic.records import Records
-from sow.topic.updates import Update
 
 
 class SharedSubscription:

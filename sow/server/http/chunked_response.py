@@ -12,7 +12,7 @@ kept.
 If the client disconnects, the handler is cancelled and nothing more is produced. A client that
 stays and does not read is disconnected, since the rest of its answer is kept for it; so is one that
 loses its permissions because users and roles were reloaded. If the answer is compressed
-(`sow.server.http.compression`), so is each piece.
+(`sow.server.http.negotiation`), so is each piece.
 """
 
 import asyncio
@@ -29,8 +29,7 @@ from sow.core.quota import QuotaHolder
 from sow.errors import Busy, SowError
 from sow.server.http.authn_middleware import reauthorize_stream
 from sow.server.http.body_reading import REQUESTS, client_key
-from sow.server.http.compression import PACKER
-from sow.server.http.negotiation import is_known
+from sow.server.http.negotiation import PACKER, is_known
 from sow.server.http.preconditions import Conditions, has_ranges, range_of
 from sow.server.http.request_bodies import documents_of
 from sow.server.http.responses import json_text

@@ -18,8 +18,8 @@ Pure bookkeeping: time is a parameter, and the caller closes connections
 from collections import Counter
 from collections.abc import Callable
 
+from sow.core.addresses import is_loopback
 from sow.core.definitions import Configuration, Limits
-from sow.core.origin_parsing import is_loopback
 from sow.server.http.request_origin import Proxies
 
 PER_ADDRESS = 1_000

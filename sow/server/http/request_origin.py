@@ -30,8 +30,7 @@ from typing import NamedTuple
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.typedefs import Handler
 
-from sow.core.definitions import Configuration
-from sow.core.origin_parsing import (
+from sow.core.addresses import (
     DEFAULT_PORTS,
     Authority,
     Origin,
@@ -42,6 +41,7 @@ from sow.core.origin_parsing import (
     parse_origin,
     target_authorities,
 )
+from sow.core.definitions import Configuration
 from sow.core.security_definitions import Security
 from sow.errors import ClientError
 

@@ -3,7 +3,7 @@
 `Cache-Control: no-cache` of each answer (RFC 9111 §5.2.2.4) allows storing it and requires
 revalidation, since records and permissions change at any time. If `Accept` or `Prefer` selects the
 form of an answer, it is in `Vary` (RFC 9110 §12.5.5, RFC 7240 §2), whichever form was selected;
-`sow.server.http.compression` and `sow.server.http.request_origin` add encoding and origin
+`sow.server.http.negotiation` and `sow.server.http.request_origin` add encoding and origin
 themselves. An error is an RFC 9457 problem document, and never a traceback.
 """
 

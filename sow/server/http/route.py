@@ -35,8 +35,8 @@ from sow.protocol.commands import (
 )
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
-from sow.server.http.compression import CODING, coding_of
-from sow.server.http.moments import ADDRESSES, MOMENTS
+from sow.server.http.negotiation import CODING, coding_of
+from sow.server.http.preconditions import ADDRESSES, MOMENTS
 from sow.topic.records import Records
 
 WEBSOCKET = "/v1/ws"

@@ -20,11 +20,10 @@ import orjson
 import pyarrow as pa
 
 from conflated_topics.envelope import from_ipc, to_ipc
-from sow.core.cache import kept
-from sow.core.comma_lists import comma_list, read_list
+from sow.core.comma_lists import comma_list, parse_select, read_list
+from sow.core.containers import kept
 from sow.core.cooperative import Task, untracked
 from sow.core.media_types import ARROW
-from sow.core.select_list import parse_select
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import Images, LogRows
 from sow.history.snapshot import Snapshot
@@ -36,7 +35,7 @@ from sow.messages.csv_rows import Cells, cells, column_of, csv_pieces, header
 from sow.messages.declared import DeclaredFields
 from sow.messages.json_texts import FieldTexts
 from sow.server.loop.scheduler import FairScheduler
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, Shape
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sow.core.security_definitions import Tls
 from sow.errors import ConfigError
-from sow.security.authentication.user_file import unreadable
+from sow.security.authentication.credentials import unreadable
 
 READ_AT_ONCE_BYTES = 16 * 1024
 """Bytes decrypted in one step: one TLS record. By default asyncio keeps 256 KiB per connection,

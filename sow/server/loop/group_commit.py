@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
-from sow.core.histograms import Histogram
+from sow.core.containers import Histogram
 from sow.engine.capacity import DiskReserve
 from sow.engine.wal import Group
 from sow.errors import DiskFull, SowError, StoreError, StoreFailing

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from sow.core.histograms import Histogram
+from sow.core.containers import Histogram
 
 LONG_S = 0.05
 """A step that users notice, and longer than any step should be."""
@@ -144,7 +144,7 @@ def name_of(request: web.Request) -> str:
 
 COLLECTIONS = ("garbage, youngest", "garbage, young", "garbage, old")
 """Names of runs by generation; two generations are Python's own, the last is that of
-`sow.server.loop.gc_pacing`."""
+`sow.server.loop.background_work`."""
 NOTED_S = 0.001
 """Shorter runs are not reported: most look at young objects only."""
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from sow.core.clock import SECOND_US, Clock
+from sow.core.containers import Histogram
 from sow.core.cooperative import Result, Task
-from sow.core.histograms import Histogram
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
 from sow.errors import DiskFull, NotReached, StoreError, StoreFailing

@@ -22,7 +22,7 @@ from sow.protocol.commands import Command
 from sow.protocol.publish_batching import Read, read_frames
 from sow.protocol.wire import FRAME_PIECE_BYTES, LineSplitter, Refused, read_lines
 from sow.server.http.authn_middleware import RequestAuthenticator
-from sow.server.http.moments import least_bookmark, waited_s
+from sow.server.http.preconditions import least_bookmark, waited_s
 from sow.server.loop.filter_compile_pool import (
     Guarded,
     compile_beside,

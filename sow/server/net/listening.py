@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from sow.core.origin_parsing import parse_address
+from sow.core.addresses import parse_address
 from sow.errors import Busy
 from sow.server.http.responses import raw_answer
 from sow.server.net.connection_supervisor import Connections

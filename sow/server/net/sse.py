@@ -15,7 +15,7 @@ from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
 from sow.protocol.commands import OPTIONS_IGNORED, Command, options_of
-from sow.protocol.encodings import EventEncoding
+from sow.protocol.replies import EventEncoding
 from sow.server.http.authn_middleware import credentials_of, permissions_of
 from sow.server.http.request_origin import client_address
 from sow.server.http.route import operation, parameters_of, read_flag, read_options, route

@@ -24,7 +24,7 @@ from typing import Protocol
 from aiohttp import WSMessage, WSMsgType, web
 
 from sow.errors import ClientError, StoreError
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.security.authorization import Permissions
 from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.http.request_origin import client_address

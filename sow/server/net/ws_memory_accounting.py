@@ -2,7 +2,7 @@
 
 aiohttp assembles messages and returns complete ones; how much it holds of an incomplete one cannot
 be queried. So frame headers (RFC 6455 §5.2) are parsed here, a few steps a frame (`FrameScanner`),
-and the bytes are charged to the quota of requests (`sow.server.http.read_backpressure`). That also
+and the bytes are charged to the quota of requests (`sow.server.http.body_reading`). That also
 rejects what aiohttp accepts and RFC 6455 forbids: client frames without a mask (§5.1), messages
 that begin within another one (§5.4), and invalid close codes (§7.4).
 
@@ -20,8 +20,8 @@ from collections.abc import Callable, Hashable
 
 from sow.core.definitions import Limits
 from sow.core.inner_loops import INNER_LOOPS
+from sow.server.http.body_reading import PAUSED_CHECK_S, ReadBackpressure
 from sow.server.http.connection_limits import MinRateDeadline
-from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
 
 FINAL, OPCODE = 0x80, 0x0F
 CONTROL = 0x8  # and above: frames that are not part of a message

@@ -16,7 +16,7 @@ from sow.core.clock import SECOND_US
 from sow.core.definitions import AUDIT
 from sow.engine.engine import Engine
 from sow.errors import SowError, clipped
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.security.authorization import Permissions
 from sow.store.memory import Table
 

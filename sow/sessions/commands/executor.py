@@ -31,8 +31,8 @@ from sow.errors import (
 from sow.messages import line_bodies
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, COMMANDS, Command, acks_of
-from sow.protocol.encodings import publish_acks, quoted, skip_lines
 from sow.protocol.publish_batching import PublishBatch, Read, coalesce
+from sow.protocol.replies import publish_acks, quoted, skip_lines
 from sow.protocol.wire import Refused
 from sow.security.authorization import Permissions, RoleSet
 from sow.sessions.commands import record_ops

@@ -15,8 +15,7 @@ from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.timers import Deadline
 from sow.errors import clipped
-from sow.protocol.encodings import Encoding
-from sow.protocol.replies import QUEUE_MEMORY
+from sow.protocol.replies import QUEUE_MEMORY, Encoding
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.sessions.commands.queue_relief import QueueRelief
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions

@@ -1,6 +1,6 @@
 """Staged writes: a batch from many tasks, applied as a whole and never twice.
 
-Rows are *checked* when they are staged (`sow.sessions.commands.staged_rows`), so that a task learns
+Rows are *checked* when they are staged (`sow.sessions.commands.commit_plan`), so that a task learns
 at once which of its rows are bad; *read* in pieces when the batch is committed; the changes are
 *planned* (`sow.sessions.commands.commit_plan`) and then *applied*, in steps between which the topic
 is not queried (`sow.engine.atomic_change`).
@@ -37,12 +37,12 @@ from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.errors import Busy, ClientError, InvalidTopic, NotEntitled, shown
 from sow.security.authorization import EVERYTHING, Permissions
-from sow.sessions.commands.commit_plan import Plan
-from sow.sessions.commands.staged_rows import (
+from sow.sessions.commands.commit_plan import (
     DELETIONS,
     REASON_OF,
     BatchContent,
     CommitStep,
+    Plan,
     StagedRows,
     read,
 )

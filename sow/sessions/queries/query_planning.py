@@ -28,7 +28,7 @@ from sow.history.bookmarks import NOW
 from sow.history.snapshot import ANSWER_CHUNK_ROWS
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.query import Query, QueryAnswer
 from sow.sessions.queries.access_control import (
     check_still_permitted,

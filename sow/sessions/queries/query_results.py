@@ -37,7 +37,7 @@ from sow.history.snapshot import (
     rows_at_once,
 )
 from sow.protocol.commands import Command, Options
-from sow.protocol.encodings import Encoding, Frames
+from sow.protocol.replies import Encoding, Frames
 from sow.query import Query
 from sow.query.query import QueryAnswer
 from sow.store.columns import Slots

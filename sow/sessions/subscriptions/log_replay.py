@@ -19,7 +19,7 @@ from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.errors import ClientError
 from sow.history.bookmarks import Span
-from sow.protocol.encodings import Frames
+from sow.protocol.replies import Frames
 from sow.store.protocols import Journal, LogEntry, Op
 from sow.store.sharded_dict import ShardedDict
 from sow.streaming.channel import ChangeChannel
@@ -27,9 +27,8 @@ from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed
 from sow.streaming.queue_memory import ENTRY_BYTES
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.batch import Batch, Changes, Edit, Reason
+from sow.topic.batch import Batch, Changes, Edit, Reason, Update
 from sow.topic.records import Records
-from sow.topic.updates import Update
 
 RECORDS_AT_ONCE = 250
 """Records processed in one step, matching or not: a millisecond or two."""

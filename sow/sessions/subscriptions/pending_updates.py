@@ -33,10 +33,10 @@ from sow.streaming.conflated_channel import ConflatedChannel, ConflationPlace, P
 from sow.streaming.outbox.entries import Foldable
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder
+from sow.topic.batch import Update, compose
 from sow.topic.queue_policy import Key
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
-from sow.topic.updates import Update, compose
 
 LOOKED_AT_ONCE = 250
 """Updates that are looked at in one step, some microseconds each."""

@@ -55,8 +55,8 @@ from sow.store.columns import NO_SLOTS, Mask, Slots
 from sow.streaming.feeds import Feed
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder
+from sow.topic.batch import Update
 from sow.topic.records import Records
-from sow.topic.updates import Update
 
 TOPICS_MAX = 1_000
 """What is held of each has to be compared in one step, some fifty microseconds each."""

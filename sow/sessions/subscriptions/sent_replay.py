@@ -25,7 +25,7 @@ from sow.engine.running_topics import CopyTopic, LiveTopic
 from sow.errors import NotKept, StoreError
 from sow.history.bookmarks import Moment, last_before
 from sow.history.snapshot import Snapshot
-from sow.protocol.encodings import Frames
+from sow.protocol.replies import Frames
 from sow.sessions.queries.past_states import PastStates
 from sow.store.protocols import Journal, Log
 from sow.streaming.channel import ChangeChannel

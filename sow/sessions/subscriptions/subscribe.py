@@ -19,7 +19,7 @@ from sow.errors import Busy, ClientError, NotKept, SowError, TooLarge, shown
 from sow.expressions import check_fields_alone
 from sow.history.bookmarks import NOW, Moment, Span, parse_bookmark, parse_sent
 from sow.protocol.commands import ACKS, Command
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.sessions.queries.access_control import (
     check_still_permitted,
     key_of_feed,

@@ -23,15 +23,14 @@ from sow.core.cooperative import Task
 from sow.core.definitions import Topic
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps, rows_at_once
-from sow.protocol.encodings import Encoding, Frames
-from sow.protocol.replies import SentPlace
+from sow.protocol.replies import Encoding, Frames, SentPlace
 from sow.sessions.subscriptions.pending_updates import NO_WAITING, SLOTLESS, PendingColumns
 from sow.store.columns import NO_SLOTS, Slots
 from sow.streaming.feeds import Feed, Place
 from sow.streaming.update_encoder import UpdateEncoder, withdrawn
+from sow.topic.batch import Update
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
-from sow.topic.updates import Update
 
 
 class ClientState(NamedTuple):

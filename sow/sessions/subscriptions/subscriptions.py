@@ -21,7 +21,7 @@ from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, SowError, TooLarge, shown
 from sow.history.bookmarks import NOW
 from sow.protocol.commands import ACKS, Command
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.query import Query
 from sow.sessions.queries.aggregations import (
     FOLLOWED_MAX,

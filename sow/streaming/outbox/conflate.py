@@ -44,8 +44,8 @@ from sow.streaming.outbox.entries import (
 from sow.streaming.queue_memory import QueueShare
 from sow.streaming.session_memory import QueueCount
 from sow.streaming.update_encoder import UpdateEncoder
+from sow.topic.batch import Update
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
-from sow.topic.updates import Update
 
 MESSAGE_BYTES = 2048
 """So many bytes of a frame count as a message: a record that is encoded as a delta or in part is
@@ -176,7 +176,7 @@ class Queue:
     def _free(self, gone: deque[Queued], memberships: Collection[Membership]) -> None:
         """Free what does not wait any more, in steps where that is much and counts. No cycles are
         left: the collector rarely looks for those of long-lived objects
-        (`sow.server.loop.gc_pacing`), so each slow client would leave its whole queue behind."""
+        (`sow.server.loop.background_work`), so each slow client would leave its queue behind."""
         for membership in memberships:
             membership.restart()
         steps = _let_go(gone, self.count)

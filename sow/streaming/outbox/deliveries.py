@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from sow.core.definitions import Policy, SessionSettings
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.streaming.queue_memory import (
     DELIVERY_BYTES,
     DELTA_BYTES,
@@ -22,9 +22,9 @@ from sow.streaming.queue_memory import (
 )
 from sow.streaming.update_encoder import Columns, UpdateEncoder
 from sow.streaming.windows.window_pages import PageStep
+from sow.topic.batch import Update
 from sow.topic.queue_policy import Key, QueuePolicy
 from sow.topic.records import Records
-from sow.topic.updates import Update
 
 FoldPlace = tuple[Records, QueuePolicy, Key]
 """The unit of folding: updates that the topic's settings at the time match with each other."""

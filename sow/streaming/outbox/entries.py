@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sow.core.definitions import Policy
-from sow.protocol.encodings import Frames
+from sow.protocol.replies import Frames
 from sow.streaming.outbox.deliveries import Delivery, FoldPlace, Reencode
 from sow.streaming.queue_memory import (
     DELTA_BYTES,
@@ -24,7 +24,7 @@ from sow.streaming.queue_memory import (
     size_of,
 )
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.updates import Update
+from sow.topic.batch import Update
 
 FOLDED_AWAY = Update("", False, None, 0, 0, 0, 0)
 """The update of an entry that was folded into another one."""

@@ -26,7 +26,7 @@ from sow.core.definitions import Policy
 from sow.core.delta import Document, difference
 from sow.expressions import Filter, OrderTerm, parse_order_by
 from sow.protocol import replies
-from sow.protocol.encodings import Encoding
+from sow.protocol.replies import Encoding
 from sow.security.row_level_security import RowPolicy
 from sow.store.columns import Slots
 from sow.streaming.channel import Channel, raised
@@ -46,10 +46,9 @@ from sow.streaming.windows.window_pages import (
     difference_of,
     page_before,
 )
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Update
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
-from sow.topic.updates import Update
 
 
 class Room(NamedTuple):

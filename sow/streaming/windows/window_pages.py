@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.batch import Batch, Reason
+from sow.topic.batch import Batch, Reason, Update
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
-from sow.topic.updates import Update
 
 
 class PageRow(NamedTuple):

@@ -25,12 +25,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heappush
 from typing import Any, NamedTuple
 
-from sow.core.lazy_heap import LazyHeap
+from sow.core.containers import LazyHeap
 from sow.core.paths import Value
 from sow.expressions import LAST, Aggregate, Projection, sort_key
-from sow.topic.views.distinct_values import DistinctValues
+from sow.topic.views.distinct_values import DistinctOrdered, DistinctValues
 from sow.topic.views.exact_sum import ExactSum
-from sow.topic.views.sorted_multiset import DistinctOrdered
 
 Values = Sequence[Value]
 Entry = tuple[int, int, tuple[object, ...], int, Hashable, Values]

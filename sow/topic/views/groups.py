@@ -15,8 +15,8 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
+from sow.core.containers import LazyHeap
 from sow.core.keys import are_written_alike, joined, key_text, parted
-from sow.core.lazy_heap import LazyHeap
 from sow.core.lossless_numbers import LosslessNumber
 from sow.core.paths import Value
 from sow.errors import TooLarge

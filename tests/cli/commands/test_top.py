@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from sow.cli.commands.top import KEYS, TopScreen, keys, pause_s
-from sow.cli.rates import Look, Memory, activity
+from sow.cli.measuring import Look, Memory, activity
 from tests import forks
 from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal

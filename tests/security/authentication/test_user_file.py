@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from sow.errors import ConfigError
-from sow.security.authentication import htpasswd, user_file
+from sow.security.authentication import credentials, htpasswd
 
 ROOT = Path(__file__).parents[3]
 SOMEBODY = 64_321
@@ -20,33 +20,33 @@ SOMEBODY = 64_321
 
 
 def test_lines_that_say_something_have_their_numbers():
-    assert [*user_file.numbered("# who\n\n ann:x \r\nbob:y")] == [(3, "ann:x"), (4, "bob:y")]
+    assert [*credentials.numbered("# who\n\n ann:x \r\nbob:y")] == [(3, "ann:x"), (4, "bob:y")]
 
 
 def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path):
     with pytest.raises(
         ConfigError, match=r"file of Users is not there: .*none; `sow user add NAME` makes it"
     ):
-        user_file.read(str(tmp_path / "none"), "Users")
+        credentials.read(str(tmp_path / "none"), "Users")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is not text in UTF-8"):
-        user_file.read(str(tmp_path / "bytes"), "Users")
+        credentials.read(str(tmp_path / "bytes"), "Users")
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(user_file, "LARGEST_BYTES", 3)
+    monkeypatch.setattr(credentials, "LARGEST_BYTES", 3)
     (tmp_path / "large").write_text("four")
     with pytest.raises(ConfigError, match="the file of Users is over"):
-        user_file.read(str(tmp_path / "large"), "Users")
+        credentials.read(str(tmp_path / "large"), "Users")
 
 
 def test_a_file_is_replaced_as_a_whole_and_its_owner_alone_reads_it(tmp_path):
     file = tmp_path / "tokens"
-    user_file.replace(str(file), "one\n")
+    credentials.replace(str(file), "one\n")
     assert file.read_text() == "one\n"
     assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o640)
-    user_file.replace(str(file), "two\n")
+    credentials.replace(str(file), "two\n")
     assert file.read_text() == "two\n"
     assert file.stat().st_mode & 0o777 == 0o640
     assert os.listdir(tmp_path) == ["tokens"]
@@ -60,7 +60,7 @@ def test_a_file_stays_its_owners_and_where_it_lies(tmp_path, monkeypatch):
     # As whoever is somebody else.
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     monkeypatch.setattr(os, "chown", lambda _file, *whose: given.append(whose))
-    user_file.replace(str(link), "new")
+    credentials.replace(str(link), "new")
     assert (file.read_text(), link.is_symlink()) == ("new", True)
     assert given == [(file.stat().st_uid, file.stat().st_gid)]
 
@@ -108,8 +108,8 @@ def test_what_root_writes_for_another_user_he_reads_and_goes_on_reading():
 def test_who_may_not_read_a_file_is_named_with_what_mends_it(monkeypatch):
     denied = PermissionError(errno.EACCES, "Permission denied")
     user = pwd.getpwuid(os.geteuid()).pw_name
-    assert user_file.unreadable("f", denied).endswith(f"chown {user} f")
-    assert user_file.unreadable("f", IsADirectoryError(errno.EISDIR, "")) == "f: is a directory"
+    assert credentials.unreadable("f", denied).endswith(f"chown {user} f")
+    assert credentials.unreadable("f", IsADirectoryError(errno.EISDIR, "")) == "f: is a directory"
 
 
 def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
@@ -121,31 +121,31 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="no room"):
-        user_file.replace(str(file), "two\n")
+        credentials.replace(str(file), "two\n")
     assert file.read_text() == "one\n"
     assert os.listdir(tmp_path) == ["tokens"]
 
 
 def test_those_who_change_a_file_take_turns(tmp_path):
     file = str(tmp_path / "tokens")
-    user_file.replace(file, "")
+    credentials.replace(file, "")
     told = []
 
     def append(name):
-        with user_file.held(file):
-            text = user_file.read(file, "Tokens")
+        with credentials.held(file):
+            text = credentials.read(file, "Tokens")
             told.append(name)
-            user_file.replace(file, f"{text}{name}\n")
+            credentials.replace(file, f"{text}{name}\n")
 
     threads = [threading.Thread(target=append, args=(str(at),)) for at in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert user_file.read(file, "Tokens").split() == told
+    assert credentials.read(file, "Tokens").split() == told
 
 
 def test_lines_are_edited_and_comments_stay():
     text = "# one\n\n a b \nc d\n"
-    edited = user_file.edited(text, lambda line: None if line == "a b" else line.upper())
+    edited = credentials.edited(text, lambda line: None if line == "a b" else line.upper())
     assert edited == "# one\n\nC D\n"

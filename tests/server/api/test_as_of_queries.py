@@ -10,10 +10,9 @@ import pytest
 from sow.core.definitions import ConflatedTopic
 from sow.history import snapshot_as_of
 from sow.query import Query
-from sow.server.api import as_of_queries
-from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api import snapshots
 from sow.server.api.records import RecordsHandler
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.sessions.queries import past_states
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
@@ -190,7 +189,7 @@ async def test_few_states_are_worked_out_at_a_time(monkeypatch):
 @stepped
 async def test_a_past_state_is_for_a_client_that_is_there(monkeypatch):
     ending = []
-    monkeypatch.setattr(as_of_queries, "end_with_client", ending.append)
+    monkeypatch.setattr(snapshots, "end_with_client", ending.append)
     async with Place() as place:
         await place.publish({"id": 1})
         await place.requested("top_n=1")

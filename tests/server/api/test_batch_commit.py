@@ -192,7 +192,7 @@ COMMIT = b'{"topic":"orders","parts":[{"part":0,"attempt":"0","chunks":1,"rows":
 @pytest.fixture
 def _in_small_steps(monkeypatch):
     monkeypatch.setattr("sow.server.loop.scheduler.SLICE_S", 0.0)
-    monkeypatch.setattr("sow.sessions.commands.staged_rows.STORED_AT_ONCE", 1)
+    monkeypatch.setattr("sow.sessions.commands.commit_plan.STORED_AT_ONCE", 1)
 
 
 async def _half_committed(place):

@@ -16,10 +16,9 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, Limits, with_system_topics
 from sow.core.security_definitions import Allow
 from sow.server.api import log
-from sow.server.api.as_of_queries import AsOfQueries
-from sow.server.api.change_cursors import ChangeCursor, ChangeCursors
+from sow.server.api.cursors import ChangeCursor, ChangeCursors
 from sow.server.api.log import LogHandler
-from sow.server.api.snapshots import SNAPSHOT_KEPT_US, SnapshotHandler
+from sow.server.api.snapshots import SNAPSHOT_KEPT_US, AsOfQueries, SnapshotHandler
 from tests.server.stand_ins import (
     ORDERS,
     SECOND,

@@ -7,10 +7,15 @@ from urllib.parse import quote
 import pytest
 
 from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.cursors import CURSOR, PAGED_FORMS
 from sow.server.api.records import RecordsHandler
-from sow.server.api.snapshots import IDLE_US, SNAPSHOT_KEPT_US, SNAPSHOTS_MAX, SnapshotHandler
+from sow.server.api.snapshots import (
+    IDLE_US,
+    SNAPSHOT_KEPT_US,
+    SNAPSHOTS_MAX,
+    AsOfQueries,
+    SnapshotHandler,
+)
 from tests.server.stand_ins import (
     ORDERS,
     Anybody,

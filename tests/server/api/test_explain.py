@@ -10,9 +10,9 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic
 from sow.core.keys import sow_key
 from sow.security.authorization import EVERYTHING
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.explain import ExplainHandler, windows_of
 from sow.server.api.explain_past import RecordUpdate
+from sow.server.api.snapshots import AsOfQueries
 from tests.laws.guarding import reading, rights
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 

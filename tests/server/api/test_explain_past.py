@@ -11,7 +11,7 @@ from sow.core.cooperative import run_to_completion
 from sow.core.security_definitions import User
 from sow.engine.replay import InForceSince
 from sow.errors import ClientError
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.server.api.explain_past import PastSubscriber, options_of
 from tests.laws.guarding import guarded, reading, rights

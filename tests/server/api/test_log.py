@@ -15,10 +15,9 @@ from sow.core.media_types import ARROW
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.server.api import log
-from sow.server.api.as_of_queries import AsOfQueries
-from sow.server.api.change_cursors import ChangeCursors
+from sow.server.api.cursors import ChangeCursors
 from sow.server.api.log import LogHandler
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.sessions.commands.consumers import CONSUMER_TOPICS_MAX, Consumers
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 from tests.store.in_memory import MemoryJournal

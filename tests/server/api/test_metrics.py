@@ -8,7 +8,7 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, ConflatedTopic, Topic, View
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.query import Query
 from sow.server.api.metrics import TOPIC_METRICS, Scrape, exposing, process_exposition

@@ -12,12 +12,11 @@ from sow.core.definitions import Topic
 from sow.core.security_definitions import Allow
 from sow.engine import bulk_delete, queries
 from sow.server.api import records
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.record_resource import RecordHandler
 from sow.server.api.records import (
     RecordsHandler,
 )
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.loop import scheduler as turns_of_work
 from tests.server.stand_ins import (

@@ -1,7 +1,7 @@
 """Sessions over HTTP: listed, switched by a filter over them, and closed."""
 
 from sow.core.security_definitions import Allow, User
-from sow.protocol.encodings import LINES, timestamp
+from sow.protocol.replies import LINES, timestamp
 from sow.protocol.wire import read_frame
 from sow.server.api.sessions import SessionsHandler, describe_session
 from tests.server.stand_ins import (

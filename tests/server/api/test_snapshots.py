@@ -13,11 +13,11 @@ from sow.core.definitions import Configuration, Limits, with_system_topics
 from sow.errors import Busy, TooLarge, UnknownRecord
 from sow.history.snapshot import Snapshot
 from sow.server.api import snapshots
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.snapshots import (
     COUNTED_US,
     IDLE_US,
     SNAPSHOT_KEPT_US,
+    AsOfQueries,
     SnapshotHandler,
     SnapshotLease,
     SnapshotLeases,

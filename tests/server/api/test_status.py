@@ -8,7 +8,7 @@ from sow.server.api.status import Nodes, StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.boot.sources import RecordsHere
 from sow.server.http.authn_middleware import AUTHN
-from sow.server.http.moments import MOMENTS, Moments
+from sow.server.http.preconditions import MOMENTS, Moments
 from tests.server.stand_ins import (
     Anybody,
     Served,

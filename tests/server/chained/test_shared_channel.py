@@ -1,7 +1,7 @@
 """What follows a snapshot of a shared subscription."""
 
 from sow.server.chained.shared_channel import Joining, Passed
-from sow.topic.updates import Update
+from sow.topic.batch import Update
 
 
 def change(key, seq):

@@ -17,7 +17,7 @@ from sow.errors import (
     Unauthenticated,
 )
 from sow.protocol.commands import Command
-from sow.protocol.encodings import timestamp
+from sow.protocol.replies import timestamp
 from sow.security.authorization import EVERYTHING
 from sow.server.http.authn_middleware import (
     PresentedCredentials,

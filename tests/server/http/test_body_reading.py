@@ -17,6 +17,7 @@ from sow.errors import Busy, ClientError, TooLarge
 from sow.server.http.body_reading import (
     EXPECTED,
     FEED_BYTES,
+    FREE_BYTES,
     HELD,
     MEMBERS_MAX,
     STEP_BYTES,
@@ -30,7 +31,6 @@ from sow.server.http.body_reading import (
     send_continue,
     with_deferred_expectations,
 )
-from sow.server.http.read_backpressure import FREE_BYTES
 from sow.server.http.request_origin import CLIENT_ADDRESS
 from tests.server.stand_ins import request_of, stepped
 

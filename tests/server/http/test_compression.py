@@ -12,10 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import ClientError
-from sow.server.http import compression
+from sow.server.http import negotiation
 from sow.server.http.chunked_response import write_pieces
-from sow.server.http.compression import CODED_BYTES, CODING, Encoder, coding_of
-from sow.server.http.negotiation import NotAcceptable, is_known
+from sow.server.http.negotiation import (
+    CODED_BYTES,
+    CODING,
+    Encoder,
+    NotAcceptable,
+    coding_of,
+    is_known,
+)
 from sow.server.http.route import Route
 from tests.cases import all_cases
 from tests.server.stand_ins import Served, World, request_of, stepped
@@ -249,8 +255,8 @@ async def test_where_no_coding_will_do_it_is_refused_before_anything_is_done():
 
 @stepped
 async def test_beyond_so_many_at_once_answers_leave_as_they_are(monkeypatch):
-    monkeypatch.setattr(compression, "ENCODERS_MAX", 1)
-    pack = compression.Compression().pack
+    monkeypatch.setattr(negotiation, "ENCODERS_MAX", 1)
+    pack = negotiation.Compression().pack
 
     async def coding():
         request, response = request_of(), web.StreamResponse()

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.errors import AnotherLog, ClientError
-from sow.server.http.moments import WAIT_S, WAIT_S_MAX, Heard, least_bookmark, waited_s
+from sow.server.http.preconditions import WAIT_S, WAIT_S_MAX, Heard, least_bookmark, waited_s
 
 SECOND = 1_000_000
 LOG = "0123456789abcdef"

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.errors import ClientError
-from sow.server.http.compression import CODING
+from sow.server.http.negotiation import CODING
 from sow.server.http.preconditions import (
     ANY_STATE,
     TAG,

@@ -3,7 +3,7 @@
 import random
 
 from sow.core.quota import Quota
-from sow.server.http.read_backpressure import (
+from sow.server.http.body_reading import (
     PAUSED_CHECK_S,
     READ_BYTES,
     STALLED_S,

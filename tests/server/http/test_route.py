@@ -7,9 +7,8 @@ from aiohttp import web
 
 from sow.errors import ClientError
 from sow.protocol.commands import Options
-from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.records import QUERY_PARAMETERS, RecordsHandler
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.http.route import (
     READ_METHODS,
     WEBSOCKET,

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from sow.core.cache import Cache
+from sow.core.containers import Cache
 from sow.core.definitions import ConflatedTopic
 from sow.protocol.commands import Command
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.server.loop import scheduler as turns_of_work
 from sow.server.loop.background_work import (
     WRITTEN_AT_ONCE,

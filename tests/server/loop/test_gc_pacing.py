@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from sow.server.loop import gc_pacing as module
-from sow.server.loop.gc_pacing import EVERY_US, NEVER, YOUNG_OBJECTS, YOUNG_PASSES, GcPacing
+from sow.server.loop import background_work as module
+from sow.server.loop.background_work import EVERY_US, NEVER, YOUNG_OBJECTS, YOUNG_PASSES, GcPacing
 
 
 class Circle:

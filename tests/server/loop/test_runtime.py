@@ -7,7 +7,7 @@ import pytest
 
 from sow.core.definitions import ConflatedTopic
 from sow.errors import DiskFull
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.server.loop.runtime import REFRESHED_ROWS
 from sow.server.loop.scheduler import SLICE_S

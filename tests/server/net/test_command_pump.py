@@ -14,9 +14,9 @@ from sow.core.definitions import Limits
 from sow.core.quota import Quota
 from sow.engine import bulk_delete
 from sow.protocol import wire
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import FRAME_PIECE_BYTES
-from sow.server.http.read_backpressure import ReadBackpressure
+from sow.server.http.body_reading import ReadBackpressure
 from sow.server.loop import scheduler as turns_of_work
 from sow.server.loop.background_work import BackgroundConflation
 from sow.server.loop.filter_compile_pool import LONG_FILTER_CHARS

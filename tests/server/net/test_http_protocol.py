@@ -6,8 +6,8 @@ import logging
 import pytest
 from aiohttp import WSMsgType, web
 
-from sow.server.net import http_protocol
-from sow.server.net.http_protocol import ClientFaults, HttpProtocol
+from sow.server.net import connection_supervisor
+from sow.server.net.connection_supervisor import ClientFaults, HttpProtocol
 from sow.server.net.ws_memory_accounting import FrameScanner
 from tests.server.net.test_ws_memory_accounting import frame
 from tests.server.stand_ins import Socket, stepped, turns
@@ -82,8 +82,8 @@ async def test_what_comes_while_hands_are_shaken_is_overheard_too():
 @stepped
 async def test_many_short_frames_are_read_some_in_each_round_of_the_loop(monkeypatch):
     """One read of a socket may bring 40,000 pings, in which nobody else had a turn."""
-    monkeypatch.setattr(http_protocol, "PIECE_BYTES", 2 * len(frame(0)))
-    monkeypatch.setattr(http_protocol, "FRAMES_AT_ONCE", 3)
+    monkeypatch.setattr(connection_supervisor, "PIECE_BYTES", 2 * len(frame(0)))
+    monkeypatch.setattr(connection_supervisor, "FRAMES_AT_ONCE", 3)
     side = Side()
     side.speaking.data_received(REQUESTED)
     await side.opened.wait()
@@ -102,8 +102,8 @@ async def test_many_short_frames_are_read_some_in_each_round_of_the_loop(monkeyp
 @stepped
 async def test_a_piece_has_about_as_many_frames_however_long_they_are(monkeypatch):
     """Pieces of a few frames each would make as many small commits."""
-    monkeypatch.setattr(http_protocol, "PIECE_BYTES", 2 * len(frame(0)))
-    monkeypatch.setattr(http_protocol, "FRAMES_AT_ONCE", 50)
+    monkeypatch.setattr(connection_supervisor, "PIECE_BYTES", 2 * len(frame(0)))
+    monkeypatch.setattr(connection_supervisor, "FRAMES_AT_ONCE", 50)
     side = Side()
     side.speaking.data_received(REQUESTED)
     await side.opened.wait()
@@ -125,8 +125,8 @@ async def test_a_piece_has_about_as_many_frames_however_long_they_are(monkeypatc
 @stepped
 async def test_what_a_client_has_sent_before_it_goes_is_read_some_in_each_round(monkeypatch):
     """Its last publishes may wait to be read when its connection is lost; none may be dropped."""
-    monkeypatch.setattr(http_protocol, "PIECE_BYTES", len(frame(0)))
-    monkeypatch.setattr(http_protocol, "FRAMES_AT_ONCE", 1)
+    monkeypatch.setattr(connection_supervisor, "PIECE_BYTES", len(frame(0)))
+    monkeypatch.setattr(connection_supervisor, "FRAMES_AT_ONCE", 1)
     side = Side()
     side.speaking.data_received(REQUESTED)
     await side.opened.wait()
@@ -140,8 +140,8 @@ async def test_what_a_client_has_sent_before_it_goes_is_read_some_in_each_round(
 
 @stepped
 async def test_what_waits_to_be_read_is_given_up_after_a_mistake(monkeypatch):
-    monkeypatch.setattr(http_protocol, "PIECE_BYTES", len(frame(0)))
-    monkeypatch.setattr(http_protocol, "FRAMES_AT_ONCE", 1)
+    monkeypatch.setattr(connection_supervisor, "PIECE_BYTES", len(frame(0)))
+    monkeypatch.setattr(connection_supervisor, "FRAMES_AT_ONCE", 1)
     side = Side()
     side.speaking.data_received(REQUESTED)
     await side.opened.wait()
@@ -157,8 +157,8 @@ async def test_what_waits_to_be_read_is_given_up_after_a_mistake(monkeypatch):
 @stepped
 async def test_a_frame_that_a_listener_refuses_ends_what_is_read(monkeypatch, at_once, cut):
     """However the bytes are cut, what came before it is read and nothing after it."""
-    monkeypatch.setattr(http_protocol, "PIECE_BYTES", 2 * len(frame(0)))
-    monkeypatch.setattr(http_protocol, "FRAMES_AT_ONCE", at_once)
+    monkeypatch.setattr(connection_supervisor, "PIECE_BYTES", 2 * len(frame(0)))
+    monkeypatch.setattr(connection_supervisor, "FRAMES_AT_ONCE", at_once)
     side = Side(FrameScanner())
     side.speaking.data_received(REQUESTED)
     await side.opened.wait()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.server.net.connection_supervisor import TransportWritable
 from sow.server.net.session_writer import GRACE_S, SOCKET_BUFFER_BYTES, SessionWriter

@@ -13,10 +13,9 @@ from aiohttp import web
 from sow.core.definitions import Configuration, Limits
 from sow.core.quota import Quota
 from sow.errors import ClientError
+from sow.server.http.body_reading import ReadBackpressure
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.net.connection_supervisor import Connections
-from sow.server.net.http_protocol import HttpProtocol
+from sow.server.net.connection_supervisor import Connections, HttpProtocol
 from sow.server.net.websocket import (
     GIVEN_UP,
     PING_CHECK_S,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sow.core.definitions import Limits
 from sow.core.quota import Quota
-from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
+from sow.server.http.body_reading import PAUSED_CHECK_S, ReadBackpressure
 from sow.server.net.ws_memory_accounting import (
     CONTROLS_AT_ONCE,
     CONTROLS_PER_S,

@@ -6,8 +6,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, Topic, View, stored
-from sow.sessions.commands.commit_plan import Plan
-from sow.sessions.commands.staged_rows import DELETIONS, StagedRows
+from sow.sessions.commands.commit_plan import DELETIONS, Plan, StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import ORDERS, World
 

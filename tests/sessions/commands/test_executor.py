@@ -10,8 +10,8 @@ from sow.core.definitions import Limits
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.engine import bulk_publish
 from sow.protocol.commands import ACKS, COMMANDS, Command, Identified
-from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
+from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.security.authorization import RoleSet
 from sow.sessions.commands import executor, record_ops

@@ -11,8 +11,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Limits
 from sow.protocol import replies
-from sow.protocol.encodings import EventEncoding
-from sow.protocol.replies import QUEUE_MEMORY
+from sow.protocol.replies import QUEUE_MEMORY, EventEncoding
 from sow.streaming import sessions
 from sow.streaming.outbox import conflate, outbox
 from tests.laws.narrow import (

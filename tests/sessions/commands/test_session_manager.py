@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.definitions import SessionSettings
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.security.authorization import RoleSet
 from sow.sessions.commands.session_manager import FORGOTTEN_MAX, NOT_RECOVERED, OPERATOR
 from sow.streaming.sessions import AUTHORIZATION, BARRED

@@ -7,8 +7,8 @@ import pytest
 
 from sow.core.definitions import Topic
 from sow.errors import BadMessage
-from sow.sessions.commands import staged_rows as module
-from sow.sessions.commands.staged_rows import BatchContent, StagedRows, content_of, read
+from sow.sessions.commands import commit_plan as module
+from sow.sessions.commands.commit_plan import BatchContent, StagedRows, content_of, read
 from tests.topic.making import body, records
 
 KEYLESS = Topic("blobs", "json")

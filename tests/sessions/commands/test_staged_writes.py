@@ -11,7 +11,7 @@ from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.core.security_definitions import Allow
 from sow.errors import Full
 from sow.security.authorization import EVERYTHING
-from sow.sessions.commands.staged_rows import BatchContent, StagedRows, content_of
+from sow.sessions.commands.commit_plan import BatchContent, StagedRows, content_of
 from sow.sessions.commands.staged_writes import (
     EpochPassed,
     EpochReused,

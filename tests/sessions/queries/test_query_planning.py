@@ -10,7 +10,7 @@ from sow.core.security_definitions import Allow, Authentication, Role, Security,
 from sow.errors import Busy, ClientError, TooLarge, UnknownTopic
 from sow.expressions import compile_filter
 from sow.protocol.commands import Command, Options
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.security.authorization import RoleSet
 from sow.sessions.queries.query_planning import (
     WINDOW_END_MAX,
@@ -90,7 +90,7 @@ def test_an_answer_is_of_one_moment_and_says_how_many_match(world, planner):
 @pytest.mark.parametrize("gone", ["orders-B", "orders-C"])
 def test_a_topic_of_a_pattern_that_goes_meanwhile_is_left_out(gone, monkeypatch):
     monkeypatch.setattr("sow.query.index_build.NOTES_FEW", 0)
-    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
     monkeypatch.setattr("sow.indexes.STEP_NOTES_MAX", 1)
     copies = [replace(SLOW, name=name) for name in ("orders-B", "orders-C")]
     world = World(ORDERS, *copies)

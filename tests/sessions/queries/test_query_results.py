@@ -9,9 +9,9 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, Series
 from sow.errors import Busy, TooLarge, UnknownTopic
 from sow.history.snapshot import Snapshot
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.query import Query
-from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.sessions.queries import query_results
 from sow.sessions.queries.query_results import (

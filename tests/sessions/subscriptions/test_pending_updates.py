@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Topic
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.sessions.subscriptions import pending_updates
 from sow.sessions.subscriptions.pending_updates import (
     NO_WAITING,
@@ -18,8 +18,8 @@ from sow.sessions.subscriptions.pending_updates import (
 )
 from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel, Newcomer
+from sow.topic.batch import Update
 from sow.topic.rendering import Shape
-from sow.topic.updates import Update
 from tests.cases import all_cases
 from tests.laws.guarding import desk, guarded, reading, regrant, rights
 from tests.laws.harness import World, short

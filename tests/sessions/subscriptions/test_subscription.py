@@ -3,7 +3,7 @@
 import pytest
 
 from sow.expressions import compile_filter
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.streaming.channel import DirectChannel
 from sow.streaming.update_encoder import FeedKey

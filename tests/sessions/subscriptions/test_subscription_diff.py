@@ -6,7 +6,7 @@ import numpy as np
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Topic
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.sessions.subscriptions.pending_updates import SLOTLESS, PendingUpdates
 from sow.sessions.subscriptions.subscription_diff import (
     NOTHING_HELD,
@@ -16,7 +16,7 @@ from sow.sessions.subscriptions.subscription_diff import (
     client_diff,
 )
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
-from sow.topic.updates import Update
+from sow.topic.batch import Update
 from tests.laws.harness import World
 
 

@@ -29,25 +29,25 @@ TOPIC = (
     ),
     Mutation(
         "folding takes the newer `known`",
-        "sow/topic/updates.py",
+        "sow/topic/batch.py",
         "known, old = current.known, current.old",
         "old = current.old",
     ),
     Mutation(
         "an oof carries a state that was never told",
-        "sow/topic/updates.py",
+        "sow/topic/batch.py",
         "known, old = current.known, current.old",
         "known = current.known",
     ),
     Mutation(
         "a folded delta forgets the first one",
-        "sow/topic/updates.py",
+        "sow/topic/batch.py",
         "None if current.delta is None else composed(current.delta, delta)",
         "None if current.delta is None else delta",
     ),
     Mutation(
         "a void update is told",
-        "sow/topic/updates.py",
+        "sow/topic/batch.py",
         "return self.new is None and not self.known",
         "return False",
     ),
@@ -83,7 +83,7 @@ TOPIC = (
     ),
     Mutation(
         "a stranger's update brings its own bookmark to an older place",
-        "sow/topic/updates.py",
+        "sow/topic/batch.py",
         "first_seq=current.first_seq,",
         "first_seq=new.first_seq,",
     ),

@@ -59,7 +59,7 @@ VIEWS = (
     ),
     Mutation(
         "a least value that becomes another one is still told",
-        "sow/topic/views/sorted_multiset.py",
+        "sow/topic/views/distinct_values.py",
         "                one._least = now if now < least else None",
         "                one._least = now if now < least else least",
     ),

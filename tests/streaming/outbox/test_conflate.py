@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.definitions import Merge
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming.outbox import conflate
 from sow.streaming.outbox.conflate import MESSAGE_BYTES, Queue, folded_alone
 from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.outbox.entries import Membership, Queued, QueuedDelivery, QueuedUpdate
 from sow.streaming.queue_memory import QueueMemory
 from sow.streaming.session_memory import QueueCount
+from sow.topic.batch import Update
 from sow.topic.queue_policy import queue_policy
-from sow.topic.updates import Update
 from tests.streaming.making import wording
 from tests.topic.making import ORDERS, body
 

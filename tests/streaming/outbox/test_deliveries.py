@@ -1,11 +1,11 @@
 """Deliveries: what a channel sends at one time, made again or folded, and those held back."""
 
 from sow.core.definitions import SessionSettings
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming.outbox.conflate import folded_alone
 from sow.streaming.outbox.deliveries import Delivery, HeldBack, updates_of
 from sow.streaming.queue_memory import ENTRY_BYTES, QueueMemory
-from sow.topic.updates import Update
+from sow.topic.batch import Update
 from tests.streaming.making import unframed, wording
 from tests.topic.making import body
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.outbox.entries import (
     Membership,
@@ -11,7 +11,7 @@ from sow.streaming.outbox.entries import (
     QueuedFrames,
     QueuedUpdate,
 )
-from sow.topic.updates import Update
+from sow.topic.batch import Update
 from tests.streaming.making import unframed, wording
 from tests.topic.making import allow, body
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.definitions import SessionSettings, Topic
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.streaming.outbox import outbox
 from sow.streaming.outbox.entries import Delivery, QueuedDelivery, QueuedUpdate
 from sow.topic.queue_policy import DISPLACEMENTS_MAX

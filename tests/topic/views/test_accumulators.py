@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.core.lazy_heap import SLACK
+from sow.core.containers import SLACK
 from sow.expressions import AGGREGATES, ORDERLESS, compile_projection
 from sow.topic.views.accumulators import SUMS, Keeping, LastByChange
-from sow.topic.views.distinct_values import DistinctValues
+from sow.topic.views.distinct_values import DistinctOrdered, DistinctValues, SortedMultiset
 from sow.topic.views.exact_sum import ExactSum
-from sow.topic.views.sorted_multiset import DistinctOrdered, SortedMultiset
 from tests.effort import examples
 from tests.topic.views.naive import aggregate
 

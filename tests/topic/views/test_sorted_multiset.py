@@ -5,14 +5,14 @@ from collections import Counter
 
 import pytest
 
-from sow.topic.views import sorted_multiset
-from sow.topic.views.sorted_multiset import DistinctOrdered, SortedMultiset
+from sow.topic.views import distinct_values
+from sow.topic.views.distinct_values import DistinctOrdered, SortedMultiset
 
 
 @pytest.mark.parametrize("pool", [[*range(300)], [f"{one:03}" for one in range(300)]])
 @pytest.mark.parametrize("rescanned_max", [500, 10**9])
 def test_the_extremes_are_those_of_what_is_there(monkeypatch, pool, rescanned_max):
-    monkeypatch.setattr(sorted_multiset, "RESCANNED_MAX", rescanned_max)
+    monkeypatch.setattr(distinct_values, "RESCANNED_MAX", rescanned_max)
     randomness, counts, there = random.Random(1), SortedMultiset(), []
     for _ in range(3000):
         if there and randomness.random() < 0.48:
@@ -30,7 +30,7 @@ def test_the_extremes_are_those_of_what_is_there(monkeypatch, pool, rescanned_ma
 
 
 def test_a_heap_does_not_grow_beyond_what_is_there(monkeypatch):
-    monkeypatch.setattr(sorted_multiset, "RESCANNED_MAX", 0)
+    monkeypatch.setattr(distinct_values, "RESCANNED_MAX", 0)
     counts = SortedMultiset()
     for value in range(200):
         counts.add(value)
@@ -39,7 +39,7 @@ def test_a_heap_does_not_grow_beyond_what_is_there(monkeypatch):
     for _ in range(5000):
         counts.add(-1)
         counts.remove(-1)
-    assert len(counts._highest._entries) <= 2 * 199 + sorted_multiset.FEW + 1
+    assert len(counts._highest._entries) <= 2 * 199 + distinct_values.FEW + 1
 
 
 def test_a_group_whose_greatest_always_goes_is_not_looked_through_each_time(monkeypatch):
@@ -59,7 +59,7 @@ def test_a_group_whose_greatest_always_goes_is_not_looked_through_each_time(monk
         counts.remove(value - 1)
         counts.add(value)
         assert counts.greatest() == value
-    assert looked[0] < 3 * sorted_multiset.RESCANNED_MAX
+    assert looked[0] < 3 * distinct_values.RESCANNED_MAX
 
 
 def test_extremes_are_known_while_values_come():
@@ -76,7 +76,7 @@ def test_extremes_are_known_while_values_come():
 
 def test_values_that_come_to_many_at_once_come_to_each(monkeypatch):
     """With what has come or gone meanwhile, and whether the extremes are known or on a heap."""
-    monkeypatch.setattr(sorted_multiset, "RESCANNED_MAX", 300)
+    monkeypatch.setattr(distinct_values, "RESCANNED_MAX", 300)
     randomness = random.Random(2)
     these, there = [SortedMultiset() for _ in range(4)], [[] for _ in range(4)]
     for turn in range(600):
@@ -110,7 +110,7 @@ def test_texts_stand_in_the_order_of_their_first_rows():
 
 
 def test_a_text_that_is_too_long_is_null_until_it_is_shorter(monkeypatch):
-    monkeypatch.setattr(sorted_multiset, "CONCATENATED_CHARS_MAX", 5)
+    monkeypatch.setattr(distinct_values, "CONCATENATED_CHARS_MAX", 5)
     found = DistinctOrdered()
     found.add("ab", 1)
     found.add("cd", 2)

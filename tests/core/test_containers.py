@@ -2,7 +2,7 @@
 
 import weakref
 
-from sow.core.cache import Cache, kept, sweep
+from sow.core.containers import Cache, kept, sweep
 
 
 class Made:
