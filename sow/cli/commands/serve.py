@@ -27,7 +27,7 @@ from sow.client.connector import checked_url
 from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
 from sow.core.definitions import Configuration, JournalSettings
-from sow.errors import ClientError, SowError
+from sow.errors import ClientError, ConfigError, SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.boot.app import Server
 from sow.server.boot.follower import Follower, Upstream
