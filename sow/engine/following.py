@@ -10,7 +10,7 @@ Records expire when the log says so. A change that was logged in several entries
 (`goes_on`), and as atomic as it was (`sow.engine.atomic_change`): numbered and logged in one step,
 seen whole by every reader. Views are released at its end. Where nobody notices turns, since nobody
 follows the topic and nothing falls due, short publishes are applied together: the log of a busy
-server has very many of them, each of which would cost as much as a long one. Clients change nothing
+server has very many of them, and each would cost as much as a long one. Clients change nothing
 in an engine like this: topics that are not in the log have no records here, and are refused with
 the primary's address.
 primary's address.
