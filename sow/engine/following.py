@@ -13,7 +13,6 @@ follows the topic and nothing falls due, short publishes are applied together: t
 server has very many of them, and each would cost as much as a long one. Clients change nothing
 in an engine like this: topics that are not in the log have no records here, and are refused with
 the primary's address.
-primary's address.
 
 It does not know how entries arrive, nor when. Reloads and starts stand in the log as well, and are
 the caller's (`sow.server.boot.follower`): they concern more than an engine.
