@@ -19,6 +19,7 @@ from sow.server.chained.own_link import FILL_MAX, Beginning, Calls, OwnChannel, 
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
+from sow.server.chained.shared_window import SHARED, SharedWindowChannel
 from sow.server.chained.upstream import NOTICES, UpstreamServer, Who
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
@@ -27,6 +28,7 @@ from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming.channel import Channel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
+from sow.streaming.windows.window_pages import PageAnswer
 
 SHARES_MAX = 64
 """Connections for the shared subscriptions of one user: 640,000 subscriptions by the default of
@@ -160,6 +162,9 @@ class Chain:
         shares, channel = found
         name = channel.name
         self.adopt(session, command, channel, key)
+        if isinstance(channel, SharedWindowChannel):
+            self.show(session, command, channel, channel.begun(session))
+            return True
         if not begins:
             await self._or_drop(session, name, shares.caught_up())
             self.begin_now(session, channel)
@@ -169,6 +174,26 @@ class Chain:
         own = self.own(session, who)
         await self._or_drop(session, name, own.begin(snapshot_of(command, wanted), beginning))
         return True
+
+    def show(
+        self, session: Session, command: Command, channel: SharedWindowChannel, answer: PageAnswer
+    ) -> None:
+        """Send a session what differs from the window that it holds, and let it follow that."""
+        engine, name, window = self.executor.engine, channel.name, channel.window
+        engine.timers.add(channel, engine.output.flush_due)
+        wanted = acks_of(command.acks, command.cid is not None)
+        if ACKS[0] in wanted:
+            session.send(replies.ack(command.cid, ACKS[0], s=name))
+        for lines in answer.leavings():
+            session.send_records(lines)
+        session.send(replies.group_begin(name))
+        for lines in answer.answer():
+            session.send_records(lines)
+        session.send(replies.group_end(name, window.place or 0))
+        counts = {"matches": window.matches, "returned": len(window.page.rows)}
+        for kind in (kind for kind in ACKS[1:] if kind in wanted):
+            session.send(replies.ack(command.cid, kind, s=name, **counts))
+        self.touch(session)
 
     def begin_now(self, session: Session, channel: SharedChannel) -> None:
         """All that has come up to now may have happened before a session began."""
@@ -199,7 +224,7 @@ class Chain:
         begins: bool,
         who: Who,
         name: str = "",
-    ) -> tuple[Shares, SharedChannel] | None:
+    ) -> tuple[Shares, SharedChannel | SharedWindowChannel] | None:
         """A channel over the connection that has the subscription, else one with room for it."""
         while True:
             some = self._shares.setdefault(who, [])
@@ -215,7 +240,7 @@ class Chain:
                     raise
                 shares.is_full = True
 
-    def shares_of(self, channel: SharedChannel, who: Who) -> list[Shares]:
+    def shares_of(self, channel: Channel, who: Who) -> list[Shares]:
         """The connection that a channel is of, if it is there."""
         return [one for one in self._shares.get(who, ()) if one.wanted_by(channel) is not None]
 
@@ -250,10 +275,11 @@ class Chain:
             for shares in [*self._shares.get(who, ())]:
                 await shares.caught_up()
             followed = self.executor.subscriptions.of(session).values()
-            channels = [x.channel for x in followed if isinstance(x.channel, SharedChannel)]
+            channels = [x.channel for x in followed if isinstance(x.channel, SHARED)]
             for channel in channels:
                 self.executor.engine.output.flush_channel(channel)
-            if all(session not in one.joining or one.joining[session].open for one in channels):
+            ways = [one.joining.get(session) for one in channels]
+            if all(way is None or way.open for way in ways):
                 return
 
     def _leave(self, who: Who, shares: Shares) -> None:
@@ -285,7 +311,7 @@ class Chain:
     def shared_of(self, session: Session) -> Sequence[str]:
         """The names of the shared subscriptions of a session."""
         followed = self.executor.subscriptions.of(session).values()
-        return [one.name for one in followed if isinstance(one.channel, SharedChannel)]
+        return [one.name for one in followed if isinstance(one.channel, SHARED)]
 
     # The upstream server.
 

@@ -31,6 +31,7 @@ class UpstreamLine(msgspec.Struct):
     a: str = ""
     status: str = ""
     matches: int | None = None
+    at: int | None = None
 
 
 read_line = msgspec.json.Decoder(UpstreamLine).decode

@@ -19,6 +19,7 @@ from sow.server.chained.own_link import Beginning, StandIn, snapshot_of
 from sow.server.chained.share_keys import FLAGS, NO_RECORD, ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import Joining, SharedChannel
+from sow.server.chained.shared_window import SharedWindowChannel
 from sow.server.chained.upstream import Who
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
@@ -36,7 +37,6 @@ class Replacing:
         self._who = who
         self._name = command.subscription or ""
         old = chain.executor.subscriptions.of(session)[self._name].channel
-        assert isinstance(old, SharedChannel)
         self._old = old
         self._is_done = False
 
@@ -50,12 +50,16 @@ class Replacing:
                 reason="invalid options",
             )
         wanted, key = new
+        self._check_alike(wanted)
         begins = command.name.startswith("sow_and_")
         found = await chain.joined(session, wanted, key, begins, self._who, self._name)
         if found is None:
             raise ClientError("the topic's subscriptions are not shared", reason="invalid options")
         shares, channel = found
         try:
+            if isinstance(channel, SharedWindowChannel):
+                await self._scroll(shares, channel, key)
+                return
             await chain.caught_up(session, self._who)
             if begins:
                 await self._answer(shares, channel, wanted, key)
@@ -69,7 +73,34 @@ class Replacing:
                 channel.give_up(session)
             raise
 
-    def _move(self, channel: SharedChannel, key: FeedKey) -> None:
+    def _check_alike(self, wanted: ShareKey) -> None:
+        """Raise ClientError if one is a live window and the other is not this scrolled."""
+        old, new = self._old, wanted.window
+        was = old.window.wanted if isinstance(old, SharedWindowChannel) else wanted
+        order = None if was.window is None else was.window.order_by
+        is_alike = was.topic == wanted.topic and new is not None and new.order_by == order
+        if new is None and not isinstance(old, SharedWindowChannel):
+            return
+        if not is_alike or not isinstance(old, SharedWindowChannel):
+            raise ClientError(
+                "a live window is replaced by another one over the same topic in the same order, "
+                "and only that by one; unsubscribe, and subscribe again",
+                reason="invalid options",
+            )
+
+    async def _scroll(self, shares: Shares, channel: SharedWindowChannel, key: FeedKey) -> None:
+        """Show another window: what differs from the page that the session holds."""
+        old, chain, session = self._old, self._chain, self._session
+        assert isinstance(old, SharedWindowChannel)
+        await shares.caught_up()
+        chain.executor.engine.output.flush_channel(old)
+        held = old.held_by(session)
+        is_other = old.window.wanted.select != channel.window.wanted.select
+        self._move(channel, key)
+        answer = channel.begun(session, held, is_other or old.encoder.shape != key.shape)
+        chain.show(session, self._command, channel, answer)
+
+    def _move(self, channel: SharedChannel | SharedWindowChannel, key: FeedKey) -> None:
         """From now on the session follows the new one."""
         self._is_done = True
         self._chain.executor.engine.output.flush_channel(self._old)
@@ -81,6 +112,7 @@ class Replacing:
     ) -> None:
         """Let upstream say what differs."""
         chain, session, old = self._chain, self._session, self._old
+        assert isinstance(old, SharedChannel)
         (held,) = [one.wanted_by(old) for one in chain.shares_of(old, self._who)] or [None]
         if held is None:
             raise chain.upstream.lost()

@@ -23,7 +23,7 @@ from sow.core.definitions import (
 )
 from sow.messages import message_type
 from sow.protocol.commands import Command
-from sow.streaming.update_encoder import FeedKey
+from sow.streaming.update_encoder import FeedKey, WindowKey
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
 
@@ -53,6 +53,7 @@ class ShareKey(NamedTuple):
     bodies: bool = False
     projection: tuple[str, ...] | None = None
     grouping: tuple[str, ...] | None = None
+    window: WindowKey | None = None
 
     @property
     def accounts(self) -> bool:
@@ -73,6 +74,7 @@ class ShareKey(NamedTuple):
         """The options that it has upstream, and its queries with these of its flags."""
         found = [name for name in flags if getattr(self, name)]
         found += ["non_regex_topic"] if self.literal else []
+        found += ["live", "positions"] if self.window is not None else []
         for name in ("select", "projection", "grouping"):
             if (members := getattr(self, name)) is not None:
                 found.append(f"{name}=[{','.join(members)}]")
@@ -81,6 +83,8 @@ class ShareKey(NamedTuple):
     def line(self, command: str, cid: str, **more: object) -> bytes:
         """A command about it."""
         fields = {"c": command, "cid": cid, "t": self.topic, "filter": self.filter, **more}
+        if self.window is not None:
+            fields["order_by"] = self.window.order_by
         return orjson.dumps({key: value for key, value in fields.items() if value is not None})
 
 
@@ -92,6 +96,8 @@ def share_key_of(command: Command, is_pattern: bool) -> tuple[ShareKey, FeedKey]
     """What a command asks for that may be shared, and how its client is sent it; None: it is the
     session's own."""
     options, begins = command.options, command.name.startswith("sow_and_")
+    if (is_window := options.live or None not in (options.top_n, options.skip_n)) and begins:
+        return None if is_pattern else _window_key_of(command)
     accounts = options.oof or options.no_empties or command.kind.is_delta
     groups = options.projection is not None or options.grouping is not None
     is_cut = options.top_n is not None
@@ -99,7 +105,7 @@ def share_key_of(command: Command, is_pattern: bool) -> tuple[ShareKey, FeedKey]
         command.bookmark is not None
         or command.keys is not None
         or command.key is not None
-        or options.live
+        or is_window
         or options.positions
         or options.last is not None
         or options.as_of is not None
@@ -137,6 +143,43 @@ def share_key_of(command: Command, is_pattern: bool) -> tuple[ShareKey, FeedKey]
         auto=options.conflation == "auto",
         conflation_key=options.conflation_key,
         shape=Shape(not options.no_sowkey, options.timestamp),
+    )
+
+
+def _window_key_of(command: Command) -> tuple[ShareKey, FeedKey] | None:
+    """The same of a live window, whose lines are made here of what it shows."""
+    options = command.options
+    own = (
+        command.keys is not None
+        or command.key is not None
+        or options.top_n is None
+        or options.as_of is not None
+        or options.last is not None
+        or options.projection is not None
+        or options.grouping is not None
+        or (options.no_empties and not command.kind.is_delta)
+        or bool(options.conflation_key)
+    )
+    if own or options.top_n is None:
+        return None
+    window = WindowKey(command.order_by, options.skip_n or 0, options.top_n, positions=True)
+    wanted = ShareKey(
+        command.topic,
+        command.filter,
+        options.select,
+        timestamp=True,
+        literal=options.non_regex_topic,
+        window=window,
+    )
+    return wanted, FeedKey(
+        command.filter,
+        True,
+        command.kind.is_delta,
+        options.no_empties,
+        interval_us=options.conflation if isinstance(options.conflation, int) else None,
+        auto=options.conflation == "auto",
+        shape=Shape(not options.no_sowkey, options.timestamp),
+        window=window._replace(positions=options.positions),
     )
 
 

@@ -20,7 +20,9 @@ from sow.server.chained.link import LINK_PAUSE_S, Link
 from sow.server.chained.share_keys import ShareKey, records_of
 from sow.server.chained.shared_channel import Calls, Joining, SharedChannel
 from sow.server.chained.shared_subscription import SharedSubscription
+from sow.server.chained.shared_window import SharedWindow, SharedWindowChannel
 from sow.server.chained.upstream import Refusal, UpstreamServer, Who
+from sow.streaming.channel import Channel
 from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.records import Records
@@ -89,7 +91,7 @@ class Shares:
         self._is_over = False
         self._by_wanted: dict[ShareKey, SharedSubscription] = {}
         self._by_cid: dict[str, SharedSubscription] = {}
-        self._by_channel: dict[SharedChannel, SharedSubscription] = {}
+        self._by_channel: dict[Channel, SharedSubscription] = {}
         self._by_upstream: dict[str, SharedSubscription] = {}
         self._placing: dict[str, SharedSubscription] = {}
         self._to_go_on: dict[str, SharedSubscription] = {}
@@ -106,7 +108,7 @@ class Shares:
 
     async def joined(
         self, wanted: ShareKey, key: FeedKey, session: Session, begins: bool, name: str
-    ) -> SharedChannel | None:
+    ) -> SharedChannel | SharedWindowChannel | None:
         """The channel of the subscription that keeps what comes for a session from now on, which
         `begins` with a snapshot; None where it is not shared. Raises UpstreamLost, and upstream's
         refusal."""
@@ -115,11 +117,17 @@ class Shares:
             found = await self._found(wanted)
             if found is None:
                 return None
-            channel = found.channel_for(key, session, name)
+            channel: SharedChannel | SharedWindowChannel
+            if isinstance(found, SharedWindow):
+                channel = found.window_for(key, session, name, self._on_channel_over)
+                channel.joining[session] = None
+            else:
+                channel = found.channel_for(key, session, name)
+                keeps = wanted.accounts and begins
+                channel.joining[session] = Joining(keys=set() if keeps else None)
+                if begins:
+                    channel.whole.add(session)
             self._by_channel[channel] = found
-            channel.joining[session] = Joining(keys=set() if wanted.accounts and begins else None)
-            if begins:
-                channel.whole.add(session)
             try:
                 await asyncio.shield(found.opened)
             except BaseException:
@@ -130,7 +138,7 @@ class Shares:
             self._coming -= 1
             self._look_over()
 
-    def wanted_by(self, channel: SharedChannel) -> ShareKey | None:
+    def wanted_by(self, channel: Channel) -> ShareKey | None:
         """What a channel is about, if it is of these."""
         found = self._by_channel.get(channel)
         return None if found is None else found.wanted
@@ -146,7 +154,8 @@ class Shares:
         found = self._by_wanted.get(wanted)  # another session may have wanted meanwhile
         if found is None:
             cid = self._new_name()
-            found = SharedSubscription(wanted, cid, records, self._calls, self._new_name)
+            kind = SharedSubscription if wanted.window is None else SharedWindow
+            found = kind(wanted, cid, records, self._calls, self._new_name)
             self._by_wanted[wanted] = self._by_cid[cid] = found
             self._go_on(self._begin(found))
         return found
@@ -270,11 +279,11 @@ class Shares:
             # A moment later: upstream may be about to say that it closes the session as well.
             asyncio.get_running_loop().call_later(OVER_S, self._look_over)
 
-    def _on_channel_over(self, channel: SharedChannel) -> None:
+    def _on_channel_over(self, channel: SharedChannel | SharedWindowChannel) -> None:
         """Nobody follows a channel any more."""
         one = self._by_channel.pop(channel)
-        one.channels.pop(channel, None)
-        if one.channels or one.cid not in self._by_cid:
+        one.drop(channel)
+        if one.is_followed or one.cid not in self._by_cid:
             return
         self._forget(one)
         if one.upstream_name:
@@ -315,7 +324,7 @@ class Shares:
             self._schedule(one)
 
     def _schedule(self, one: SharedSubscription) -> None:
-        for channel in one.channels:
+        for channel in one.all_channels():
             self._engine.output.schedule(channel)
 
     def _take_other(self, line: UpstreamLine, raw: bytes, one: SharedSubscription | None) -> None:
@@ -329,6 +338,9 @@ class Shares:
                 self._schedule(one)
             elif (placed := self._placing.pop(line.s, None)) is not None:
                 placed.note_place(line.bm)
+        elif line.c == "turn_end" and one is not None:
+            one.take_turn(line, self._now_us())
+            self._schedule(one)
         elif line.c == "unsubscribed" and one is not None:
             self._over(one, orjson.loads(raw))
         elif line.c == "close":
@@ -355,6 +367,8 @@ class Shares:
                 self._lose(one, str(orjson.loads(raw).get("detail", "")))
             else:
                 self._fail(one, Refusal(orjson.loads(raw)))
+        elif line.a == "completed":
+            one.matches = line.matches or 0
         elif placing:
             self._placing[line.s] = one
         else:

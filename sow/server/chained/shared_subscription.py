@@ -7,7 +7,7 @@ it, is compared with that: its sessions are sent what differs.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sow.core.definitions import Topic
@@ -22,6 +22,7 @@ from sow.server.chained.shared_channel import (
     SharedChannel,
     channel_for,
 )
+from sow.streaming.channel import Channel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.batch import Update
@@ -47,6 +48,8 @@ class SharedSubscription:
         self.place: int | None = None
         """What it goes on behind after a loss."""
         self.bookmark = ""
+        self.matches = 0
+        """How many records passed the filter when it began."""
         self.log_id = ""
         """The log that its bookmarks are of."""
         self._records = records
@@ -80,6 +83,19 @@ class SharedSubscription:
         for channel in [*self.channels]:
             for session in [*channel.members, *channel.joining]:
                 yield session, channel
+
+    def all_channels(self) -> Iterable[Channel]:
+        """The channels of all of these."""
+        return self.channels
+
+    def drop(self, channel: Any) -> None:
+        """Nobody follows a channel any more."""
+        self.channels.pop(channel, None)
+
+    @property
+    def is_followed(self) -> bool:
+        """Somebody follows it, or is about to."""
+        return bool(self.channels)
 
     # Its commands.
 
@@ -139,6 +155,9 @@ class SharedSubscription:
         for one in lines:
             update = self._update(one, self.place or 0, time_of(one.ts))
             self._put(update, None, now_us)
+
+    def take_turn(self, line: UpstreamLine, now_us: int) -> None:
+        """A live window is complete."""
 
     def take(self, line: UpstreamLine, raw: bytes, now_us: int) -> None:
         """A change."""

@@ -24,7 +24,7 @@ def test_a_dropped_session_is_resumed(pair):
 def test_what_cannot_go_on_is_closed(pair):
     with pair.chained.socket() as one, pair.chained.socket() as other:
         begin(one, {**ALL, "t": "passing"})
-        begin(other, {**ALL, "order_by": "/id", "top_n": 1, "opts": "live"})
+        begin(other, {**ALL, "keys": "1"})
         pair.upstream.stop()
         pair.upstream.start()
         for socket in (one, other):

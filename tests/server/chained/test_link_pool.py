@@ -32,9 +32,9 @@ def test_snapshots_of_many_sessions_need_few_connections(pair):
 
 
 def test_who_needs_one_too_many_waits_and_is_refused(few):
-    window = {**ALL, "order_by": "/x", "top_n": 2, "opts": "live"}
+    own = {**ALL, "keys": "1"}
     with few.chained.socket() as one, few.chained.socket() as two, few.chained.socket() as three:
-        name = begin(one, window)[0]["s"]
+        name = begin(one, own)[0]["s"]
         logged_on(two, sequence=True)
         ack = three.ask({"c": "publish", "t": "orders", "d": {"id": 1}})[-1]
         assert (ack["status"], ack["reason"]) == ("failure", "too large")

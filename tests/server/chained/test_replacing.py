@@ -6,7 +6,7 @@ from sow.server.chained.lines import place_of
 from sow.server.chained.own_link import StandIn
 from tests.server.chained.chains import ALL, BACK, begin, known, lines_up_to
 from tests.server.chained.test_shared import until
-from tests.server.chained.test_shared_kinds import without_names
+from tests.server.chained.test_shared_subscription import without_names
 
 DELTAS = {**ALL, "c": "sow_and_delta_subscribe"}
 CHANGES = {

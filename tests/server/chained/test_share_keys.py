@@ -19,7 +19,7 @@ def test_equal_commands_share_and_others_do_not():
     assert shared() == shared(cid="1", a="completed", order_by="/x", top_n=3)
     assert shared()[0] != shared(filter="/x = 1")[0]
     assert shared(opts="oof")[0] != shared(opts="timestamp")[0]
-    own = ["live", "replace", "skip_n=1", "last=2", "top_n=3,conflation=1s"]
+    own = ["live", "skip_n=1", "last=2", "top_n=3,conflation=1s", "top_n=2,live,as_of=0"]
     assert [shared(opts=one) for one in own] == [None] * len(own)
     assert shared(opts="oof", top_n=3) is shared(keys="1") is shared(k="1") is None
 
@@ -28,6 +28,9 @@ def test_what_is_done_here_makes_no_difference_upstream():
     assert shared(opts="no_sowkey")[0] == shared()[0]
     assert shared(opts="conflation=1s")[0] == shared(opts="conflation=auto,no_sowkey")[0]
     assert shared(opts="conflation=1s")[1] != shared(opts="conflation=2s")[1]
+    window = "top_n=5,live"
+    assert shared(opts=window)[0] == shared(opts="top_n=5,skip_n=0,positions,conflation=1s")[0]
+    assert shared(opts=window)[0] != shared(opts="top_n=5,skip_n=1")[0]
     # What comes and goes within a window has to be known.
     assert shared(opts="conflation=1s")[0].oof
 

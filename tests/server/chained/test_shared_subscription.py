@@ -26,6 +26,28 @@ KINDS = {
     "groups": {**ALL, "opts": GROUPS},
     "groups with oof": {**ALL, "opts": f"{GROUPS},oof", "filter": "/x > 1"},
     "deltas of groups": {**ALL, "c": "sow_and_delta_subscribe", "opts": GROUPS},
+    "live windows": {**ALL, "order_by": "/x DESC", "top_n": 3, "opts": "live,oof"},
+    "live windows of the middle": {
+        **ALL,
+        "order_by": "/x",
+        "top_n": 4,
+        "skip_n": 1,
+        "opts": "positions,oof",
+        "filter": "/x > 0",
+    },
+    "live windows with deltas": {
+        **ALL,
+        "c": "sow_and_delta_subscribe",
+        "order_by": "/x DESC",
+        "top_n": 4,
+        "opts": "live,positions,no_empties,timestamp,oof",
+    },
+    "live windows in windows": {
+        **ALL,
+        "order_by": "/x DESC",
+        "top_n": 4,
+        "opts": "live,positions,conflation=50ms,oof",
+    },
     "groups in windows": {**ALL, "opts": f"{GROUPS},conflation=50ms,oof"},
 }
 
@@ -83,7 +105,12 @@ def test_equal_ones_are_one_upstream_and_as_exact_as_it(pair, kind):
 def collected(pair, sockets, wanted):
     """All lines up to that of a record that comes last."""
     collected.number += 1
-    mark = {"id": 1000 + collected.number, "x": 2, "desk": f"mark {collected.number}"}
+    number = collected.number
+    x = number + 10 if "DESC" in wanted.get("order_by", "") else 2
+    x = 1 / number if wanted.get("order_by") == "/x" else x
+    mark = {"id": 1000 + number, "x": x, "desk": f"mark {number}"}
+    if wanted.get("order_by") == "/x":
+        pair.upstream.publish("orders", {"id": 5000 + number, "x": 1 / (number + 0.5)})
     pair.upstream.publish("orders", mark)
 
     def is_mark(line):
@@ -94,6 +121,9 @@ def collected(pair, sockets, wanted):
         lines = [socket.line()]
         while not is_mark(lines[-1]):
             lines.append(socket.line())
+        if "order_by" in wanted:
+            # Records that have entered come before those that have changed.
+            lines += socket.until(c="turn_end")
         found.append([line for line in lines if line["c"] in ("p", "oof")])
     return found
 
