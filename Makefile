@@ -88,7 +88,7 @@ soak: $(INSTALLED)  ## crowds, kills and reloads for an hour: memory, files and 
 soak-bounds: $(INSTALLED)  ## 2,000 sessions kept away for an hour: memory stays under the stated sum; SECONDS_MAX=600
 	$(BIN)/python -m tests.soak.bounds $(or $(SECONDS_MAX),3600)
 
-cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, three minutes
+cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, some minutes
 	$(INSTALL) --quiet --editable '.[connect]'
 	$(BIN)/python -m pytest tests/cluster
 

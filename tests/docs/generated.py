@@ -5,9 +5,9 @@ A part stands between two comments that name it, on whatever page:
     <!-- metrics: written by make docs -->
     <!-- end of metrics -->
 
-docs/functions.md and, in docs/results, loads.md, nodes.md and sowbench.md are generated as a whole,
-and the parts of docs/performance.md are made of the results in docs/results. Everything else on the
-pages is written by hand.
+docs/functions.md and, in docs/results, loads.md, nodes.md, spark-scale.md and sowbench.md are
+generated as a whole, and the parts of docs/performance.md are made of the results in docs/results.
+Everything else on the pages is written by hand.
 """
 
 import functools
@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.benchmarks import page as performance
 from tests.benchmarks.nodes import page as measured_nodes
 from tests.benchmarks.sowbench import page as sowbench
-from tests.benchmarks.spark import loads
+from tests.benchmarks.spark import loads, scale
 from tests.docs import capacity, functions, metrics, nodes, sizes
 from tests.docs.elements import reference
 
@@ -86,10 +86,9 @@ def generated(path: Path) -> str:
         return functions.page()
     if path == sowbench.PAGE:
         return sowbench.made()
-    if path == measured_nodes.PAGE:
-        return measured_nodes.made()
-    if path == loads.PAGE:
-        return loads.made()
+    for large in (measured_nodes, loads, scale):
+        if path == large.PAGE:
+            return large.made()
     text = path.read_text()
     if path == performance.PAGE:
         text = performance.made(text)
