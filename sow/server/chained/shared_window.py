@@ -9,7 +9,7 @@ sent what differs from the page that is here.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
-from sow.protocol.encodings import LINES
+from sow.protocol.replies import LINES
 from sow.server.chained.lines import UpstreamLine, place_of, time_of
 from sow.server.chained.share_keys import FLAGS
 from sow.server.chained.shared_channel import PassedEncoder, SharedChannel
