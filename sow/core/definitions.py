@@ -337,6 +337,7 @@ class Limits:
     publishes_per_second_max: int | None = None
 
 
+Colour = Literal["red", "orange", "yellow", "green", "blue", "grey"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -374,6 +375,8 @@ class Configuration:
     pipelines: tuple[Pipeline, ...] = ()
     server_log: LogSettings = field(default_factory=LogSettings)
     follower: FollowerSettings = field(default_factory=FollowerSettings)
+    environment: str | None = None
+    colour: Colour | None = None
 
     @property
     def url(self) -> str:

@@ -19,6 +19,7 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     Sessions, Limits    for new sessions; views that have too many groups stop
     Security            for new requests
     ServerLog           for new lines
+    Environment         at once
 """
 
 import dataclasses
@@ -73,6 +74,7 @@ REFUSALS_MAX = 5
 """How many topics that would lose records an error names."""
 SECTION = next(child for child in ROOT.children if child.name == "SOW")
 """The element that definitions are in, each in one that has the name of its class."""
+SETTINGS = ("environment", "colour", "sessions", "limits", "security", "server_log")
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
 
 
@@ -318,7 +320,7 @@ class Reconfiguration:
                 yield self._addition(one.definition)
             else:
                 yield from self._change(one.definition, one.fields, one.is_again)
-        for name in ("sessions", "limits", "security", "server_log"):
+        for name in SETTINGS:
             if getattr(old, name) != getattr(new, name):
                 apply = self._reconsider_views if name == "limits" else lambda: None
                 yield ReconfigurationStep([f"{name.replace('_', ' ')} changed"], apply)

@@ -214,8 +214,12 @@ def test_settings_hold_for_what_begins_from_now_on(world):
     changes = reconfigure(
         world, ORDERS, SLOW, DESKS, COPIES,
         sessions=SessionSettings(queue_messages_max=3), limits=Limits(subscriptions_max=1),
+        environment="test", colour="green",
     )  # fmt: skip
-    assert changes == ["sessions changed", "limits changed"]
+    assert changes == [
+        "environment changed", "colour changed", "sessions changed", "limits changed",
+    ]  # fmt: skip
+    assert world.engine.configuration.environment == "test"
     client = world.client()
     assert client.session.settings.queue_messages_max == 3
     client.say(c="subscribe", t="orders")

@@ -14,6 +14,7 @@ from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
 from sow.config.elements.view import VIEW
 from sow.config.value_types import ValueKind
 from sow.core.definitions import (
+    Colour,
     Configuration,
     FollowerSettings,
     JournalSettings,
@@ -170,6 +171,27 @@ MESSAGE_TYPE_VARIANTS = Element(
                 *later("Type", "ProtoPath", "ProtoFile"),
                 *unused("EarlyTerminationOptimization", "Options"),
             ),
+        ),
+    ),
+)
+
+ENVIRONMENT = Element(
+    name="Environment",
+    text_child="Name",
+    about="What this server is for, such as production: shown to everybody who opens its console.",
+    children=(
+        leaf(
+            "Name",
+            value_types.TEXT,
+            "What it is called; the element's own text.",
+            required=True,
+            fields=("environment",),
+        ),
+        leaf(
+            "colour",
+            value_types.choice(Colour),
+            "How the console and `sow top` show it; by default like other text.",
+            attribute=True,
         ),
     ),
 )
@@ -426,7 +448,6 @@ FOREIGN = foreign(
     Group="",
     ProcessName="",
     Description="",
-    Environment="",
     SuggestedMinimumVersion="",
     RequiredMinimumVersion="",
     MessageMemoryLimit="slow clients are bounded by Sessions",
@@ -476,6 +497,7 @@ ROOT = Element(
             "What this server calls itself; no '/', '\\', '$' or '~'.",
             required=True,
         ),
+        ENVIRONMENT,
         leaf(
             "Listen",
             value_types.ADDRESS_KIND,

@@ -1,9 +1,9 @@
 // The console's frame: navigation, the state of the connection, and the page in the address. A page is
 // a module of pages/ with a component, which gets the name and the parameters in the address.
 
-import {html, render, useEffect, useSignal, problem, signal} from "./parts.js";
+import {html, render, useEffect, useEvery, useSignal, problem, signal, Environment} from "./parts.js";
 import {address, linkTo} from "./address.js";
-import {needsLogon, credentials, logOn, read, state} from "./server.js";
+import {needsLogon, credentials, learnServer, logOn, read, server, state} from "./server.js";
 import {Topics} from "./pages/topics.js";
 import {Topic} from "./pages/topic.js";
 import {Slider} from "./pages/slider.js";
@@ -12,6 +12,9 @@ import {Explain} from "./pages/explain.js";
 import {Config} from "./pages/config.js";
 import {Pipelines} from "./pages/pipelines.js";
 import {LogOn} from "./pages/logon.js";
+
+// A reload may change the environment, and what is shown of it has time.
+const LEARN_MS = 30_000;
 
 const PAGES = {
   topics: {title: "Topics", shows: Topics},
@@ -86,16 +89,22 @@ function App() {
   const {page, name, params} = useSignal(address);
   const unknown = useSignal(needsLogon);
   const known = useSignal(credentials);
+  const here = useSignal(server);
   const found = PAGES[page] || PAGES.topics;
   useEffect(() => {
     problem.value = null;
-    document.title = [name, found.title, "SOW"].filter(Boolean).join(" · ");
   }, [page, name]);
+  useEffect(() => {
+    const server = [here.name || "SOW", here.environment];
+    document.title = [name, found.title, ...server].filter(Boolean).join(" · ");
+  }, [page, name, here]);
+  useEvery(LEARN_MS, learnServer, [known]);
   useEffect(() => {
     learnRights();
   }, [known]);
   return html`<header>
       <a class="mark" href=${linkTo("topics")}><span aria-hidden="true"></span>SOW</a>
+      <span class="server">${here.name}<${Environment} of=${here} /></span>
       ${!unknown && html`<${Navigation} page=${page} name=${name} />`}
       <${Connection} />
     </header>

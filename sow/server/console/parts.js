@@ -67,6 +67,11 @@ export function useEvery(ms, work, inputs) {
   }, inputs);
 }
 
+// What a server is for, in its colour; nothing where its configuration does not say.
+export function Environment({of}) {
+  return of.environment ? html`<span class="environment ${of.colour || ""}">${of.environment}</span>` : null;
+}
+
 // The last error, shown at the foot of the page.
 export const problem = signal(null);
 

@@ -89,6 +89,17 @@ export async function call(path, params = {}, {method = "GET", body, headers = {
 // Records may have integers that a number does not represent: they are shown exactly.
 export const read = async (path, params) => parseExact(await (await call(path, params)).text());
 
+// What the server is called, which it says to everybody: {name, environment, colour}.
+export const server = signal({});
+
+export async function learnServer() {
+  try {
+    server.value = await read("v1/status");
+  } catch {
+    // An earlier version, or none at the moment: the header says nothing then.
+  }
+}
+
 export const topicPath = (name, more = "") => `v1/topics/${encodeURIComponent(name)}${more}`;
 
 export const addressOf = (path = "") => new URL(path, BASE).href.replace(/\/$/, "");

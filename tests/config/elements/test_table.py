@@ -3,6 +3,9 @@
 import dataclasses
 from collections import Counter
 
+import pytest
+
+from sow.config import loads
 from sow.config.elements.table import FOREIGN, ROOT, SOW
 from tests.cases import all_cases
 
@@ -75,3 +78,32 @@ def test_all_kinds_of_topics_go_into_one_list_in_the_order_of_the_file():
 def test_queues_are_refused_by_name():
     later = [child.name for child in SOW.children if child.status == "not yet"]
     assert later == ["Queue", "QueueDefinition", "LocalQueue", "GroupLocalQueue"]
+
+
+def environment(text):
+    return loads(f"<SOWConfig><Name>desk</Name>{text}</SOWConfig>")
+
+
+@pytest.mark.parametrize("colour", ["red", "orange", "yellow", "green", "blue", "grey"])
+def test_an_environment_has_a_name_and_may_have_a_colour(colour):
+    found = environment(f'<Environment colour="{colour}">pré-prod 2</Environment>').configuration
+    assert (found.environment, found.colour) == ("pré-prod 2", colour)
+    found = environment("<Environment>test</Environment>").configuration
+    assert (found.environment, found.colour) == ("test", None)
+    assert (environment("").configuration.environment) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('<Environment colour="purple">x</Environment>', "red, orange, yellow, green, blue, grey"),
+        ('<Environment colour="gray">x</Environment>', "did you mean grey?"),
+        ('<Environment color="red">x</Environment>', "unknown attribute 'color'"),
+        ('<Environment style="red">x</Environment>', "unknown attribute 'style'"),
+        ('<Environment colour="red"/>', "has no Name"),
+        ("<Environment>a</Environment><Environment>b</Environment>", "is given twice"),
+        ("<Environment>a&#10;b</Environment>", "control character"),
+    ],
+)
+def test_a_mistake_in_an_environment_is_a_sentence(text, said):
+    assert any(said in str(one) for one in environment(text).findings)

@@ -1,12 +1,13 @@
 // The logon, if the server requires one: a name with a password, or a token. Nothing else is shown
 // before. The credentials are kept in this tab, until it is closed or the user logs off.
 
-import {html, useState} from "../parts.js";
-import {credentials, logOn, read, needsLogon} from "../server.js";
+import {html, useSignal, useState, Environment} from "../parts.js";
+import {credentials, logOn, read, needsLogon, server} from "../server.js";
 
 export function LogOn() {
   const [wrong, setWrong] = useState("");
   const [busy, setBusy] = useState(false);
+  const here = useSignal(server);
   const send = async (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
@@ -25,7 +26,7 @@ export function LogOn() {
     return setBusy(false);
   };
   return html`<form class="logon panel padded" onSubmit=${send}>
-    <h1>Log on</h1>
+    <h1>Log on${here.name ? ` to ${here.name} ` : ""}<${Environment} of=${here} /></h1>
     <label>Name <input name="user" autocomplete="username" autofocus /></label>
     <label>Password <input name="password" type="password" autocomplete="current-password" /></label>
     <label>or a token <input name="token" type="password" autocomplete="off" /></label>
