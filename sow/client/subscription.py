@@ -40,6 +40,9 @@ OF_THE_SNAPSHOT = ("as_of", "order_by", "top_n", "skip_n")
 NOT_IN_LOG = ("projection", "grouping", "skip_n")
 """Fields of a command whose lines are no changes of the log; `skip_n` makes a live window."""
 OPTIONS_NOT_IN_LOG = re.compile(r"\b(live|positions|last=|conflation)")
+LEFT_BYTES_MAX = 1024 * 1024
+"""Of records that have left: some 30,000 keys. More leave without a line that has a bookmark only
+where all that a client sees is withdrawn."""
 ELSEWHERE = frozenset({"upstream lost"})
 """Reasons of a server that ends a session and is away itself."""
 
@@ -47,6 +50,47 @@ ELSEWHERE = frozenset({"upstream lost"})
 async def never(_topic: str) -> bool:
     """Of no topic is known that it is in the log."""
     return False
+
+
+Record = tuple[str, str | bytes | None]
+"""A topic and a key, or a body where there is no key."""
+
+
+class LeftRecords:
+    """Records that have left, the newest `LEFT_BYTES_MAX` of them: of others it may be said
+    twice."""
+
+    def __init__(self) -> None:
+        self._found: dict[Record, None] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, record: Record) -> None:
+        """A record has left."""
+        if record not in self._found:
+            self._found[record] = None
+            self._bytes += _size(record)
+            while self._bytes > LEFT_BYTES_MAX:
+                self.take(next(iter(self._found)))
+
+    def take(self, record: Record) -> bool:
+        """Forget a record; returns whether it had left."""
+        if record not in self._found:
+            return False
+        del self._found[record]
+        self._bytes -= _size(record)
+        return True
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._found.clear()
+        self._bytes = 0
+
+
+def _size(record: Record) -> int:
+    return sum(len(part or "") for part in record)
 
 
 class Subscription:
@@ -85,9 +129,9 @@ class Subscription:
         """The snapshot has come, of a subscription with one."""
         self._gap: Message | None = None
         """The gap to report when the server acknowledges the new subscription."""
-        self._left: set[tuple[str, str | bytes | None]] = set()
-        """With several addresses: records that have left since `bookmark`, as only lines of what
-        begins at a bookmark say where. A replay from there says it again."""
+        self._left = LeftRecords()
+        """With several addresses: those since `bookmark`, as only lines of what begins at one say
+        where. A replay from there says it again."""
         self._ended = False
         self._is_read = False
         self._is_closed = False
@@ -206,10 +250,7 @@ class Subscription:
         if line.bm is None:
             self._left.add(record)
             return False
-        if record not in self._left:
-            return False
-        self._left.discard(record)
-        return True
+        return self._left.take(record)
 
     async def batch(self, timeout_s: float | None = None) -> Sequence[Message]:
         """All messages that have arrived; waits for the first one. Empty when the subscription has

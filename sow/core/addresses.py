@@ -3,8 +3,9 @@
 A client uses the first that answers, and stays there. When it is lost, the client tries each
 address once, beginning with the one in use, since only that server has the client's session. Writes
 have one server, the primary, which the others name: it is tried first for them, wherever reads are,
-and forgotten when it does not answer. A primary may be named that is not in the list; it must have
-the scheme of the list, so that no credentials leave an encrypted connection.
+and forgotten when it does not answer. A primary may be named that is not in the list: who names it
+has the client's credentials already. It must have the scheme of the list, so that they leave no
+encrypted connection. Servers that name each other, or ever new ones, end a round.
 
 Nothing is connected here, and nothing waits: how long to pause after a round in which nobody has
 answered is a matter of the client.
@@ -21,6 +22,7 @@ import re
 from collections.abc import Collection, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from sow.core.containers import kept
 from sow.errors import AnotherLog, ClientError, shown
@@ -36,6 +38,13 @@ def listed(given: str | Sequence[str]) -> list[str]:
             "http://a:8080,http://b:8080"
         )
     return found
+
+
+LEADS_MAX = 3
+"""Servers in a round that are not in the list: a follower of a follower names the primary, which
+may have been replaced meanwhile."""
+NAMED_CHARS_MAX = 2_000
+"""Of an address that is named: twice what a name of a host and a path need."""
 
 
 class Addresses:
@@ -72,6 +81,8 @@ class Addresses:
 
     def next(self, tried: Collection[str], for_writes: bool = False) -> str | None:
         """The address to try after those that were tried in this round; None at its end."""
+        if len(tried) >= len(self.all) + LEADS_MAX:
+            return None
         at = self.all.index(self.current)
         order = (*self.all[at:], *self.all[:at])
         if for_writes and self.primary:
@@ -95,6 +106,8 @@ class Addresses:
         """The server at `named_by` names another one for writes; raises ClientError if that cannot
         be used."""
         url = primary.rstrip("/")
+        if (wrong := _wrong(primary)) is not None:
+            raise ClientError(f"{named_by} names a server for writes whose address {wrong}")
         if _scheme(url) != _scheme(self.current):
             raise ClientError(
                 f"{named_by} names {shown(primary)} as the server for writes, which has another "
@@ -127,6 +140,23 @@ class Addresses:
         if not self.written:
             return None
         return f"{self.log_id}-{self.written}" if self.log_id else self.written
+
+
+def _wrong(url: str) -> str | None:
+    """What is wrong with an address that a server names; None: nothing. What may have a password in
+    it is not shown."""
+    if len(url) > NAMED_CHARS_MAX:
+        return f"has {len(url):,} characters, more than {NAMED_CHARS_MAX:,}"
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or not url.isascii() or not url.isprintable() or " " in url:
+        return f"is none such as http://a:8080: {shown(url)}"
+    if "@" in parts.netloc:
+        return "has a user in it"
+    return "has a query or a fragment" if parts.query or parts.fragment else None
 
 
 def _scheme(url: str) -> str:

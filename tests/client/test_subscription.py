@@ -7,7 +7,9 @@ from itertools import pairwise
 import pytest
 
 from sow.client import Client, Disconnected, Retry
+from sow.client import subscription as module
 from sow.client.live_view import Change
+from sow.client.subscription import LeftRecords
 
 
 async def at_once(_seconds):
@@ -317,3 +319,22 @@ def test_options_travel(server, using):
             return first[1].document(), update.delta, update.document()
 
     assert using(work) == ({"id": 1, "px": 1}, True, {"id": 1, "px": 2})
+
+
+def test_what_has_left_is_remembered_within_a_bound(monkeypatch):
+    monkeypatch.setattr(module, "LEFT_BYTES_MAX", 100)
+    left = LeftRecords()
+    for number in range(1000):
+        left.add(("t", f"{number:09}"))
+        left.add(("t", f"{number:09}"))
+    assert len(left) == 10
+    assert not left.take(("t", f"{1:09}"))
+    assert left.take(("t", f"{999:09}"))
+    assert not left.take(("t", f"{999:09}"))
+    left.add(("t", b"x" * 101))
+    assert len(left) == 0, "a body that is larger by itself is not kept"
+    left.add(("t", None))
+    left.clear()
+    assert not left.take(("t", None))
+    left.add(("t", "k" * 99))
+    assert len(left) == 1, "what was forgotten does not count"

@@ -98,3 +98,44 @@ def test_reads_include_what_was_written_if_that_is_wanted():
     other = Addresses([A, B])
     other.wrote("10")
     assert other.min_bookmark is None
+
+
+@pytest.mark.parametrize(
+    ("primary", "said"),
+    [
+        ("http://user:secret@b:1", "has a user in it"),
+        (f"http://{'b' * 3_000}", "has 3,007 characters"),
+        ("http://", "is none such as"),
+        ("http://b:0", "is none such as"),
+        ("http://b:port", "is none such as"),
+        ("http://[", "is none such as"),
+        ("http://b\r\nHost: c", "is none such as"),
+        ("http://b c", "is none such as"),
+        ("http://bücher", "is none such as"),
+        ("http://b?to=c", "has a query"),
+        ("http://b#c", "has a query or a fragment"),
+        ("ftp://b", "has another scheme"),
+        ("javascript:alert(1)", "is none such as"),
+    ],
+)
+def test_nonsense_that_a_server_names_is_refused_and_forgotten(primary, said):
+    addresses = Addresses([A])
+    with pytest.raises(ClientError) as refused:
+        addresses.lead_to(primary, A)
+    assert said in refused.value.detail
+    assert len(refused.value.detail) < 300
+    assert "secret" not in refused.value.detail
+    assert order(addresses, for_writes=True) == [A]
+
+
+def test_servers_that_name_each_other_or_ever_new_ones_end_a_round():
+    addresses, tried = Addresses([A, B]), []
+    while (url := addresses.next(tried, True)) is not None:
+        tried.append(url)
+        addresses.lead_to(f"http://p{len(tried)}:1", url)
+    assert tried == [A, *(f"http://p{number}:1" for number in range(1, 5))]
+    addresses, tried = Addresses([A, B]), []
+    while (url := addresses.next(tried, True)) is not None:
+        tried.append(url)
+        addresses.lead_to({A: C, C: A}.get(url, C), url)
+    assert tried == [A, C, B]

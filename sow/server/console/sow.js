@@ -158,10 +158,29 @@ function address(url) {
   return found.href;
 }
 
+const LEADS_MAX = 3; // servers in a round that are not in the list
+const NAMED_CHARS_MAX = 2000; // of an address that a server names
+const LEFT_CHARS_MAX = 2 ** 20; // of records that have left, some 30,000 keys
+
+/** The WebSocket address of a server that another one names, which may be anything. */
+function named(primary) {
+  const wrong = (why) => final("bad request", `a server for writes is named whose address ${why}`);
+  const text = String(primary);
+  if (text.length > NAMED_CHARS_MAX) throw wrong(`has ${text.length} characters`);
+  if (!/^[a-z]+:\/\/[!-~]+$/i.test(text) || /[?#]/.test(text)) throw wrong("is none such as http://a:8080");
+  try {
+    return address(text);
+  } catch (error) {
+    throw final(error.reason, error.message);
+  }
+}
+
 /** The addresses of the servers of one log, as a client uses them: it stays at the first that answers, and
- * tries each once, from that on, when it is lost. Writes have one server, the primary, which followers name. */
+ * tries each once, from that on, when it is lost. Writes have one server, the primary, which followers name:
+ * the last one named stands before the list, and servers that name ever new ones end a round. */
 class Addresses {
   #all;
+  #given; // those of the user
   #current;
   log = ""; // the name of the log, once it is known
 
@@ -178,6 +197,7 @@ class Addresses {
     }
     if (new Set(this.#all).size < urls.length) throw new SowError("bad request", "an address is in the list twice; write it once");
     this.#current = first;
+    this.#given = this.#all;
   }
 
   get current() {
@@ -190,17 +210,19 @@ class Addresses {
 
   /** The same list, with another address in front: that of a primary. */
   after(primary) {
-    const first = address(primary);
+    const first = named(primary);
     if (new URL(first).protocol !== new URL(this.#current).protocol) {
       throw final("bad request", `${primary} is named as the server for writes, and has another scheme than ${this.#current}`);
     }
-    const found = new Addresses([...new Set([first, ...this.#all])].map(ofSocket));
+    const found = new Addresses([...new Set([first, ...this.#given])].map(ofSocket));
     found.log = this.log;
+    found.#given = this.#given;
     return found;
   }
 
   /** The address to try after `tried`; undefined at the end of a round. */
   next(tried) {
+    if (tried.size >= this.#given.length + LEADS_MAX) return undefined;
     const at = this.#all.indexOf(this.#current);
     return [...this.#all.slice(at), ...this.#all.slice(0, at)].find((url) => !tried.has(url));
   }
@@ -965,6 +987,7 @@ class Following {
   bookmark = "";
   gaps = 0;
   #left = new Set(); // what has left since the bookmark: a replay from there says it again
+  #leftChars = 0; // of these; the first are forgotten where they are too many
   #connection;
   #topic;
   #options;
@@ -1106,10 +1129,22 @@ class Following {
   /** Whether a line says again, at another server, that a record has left. */
   #isRepeated({ c, t, k, d, bm }) {
     const record = `${t} ${k ?? JSON.stringify(d)}`;
-    if (c === "oof" && bm !== undefined) return this.#left.delete(record);
-    if (c === "oof") this.#left.add(record);
-    else if (bm !== undefined) this.#left.clear();
+    if (c === "oof" && bm !== undefined) return this.#forget(record);
+    if (c === "oof" && !this.#left.has(record)) {
+      this.#left.add(record);
+      this.#leftChars += record.length;
+      while (this.#leftChars > LEFT_CHARS_MAX) this.#forget(this.#left.values().next().value);
+    } else if (c !== "oof" && bm !== undefined) {
+      this.#left.clear();
+      this.#leftChars = 0;
+    }
     return false;
+  }
+
+  #forget(record) {
+    if (!this.#left.delete(record)) return false;
+    this.#leftChars -= record.length;
+    return true;
   }
 
   /** The log has been read to its end, or to that of a range, which ends the subscription. */

@@ -1191,6 +1191,28 @@ export async function a_primary_without_the_encryption_of_the_address_is_refused
   world.sow.close();
 }
 
+export async function nonsense_that_is_named_as_a_primary_is_refused({ connect }) {
+  for (const [primary, message] of [
+    ["http://ann:secret@p.example", /has a user in it/],
+    [`http://${"p".repeat(3000)}`, /has 3007 characters/],
+    ["http://p.example?to=q", /is none such as/],
+    ["/elsewhere", /is none such as/],
+    ["javascript:alert(1)", /is none such as/],
+    ["ftp://p.example", /is not an address of http/],
+    [{ toString: () => "http://p" }, /is none such as|another scheme/],
+  ]) {
+    const world = await connected({ connect });
+    const publish = world.sow.publish("orders", { id: 1 });
+    await settled();
+    const { cid } = world.newest().last("publish");
+    world.newest().say({ c: "ack", cid, a: "persisted", status: "failure", reason: "not primary", primary });
+    const { message: said } = await refused(() => publish, { reason: "bad request", message });
+    equal(said?.includes("secret") ?? false, false);
+    equal(world.sockets.length, 1);
+    world.sow.close();
+  }
+}
+
 export async function a_server_with_another_log_is_passed_over({ connect }) {
   const world = await connected({ connect }, SEVERAL);
   await moved(world, "b");
