@@ -161,8 +161,9 @@ class Permissions:
 
     @property
     def owner_text(self) -> str:
-        """The owner as an unambiguous text for storage; empty for none."""
-        return owner_text(self.owner)
+        """The owner of what is stored as an unambiguous text; empty for none. The user alone, not
+        who acts for him: he may come through a chained server or not."""
+        return owner_text(self.owner[:1])
 
     @property
     def reads(self) -> str:
@@ -261,6 +262,11 @@ class Permissions:
 def owner_text(names: Sequence[str]) -> str:
     """An owner as an unambiguous text; empty for none."""
     return orjson.dumps(names).decode() if names else ""
+
+
+def stored_owner(text: str) -> str:
+    """An owner as it was stored: earlier versions noted who acted for the user, too."""
+    return owner_text(orjson.loads(text)[:1]) if text else ""
 
 
 class Open(Permissions):

@@ -121,7 +121,7 @@ class Cursors:
         taken = self._snapshots.taken
         now_us = self._runtime.now_us()
         try:
-            held = taken.use(name, now_us, permissions_of(request).owner)
+            held = taken.use(name, now_us, permissions_of(request).owner_text)
         except UnknownRecord:
             raise _gone(name) from None
         paging, topic = held.form, self._engine.topics.get(held.topic.name)
@@ -180,8 +180,8 @@ def _gone(name: str) -> CursorGone:
     )
 
 
-NOBODY = ("", "", "")
-"""The owner of cursors: no user has three names, so none reaches one as a snapshot."""
+NOBODY = "nobody"
+"""The owner of cursors: that of a user is a list in JSON, so none reaches one as a snapshot."""
 MOVING = -1
 """The place of a cursor that a request is moving."""
 GROWTH = 8

@@ -139,8 +139,8 @@ class SnapshotLease:
     parts: list[Snapshot]
     bookmark: int
     used_us: int
-    owner: tuple[str, ...] = ()
-    """The user (`Permissions.owner`)."""
+    owner: str = ""
+    """The user (`Permissions.owner_text`)."""
     guard: RowPolicy | None = None
     """The row policy of the user when it was taken."""
     form: object = None
@@ -239,7 +239,7 @@ class SnapshotLeases:
         """Pin a snapshot under its name."""
         self._by_name[taken.name] = taken
 
-    def use(self, name: str, now_us: int, owner: tuple[str, ...] = ()) -> SnapshotLease:
+    def use(self, name: str, now_us: int, owner: str = "") -> SnapshotLease:
         """The snapshot of a name, marked as used; raises UnknownRecord, also for another owner."""
         taken = self._by_name.get(name)
         if taken is None or taken.owner != owner:
@@ -373,7 +373,7 @@ class SnapshotHandler:
         Raises Busy and TooLarge if there is no room.
         """
         client, now_us = client_address(request), self._runtime.now_us()
-        name, owner = secrets.token_urlsafe(12), permissions_of(request).owner
+        name, owner = secrets.token_urlsafe(12), permissions_of(request).owner_text
         taken = SnapshotLease(name, client, topic, parts, bookmark, now_us, owner, guard, form)
         await self.hold(taken)
         return name
@@ -443,14 +443,14 @@ class SnapshotHandler:
     def _named(self, request: web.Request) -> SnapshotLease:
         """The snapshot in the address, if it is the user's and the topic may still be read."""
         name, rights = request.match_info["id"], permissions_of(request)
-        taken = self._taken.use(name, self._runtime.now_us(), rights.owner)
+        taken = self._taken.use(name, self._runtime.now_us(), rights.owner_text)
         if taken.form is not None:
             raise UnknownRecord(f"{name} is not a snapshot: it holds the pages of a cursor")
         rights.check("read", taken.topic.name)
         if row_policy_for(rights, taken.topic.records) != taken.guard:
             # It holds what the user could see before.
             self._taken.drop(name)
-            return self._taken.use(name, self._runtime.now_us(), rights.owner)
+            return self._taken.use(name, self._runtime.now_us(), rights.owner_text)
         return taken
 
     async def _bound(self) -> None:

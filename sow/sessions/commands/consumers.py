@@ -23,6 +23,7 @@ from sow.core.definitions import CONSUMERS
 from sow.engine.engine import Engine
 from sow.errors import ClientError, StoreError, TooLarge, UnknownRecord, clipped, shown
 from sow.history.log_rows import cutting, first_time
+from sow.security.authorization import stored_owner
 from sow.store.protocols import Journal
 from sow.topic.records import Records
 
@@ -81,7 +82,7 @@ class Consumers:
                 one["name"],
                 int(one["bookmark"]),
                 ts,
-                one.get("user", ""),
+                stored_owner(one.get("user", "")),
                 tuple(one.get("topics", ())),
             )
             for one, ts in found
@@ -90,7 +91,7 @@ class Consumers:
     def owner(self, name: str) -> str | None:
         """The owner of a consumer; None if there is none of that name."""
         held = self._held(name)
-        return None if held is None else held.get("user", "")
+        return None if held is None else stored_owner(held.get("user", ""))
 
     def topics(self, name: str) -> list[str]:
         """The topics of a consumer, as it named them last."""

@@ -33,7 +33,7 @@ from sow.engine.running_topics import SourceTopic
 from sow.engine.timers import Deadline
 from sow.errors import ClientError, SowError, TooLarge, shown
 from sow.protocol.publish_batching import HIGHEST_SEQ, PublishBatch
-from sow.security.authorization import Permissions, owner_text
+from sow.security.authorization import Permissions, stored_owner
 from sow.streaming.sessions import Session
 from sow.topic.records import CheckedMessages
 
@@ -137,9 +137,7 @@ class NamedPublisher:
     def restore(self, body: bytes) -> None:
         """Go on from what was stored."""
         noted = orjson.loads(body)
-        self.highest, owner = int(noted["seq"]), noted.get("user", "")
-        # Earlier versions noted who acted for the user, too.
-        self.owner = owner_text(orjson.loads(owner)[:1]) if owner else ""
+        self.highest, self.owner = int(noted["seq"]), stored_owner(noted.get("user", ""))
         self.last = noted.get("last")
 
 
@@ -221,8 +219,7 @@ class Publishers:
                 f"{shown(client or '')} cannot name a publisher: give client, 1 to "
                 f"{NAME_CHARS_MAX} printable characters, the same each time it starts"
             )
-        # The user alone, not who acts for him: he may come through a chained server or not.
-        owner = owner_text((rights.user.name,)) if rights.user is not None else ""
+        owner = rights.owner_text
         publisher = self._at_work.get(client) or self._stored(client, owner)
         if publisher.owner not in ("", owner) and not rights.is_open:
             raise NameInUse(client)

@@ -36,7 +36,7 @@ from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.errors import Busy, ClientError, InvalidTopic, NotEntitled, shown
-from sow.security.authorization import EVERYTHING, Permissions
+from sow.security.authorization import EVERYTHING, Permissions, stored_owner
 from sow.sessions.commands.commit_plan import (
     DELETIONS,
     REASON_OF,
@@ -219,7 +219,8 @@ class StagedWrites:
         last = self._last(writer, topic)
         if last is None:
             return None
-        if last.get("user", "") not in ("", rights.owner_text) and not rights.may("admin"):
+        owner = stored_owner(last.get("user", ""))
+        if owner not in ("", rights.owner_text) and not rights.may("admin"):
             raise NotEntitled(
                 f"writer {shown(writer)} of topic {topic} is another user's; take another name"
             )
