@@ -32,10 +32,14 @@ PAUSE_S = 0.2
 
 class Edges:
     """So many chained servers, at the address of a configuration; `words` are options and the file
-    that they are started with. Without any, the server has its clients itself."""
+    that they are started with, and by `token` they report to it. Without any, the server has its
+    clients itself."""
 
-    def __init__(self, count: int, configuration: Configuration, words: Sequence[str]) -> None:
+    def __init__(
+        self, count: int, configuration: Configuration, words: Sequence[str], token: str = ""
+    ) -> None:
         self._count = count
+        self._token = token
         self._security = configuration.security
         self._words = words
         self._host, self._port = configuration.host, configuration.port
@@ -66,7 +70,7 @@ class Edges:
         """What is to run beside the server at `url`."""
         words = [sys.executable, "-m", "sow.cli", "serve", *self._words, "--upstream", url]
         words += ["--host", self._host, "--port", str(self._port), "--until-input-ends"]
-        one = Beside(words, is_server=True, pause_s=PAUSE_S)
+        one = Beside(words, self._token, is_server=True, pause_s=PAUSE_S)
         return {f"chained server {number + 1}": one for number in range(self._count)}
 
     async def listening(self) -> None:

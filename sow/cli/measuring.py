@@ -245,6 +245,8 @@ class Look(NamedTuple):
     sessions: Sequence[Described]
     steps_s: Mapping[str, float] | None
     memory: Memory | None = None
+    status: Described | None = None
+    """What the server says of itself; None: it is of an earlier version."""
 
 
 class TopicRates(NamedTuple):
@@ -302,6 +304,15 @@ class Activity(NamedTuple):
     memory: Memory | None
     largest: Described | None
     """A session of the client for which most waits, if anything does."""
+    status: Described | None = None
+    """What the server says of itself and of the other nodes."""
+
+    @property
+    def nodes(self) -> list[Described]:
+        """The nodes of its log, each behind the one that it follows or is chained to; none where
+        there is only one."""
+        found = [] if self.status is None else tree(self.status.get("nodes") or ())
+        return found if len(found) > 1 else []
 
     def document(self) -> dict[str, Any]:
         """The same as JSON."""
@@ -318,6 +329,7 @@ class Activity(NamedTuple):
             "longest_step": longest,
             "memory": self._memory_document(),
             "topics": [one.document() for one in self.topics],
+            "status": self.status,
         }
 
     def _memory_document(self) -> dict[str, Any] | None:
@@ -360,6 +372,7 @@ def activity(before: Look, now: Look) -> Activity:
         queued=sum(one["queue_messages"] for one in now.sessions),
         longest=_longest(now.steps_s),
         memory=now.memory,
+        status=now.status,
         largest=max(filter(_client_bytes, now.sessions), key=_client_bytes, default=None),
     )
 
@@ -371,6 +384,51 @@ def ordered(topics: Iterable[TopicRates], sort: str) -> list[TopicRates]:
     if field == "name":
         return by_name
     return sorted(by_name, key=lambda one: float(getattr(one, field)), reverse=True)
+
+
+NODE_COLUMNS = (
+    Column("node"),
+    Column("role"),
+    Column("bookmark", is_number=True),
+    Column("lag", is_number=True),
+    Column("sessions", is_number=True),
+    Column("state hash"),
+)
+
+
+def tree(nodes: Sequence[Described]) -> list[Described]:
+    """Nodes in the order of a tree, each with its `depth`: below the one that it names as its
+    upstream, or below the primary where it calls that by a name that nobody here knows."""
+    urls = {one["url"] for one in nodes}
+    primary = next((one["url"] for one in nodes if one["role"] == "primary"), "")
+    below: dict[str, list[Described]] = {}
+    for one in nodes:
+        above = one.get("upstream") or ""
+        known = above if above in urls else primary
+        below.setdefault("" if one["url"] in (primary, known) else known, []).append(one)
+    found: list[Described] = []
+
+    def walk(url: str, depth: int) -> None:
+        for one in below.pop(url, ()):
+            found.append({**one, "depth": depth})
+            walk(one["url"], depth + 1)
+
+    walk("", 0)
+    # Those of a circle, which a server that is not ours may describe.
+    return found + [{**one, "depth": 0} for rest in below.values() for one in rest]
+
+
+def node_row(one: Described) -> dict[str, str]:
+    """A node as a row of a table with `NODE_COLUMNS`."""
+    lag_ms, sessions = one["lag_ms"], one.get("sessions")
+    return {
+        "node": "  " * one["depth"] + one["url"],
+        "role": one["role"],
+        "bookmark": one["bookmark"] or "",
+        "lag": "not heard" if one["pid"] is None else duration((lag_ms or 0) / 1000),
+        "sessions": "" if sessions is None else f"{sessions:,}",
+        "state hash": one["state_hash"] or "",
+    }
 
 
 def slowness(one: Described) -> tuple[float, int]:

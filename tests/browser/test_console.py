@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from sow.config import require
 from sow.core.pipelines import Pipeline, Sink, Source
 from sow.query.answers import ADVISE_ROWS
+from sow.server.boot.reporting import Upstream
 from tests.browser.looking import TOPICS, looked, publishing
 from tests.edge.serving import Running, configuration
 
@@ -194,3 +196,33 @@ def test_what_others_keep_in_the_tab_does_not_matter(console):
     console.page.evaluate("() => sessionStorage.setItem('sow-credentials', '{half')")
     console.page.reload()
     console.page.get_by_role("link", name="orders", exact=True).wait_for()
+
+
+LIVE = '<Environment colour="red">production</Environment>'
+
+
+def test_everybody_sees_which_server_it_is_and_what_it_is_for(browser, tmp_path):
+    path = tmp_path / "config.xml"
+    path.write_text(f"<SOWConfig><Name>desk</Name>{LIVE}<SOW>{TOPICS}</SOW></SOWConfig>")
+    running = Running(replace(require(str(path)), port=0), tmp_path / "data")
+    try:
+        with looked(browser, running.url + "/") as console:
+            console.open()
+            console.page.locator("header .environment.red").wait_for()
+            assert console.text("header .server").split() == ["desk", "production"]
+            console.until("() => document.title === 'Topics · desk · production'")
+    finally:
+        running.close()
+
+
+def test_the_nodes_of_a_log_are_a_tree_beside_the_sessions(browser, server, tmp_path):
+    edge = Running(configuration(""), tmp_path, upstream=Upstream(server.url))
+    try:
+        with looked(browser, edge.url + "/") as console:
+            console.open("sessions")
+            console.until("() => document.querySelectorAll('#nodes tbody tr').length === 2")
+            primary, chained = console.cells("#nodes")
+            assert (primary[0], primary[1]) == (server.url, "primary")
+            assert (chained[0], chained[1], chained[5]) == (edge.url, "chained", "")
+    finally:
+        edge.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.cli.measuring import SORTS, Look, activity, ordered
+from sow.cli.measuring import SORTS, Look, activity, node_row, ordered, tree
 
 
 def topic(name, updates, **more):
@@ -89,3 +89,43 @@ def test_for_programs():
     assert found["longest_step"] == {"step": "a query", "ms": 250.0}
     assert found["topics"][0]["in_per_s"] == 1.5
     assert between([], []).document()["longest_step"] is None
+
+
+def node(url, role, upstream=None, **more):
+    known = {"bookmark": "7", "state_hash": "ab", "lag_ms": 3, "pid": 1, "sessions": 1200}
+    return {"url": url, "role": role, "upstream": upstream, **known, **more}
+
+
+def test_each_node_stands_below_the_one_that_it_has_its_records_from():
+    nodes = [
+        node("http://p", "primary"),
+        node("http://e", "chained", "http://f"),
+        node("http://f", "follower", "http://p"),
+        node("http://e2", "chained", "http://a-name-of-the-primary"),
+    ]
+    found = [(one["url"], one["depth"]) for one in tree(nodes)]
+    assert found == [("http://p", 0), ("http://f", 1), ("http://e", 2), ("http://e2", 1)]
+
+
+def test_nodes_in_a_circle_or_without_a_primary_are_all_there():
+    circle = [node("a", "chained", "b"), node("b", "chained", "a"), node("c", "chained", "c")]
+    assert sorted((one["url"], one["depth"]) for one in tree(circle)) == [
+        ("a", 0), ("b", 0), ("c", 0),
+    ]  # fmt: skip
+    assert tree([]) == []
+
+
+def test_a_node_that_was_not_heard_is_a_row_that_says_so():
+    silent = node("f", "follower", bookmark=None, state_hash=None, lag_ms=None, pid=None,
+                  sessions=None)  # fmt: skip
+    (shown,) = tree([silent])
+    assert node_row(shown) == {
+        "node": "f", "role": "follower", "bookmark": "", "lag": "not heard", "sessions": "",
+        "state hash": "",
+    }  # fmt: skip
+    assert node_row(tree([node("p", "primary")])[0])["sessions"] == "1,200"
+
+
+def test_one_server_alone_is_no_tree():
+    look = Look(1, [], (), None, status={"nodes": [node("p", "primary")]})
+    assert activity(look, look).nodes == []

@@ -11,6 +11,7 @@ from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.query import Query
 from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
+from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency
@@ -49,7 +50,14 @@ def exposed() -> str:
     replay = SimpleNamespace(progress=Progress(), is_over=True)
     shown = {"certificate.pem": Certificate(0.0, b"")}
     lags = ConsumerLags(world.engine, world.journal)
-    scrape = Scrape(runtime, world.executor, crowd, budget, lambda: None, lambda: shown, lags)
+    nodes = Nodes(lambda: 0.0)
+    nodes.note(ServerNode("http://f:8080", "follower"))
+    names = "connected losses reconnects subscriptions subscribers bytes lines idle_seconds"
+    upstream = dict.fromkeys(names.split(), 0.0)
+    scrape = Scrape(
+        runtime, world.executor, crowd, budget, lambda: None, lambda: shown, lags,
+        upstream=lambda: upstream, nodes=nodes,
+    )  # fmt: skip
     page = run_to_completion(exposing(scrape)) + replay_exposition(replay)
     return (page + process_exposition()).decode()
 

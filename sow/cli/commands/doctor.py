@@ -196,7 +196,8 @@ def sessions_check(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
 
 
 def nodes_check(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
-    """Whether the nodes of a log that are at the same bookmark have the same state."""
+    """Whether the nodes of a log that are at the same bookmark have the same state. A chained
+    server has none."""
     heard = [one for one in described if one["state_hash"] is not None]
     hashes: dict[str, set[str]] = {}
     for one in heard:
@@ -209,8 +210,8 @@ def nodes_check(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
         found = f"nodes differ at bookmark {differing}: {named}"
         instead = "keep the primary; remove the data directory of the other one and start it again"
         return HealthCheck("nodes", "error", found, instead)
-    away = [one["url"] for one in described if one["state_hash"] is None]
-    found = f"{len(heard):,} of {len(described):,} heard, "
+    away = [one["url"] for one in described if one["pid"] is None]
+    found = f"{len(described) - len(away):,} of {len(described):,} heard, "
     if away:
         return HealthCheck("nodes", "warning", found + f"not {', '.join(away)}", "start them again")
     if len(hashes) > 1:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,23 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from sow.cli.commands.init import DATA_DIRECTORY, document, named_topic
 from sow.cli.commands.pipeline import beside, run_by_spark
 from sow.cli.edges import EDGES_MAX, Edges
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
+from sow.cli.starting import check_folder, scratch, server_above, starter_of, without_records
 from sow.cli.supervision import Beside, KeptRunning, end_with_input, pipeline_words, supervised
 from sow.cli.systemd import notify_of
-from sow.client.connector import checked_url
 from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
-from sow.core.definitions import Configuration, JournalSettings
-from sow.errors import ClientError, ConfigError, SowError
+from sow.core.definitions import Configuration
+from sow.errors import SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.boot.app import Server
-from sow.server.boot.follower import Follower, Upstream
+from sow.server.boot.follower import Follower
+from sow.server.boot.reporting import Upstream
 from sow.server.http import server_log
 from sow.server.loop.event_loop import LOOPS, loop_factory
-from sow.store.manifest import MANIFEST_FILE
 
 log = logging.getLogger("sow.serve")
 
@@ -44,8 +42,6 @@ FOLLOWERS_MAX = 256
 """More than any machine has cores."""
 FOLLOWER_PAUSE_S = 0.2
 """Delay before a follower that has ended is started again: its clients go to the others."""
-NOTHING_CONFIGURED = "<SOWConfig><Name>chained</Name></SOWConfig>"
-"""A chained server without a file: everything has its default."""
 
 Ready = Callable[[str, str], Mapping[str, Beside]]
 """Called with the server's address, and that of its clients: reports that it is ready; returns
@@ -108,6 +104,13 @@ commands to run beside it."""
     "Impersonate, who acts for the clients; or set SOW_TOKEN.",
 )
 @click.option(
+    "--ca",
+    envvar="SOW_CA",
+    metavar="FILE",
+    help="For --follow and --upstream with https://: certificates of trusted authorities, in PEM "
+    "form; or set SOW_CA.",
+)
+@click.option(
     "--followers",
     metavar="N",
     type=click.IntRange(0, FOLLOWERS_MAX),
@@ -141,25 +144,29 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     it keeps the records, and so many chained servers have its clients.
     """
     options = ServeOptions(**given)
-    text = _starter(ctx, options) if options.named else _bare(ctx, options)
+    above = server_above(
+        options.upstream, options.follow, options.token, options.ca, options.until_input_ends
+    )
+    chained, followed = (None, above) if options.follow else (above, None)
+    is_given = ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE
+    text = starter_of(options.config, is_given, options.named, above is not None)
+    directory = options.data_dir if chained is None else scratch(ctx)
+    check_folder(text, directory)
     loaded = loads(text, "--topic") if text else load(*options.file)
     for finding in loaded.findings:
         click.echo(finding.labelled, err=True)
     if loaded.configuration is None:
         ctx.exit(1)
-    chained = _chained(options)
-    source = ConfigurationSource(
-        options, text, loaded, options.data_dir if chained is None else _scratch(ctx)
-    )
+    source = ConfigurationSource(options, text, loaded, directory)
     if not source.may_listen():
         ctx.exit(1)
 
-    followed = _followed(options)
     if options.until_input_ends:
         end_with_input()
-    edges = Edges(options.edges, source.configuration, source.words())
+    own_token = new_token()
+    edges = Edges(options.edges, source.configuration, source.words(), own_token)
     ctx.call_on_close(edges.close)
-    servers = Servers(options, source, edges, chained)
+    servers = Servers(options, source, edges, chained, own_token)
     make_loop = loop_factory(options.loop_wanted)
     serving = serve_until_stopped(
         source.configuration, servers.make, servers.ready, edges, followed
@@ -185,6 +192,7 @@ class ServeOptions:
     follow: str | None
     upstream: str | None
     token: str | None
+    ca: str | None
     followers: int
     edges: int
     until_input_ends: bool
@@ -259,13 +267,14 @@ class Servers:
         options: ServeOptions,
         source: ConfigurationSource,
         edges: Edges,
-        chained: tuple[str, str] | None,
+        chained: Upstream | None,
+        own_token: str,
     ) -> None:
         self._options = options
         self._source = source
         self._edges = edges
         self._chained = chained
-        self._own_token = new_token()
+        self._own_token = own_token
 
     def make(self, configuration: Configuration, follower: Follower | None) -> Server:
         """A server of this configuration; `follower` follows another one."""
@@ -300,53 +309,6 @@ class Servers:
         )
 
 
-def _starter(ctx: click.Context, options: ServeOptions) -> str:
-    """The configuration of the topics of --topic."""
-    if ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--topic replaces CONFIG; add the topic to the file")
-    directory = Path(DATA_DIRECTORY)
-    # A folder of this name often holds the user's own data.
-    is_taken = directory.is_dir() and any(directory.iterdir())
-    if options.data_dir is None and is_taken and not (directory / MANIFEST_FILE).exists():
-        raise ClientError(
-            f"the folder {DATA_DIRECTORY} here holds something else; choose where to keep "
-            "records: --data-dir DIRECTORY"
-        )
-    return document([*map(named_topic, options.named)])
-
-
-def _bare(ctx: click.Context, options: ServeOptions) -> str:
-    """The configuration of a chained server for which there is no file."""
-    is_given = ctx.get_parameter_source("config") is not ParameterSource.DEFAULT
-    has_file = is_given or Path(options.config).exists()
-    return "" if options.upstream is None or has_file else NOTHING_CONFIGURED
-
-
-def _chained(options: ServeOptions) -> tuple[str, str] | None:
-    """The upstream of a chained server and the token for it: its supervisor's, where one has
-    started it."""
-    if options.upstream is None:
-        return None
-    if options.follow is not None:
-        raise click.UsageError(
-            "a server with --follow has the records, and one with --upstream has none: give one"
-        )
-    token = None if options.until_input_ends else options.token
-    return checked_url(options.upstream), token or ""
-
-
-def _followed(options: ServeOptions) -> Upstream | None:
-    """The server to follow."""
-    if options.follow is None:
-        return None
-    return Upstream(checked_url(options.follow), options.token or "")
-
-
-def _scratch(ctx: click.Context) -> str:
-    """The data directory of a chained server, which keeps nothing that outlives it."""
-    return ctx.with_resource(tempfile.TemporaryDirectory(prefix="sow-chained-"))
-
-
 def _followers(
     count: int,
     words: Sequence[str],
@@ -365,20 +327,6 @@ def _followers(
         own += ["--data-dir", str(directory / "followers" / str(number)), "--until-input-ends"]
         found[f"follower {number}"] = Beside(own, token, is_server=True, pause_s=FOLLOWER_PAUSE_S)
     return found
-
-
-def without_records(configuration: Configuration, applies: bool = False) -> Configuration:
-    """The part of a configuration that counts for a chained server: its upstream has the rest, and
-    `applies` what roles say of records. Raises ConfigError where no server would."""
-    for role in () if applies else configuration.security.roles:
-        for allow in role.allows:
-            if (allow.filter, allow.select, allow.check) != (None, None, None):
-                raise ConfigError(
-                    f"the role {role.name} has a Filter, Select or Check for {allow.topic}, which "
-                    "a chained server does not apply: give it in the configuration of the upstream "
-                    "server, which applies it to this server's clients, and leave it out here"
-                )
-    return dataclasses.replace(configuration, topics=(), pipelines=(), journal=JournalSettings())
 
 
 def _announce(configuration: Configuration, url: str) -> None:
@@ -441,10 +389,10 @@ async def _serve(
     notify = notify_of(os.environ)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     # A follower waits for its primary where it has nothing to start with.
+    notify.starting(server.startup_status)
     if not await _done_unless(stop, server.open()):
         return True
     address = server.address
-    notify.starting(server.startup_status)
     if not await _done_unless(stop, server.restore()):
         notify.stopping()
         return True

@@ -26,18 +26,21 @@ from rich.text import Text
 from sow.cli.commands.admin import columns_for, listed, session_row
 from sow.cli.connecting import server_command
 from sow.cli.measuring import (
+    NODE_COLUMNS,
     RATE_COLUMNS,
     SORTS,
     Activity,
     Look,
     Memory,
     activity,
+    node_row,
     ordered,
     scraped,
 )
 from sow.cli.output import as_json, json_text, printable
 from sow.cli.tables import figures, terminal_console
 from sow.client import Client, Disconnected, Unreachable
+from sow.client.errors import OlderServer
 from sow.client.http import understood
 from sow.core.humanize import duration
 
@@ -47,6 +50,14 @@ INTERVAL_S = 1.0
 """The shortest tick: rates are per second."""
 SLOW_SHOWN = 5
 """Slow sessions to show; `sow sessions` lists all."""
+NODES_SHOWN = 10
+"""Nodes to show; `--json` has all."""
+STYLES = {
+    "red": "bold white on red", "orange": "bold black on dark_orange",
+    "yellow": "bold black on yellow", "green": "bold black on green",
+    "blue": "bold white on blue", "grey": "bold white on grey37",
+}  # fmt: skip
+"""How the colours of an environment look."""
 LAG_MS = 1000
 """A session this far behind is highlighted: users notice the lag."""
 LINE = ("time", "in/s", "lag", "queue", "sessions", "longest step", "first topic")
@@ -125,12 +136,22 @@ async def _look(client: Client) -> Look:
     at_s = time.monotonic()
     topics = await listed(client, every=False)
     sessions = await client.http.json("GET", "/v1/sessions", kind=list)
+    status = await _status(client)
     known = await scraped(client)
     if known is None:
-        return Look(at_s, topics, sessions, None)
+        return Look(at_s, topics, sessions, None, status=status)
     sizes = [known[name][""] for name in MEMORY if name in known]
     memory = Memory(*sizes) if len(sizes) == len(MEMORY) else None
-    return Look(at_s, topics, sessions, known.get(STEPS, {}), memory)
+    return Look(at_s, topics, sessions, known.get(STEPS, {}), memory, status)
+
+
+async def _status(client: Client) -> dict[str, object] | None:
+    """What the server is; None if it is of an earlier version, which does not say."""
+    try:
+        found: dict[str, object] = await client.http.json("GET", "/v1/status", kind=dict)
+    except OlderServer:
+        return None
+    return found
 
 
 class TopScreen:
@@ -204,8 +225,13 @@ class TopScreen:
         console, slow = self._console, now.slow[:SLOW_SHOWN]
         parts: list[RenderableType] = [self._heading(now), Text("")]
         below: list[RenderableType] = [Text(""), self._slow(now)] if slow else []
-        # The heading, the table's own, the line of keys, and those of slow sessions.
-        room = max(1, console.height - 5 - (len(slow) + 2 if slow else 0))
+        nodes = now.nodes[:NODES_SHOWN]
+        if nodes:
+            rows = [*map(node_row, nodes)]
+            below += [Text(""), figures(NODE_COLUMNS, rows, console.width)]
+        # The heading, the table's own, the line of keys, and those of slow sessions and nodes.
+        lines = sum(len(some) + 2 for some in (slow, nodes) if some)
+        room = max(1, console.height - 5 - lines)
         topics = ordered(now.topics, self._sort)
         rows = [one.row() for one in topics[:room]]
         parts += [figures(RATE_COLUMNS, rows, console.width), *below]
@@ -214,7 +240,14 @@ class TopScreen:
         return Group(*parts)
 
     def _heading(self, now: Activity) -> Text:
-        text = Text(f"sow top  {self._url}\n", no_wrap=True, overflow="ellipsis")
+        text = Text(f"sow top  {self._url}", no_wrap=True, overflow="ellipsis")
+        if now.status is not None:
+            text.append(f"  {printable(str(now.status['name']))}")
+            if (environment := now.status.get("environment")) is not None:
+                text.append("  ")
+                style = STYLES.get(str(now.status.get("colour")), "bold")
+                text.append(f" {printable(str(environment))} ", style=style)
+        text.append("\n")
         if self._away is not None:
             text.append(f"away; waiting for it: {printable(self._away)}", style="bold red")
             return text

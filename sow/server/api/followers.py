@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,8 +29,8 @@ from sow.engine.following import windows_of
 from sow.errors import ClientError, NotEntitled, NotKept, clipped
 from sow.history.bookmarks import number_of
 from sow.server.api.admin import gathered_frames
+from sow.server.api.nodes import AS_CHAINED, NODES_MAX, URL_CHARS_MAX, Nodes, ServerNode
 from sow.server.api.response_schemas import NodeStatus
-from sow.server.api.status import Nodes, ServerNode
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import write_part
@@ -64,13 +64,30 @@ FEED_ACCOUNTS = (CONFIGURATIONS, KNOWN_COLUMNS)
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class NodeReport(msgspec.Struct, forbid_unknown_fields=True):
-    """The state that a follower reports."""
+class NodeFigures(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a node is; a chained server has no state."""
 
-    bookmark: Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")]
-    state_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    bookmark: Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")] | None
+    state_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")] | None
     lag_ms: Count
     pid: Count
+    role: Literal["follower", "chained"] = "follower"
+    upstream: Annotated[str, Meta(max_length=URL_CHARS_MAX)] | None = None
+    sessions: Count | None = None
+
+
+class NodeBelow(NodeFigures, kw_only=True):
+    """The same of a node that has reported to the one that reports."""
+
+    url: str
+
+
+class NodeReport(NodeFigures):
+    """What a node says of itself, and of those below it."""
+
+    below: Annotated[list[NodeBelow], Meta(max_length=NODES_MAX)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class FollowersHandler:
@@ -147,18 +164,26 @@ class FollowersHandler:
             )
         return after
 
-    @route("PUT", "/v1/nodes/{node}", "logon", "The state that a follower reports")
+    @route("PUT", "/v1/nodes/{node}", "logon", "What a node says of itself")
     @operation("report_node", NodeStatus, body=NodeReport, takes=(JSON,))
     async def report(self, request: web.Request) -> web.Response:
-        """`PUT /v1/nodes/{node}`: note the state of a follower; `node` is its address."""
-        # Not declared on the route: the audit would get a line each second.
-        permissions_of(request).check("admin")
+        """`PUT /v1/nodes/{node}`: note how far a follower or a chained server is; `node` is its
+        address, and the answer has the one that it is listed under."""
+        # Not as the demand of the route: the audit would have a line for each second.
+        rights = permissions_of(request)
+        if not rights.may("impersonate"):
+            rights.check("admin")
         try:
             report = msgspec.json.decode(await read_body(request), type=NodeReport)
         except msgspec.MsgspecError as error:
             raise ClientError(f"the body is no report of a node: {clipped(str(error))}") from None
+        if report.below or report.role != AS_CHAINED:
+            rights.check("admin")
+        found = msgspec.structs.asdict(report)
+        for below in found.pop("below"):
+            self._nodes.note(ServerNode(**msgspec.structs.asdict(below)))
         url = node_address(request.match_info["node"], client_address(request))
-        node = ServerNode(url, "follower", *msgspec.structs.astuple(report))
+        node = ServerNode(url=url, **found)
         self._nodes.note(node)
         return json_response(node._asdict())
 

@@ -17,8 +17,9 @@ from sow.core.quota import Quota
 from sow.engine.running_topics import SourceTopic
 from sow.errors import Replaying
 from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
+from sow.server.api.nodes import Nodes
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.preconditions import Heard
+from sow.server.http.preconditions import BOOKMARK_HEADER, Heard
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError
@@ -52,6 +53,20 @@ class RecordSource(Protocol):
         ...
 
     @property
+    def bookmark(self) -> str:
+        """The newest one that its server has named where it is another one, else empty."""
+        ...
+
+    def silent_s(self) -> float:
+        """For how long its server has not answered; 0 while it answers."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """What has come from there, by name (`sow.server.api.metrics`); none where they are
+        here."""
+        ...
+
+    @property
     def refusal(self) -> str | None:
         """Why they cannot be reached; None if they can."""
         ...
@@ -63,7 +78,8 @@ class HealthHandler:
     `replay` is the progress of its start, `crowd` counts connections, `reading` is the memory that
     requests hold, and `certificates` gives those that the server presents and trusts. The time of
     `last_error` is for everybody, its text for clients that `may_administer` accepts. `source` is
-    where the records are, and `heard` what a follower has heard of its primary."""
+    where the records are, `nodes` those below this one, and `heard` what a follower has heard of
+    its primary."""
 
     def __init__(
         self,
@@ -74,8 +90,10 @@ class HealthHandler:
         last_error: LastError,
         may_administer: Callable[[web.Request], Awaitable[bool]],
         source: RecordSource,
+        nodes: Nodes,
         heard: Heard | None = None,
     ) -> None:
+        self._nodes = nodes
         self._heard = heard
         self._replay = replay
         self._crowd = crowd
@@ -103,6 +121,8 @@ class HealthHandler:
             self._certificates,
             ConsumerLags(runtime.engine, runtime.journal),
             lambda: 0.0 if self._heard is None else self._heard.lag_us() / SECOND_US,
+            self._source.figures,
+            self._nodes,
         )
 
     @route("GET", "/metrics", "admin", "Prometheus metrics", ("topics",))
@@ -137,14 +157,17 @@ class HealthHandler:
         if self._last_error.is_there:
             parts.append(self._last_error.summary(await self._may_administer(request)))
         status = 200 if refusal is None else 503
-        headers = {CHAIN_HEADER: ",".join(self._source.chain), **self._log_header()}
+        headers = {CHAIN_HEADER: ",".join(self._source.chain), **self._moment()}
         return web.Response(status=status, text="; ".join(parts) + "\n", headers=headers)
 
-    def _log_header(self) -> dict[str, str]:
-        """The name of the log, once it is known."""
+    def _moment(self) -> dict[str, str]:
+        """The name of the log and its newest bookmark, once they are known."""
         if self._running is None:
             return {}
-        return {LOG_HEADER: self._log_id(self._running)}
+        seq = self._running.runtime.engine.sequencer.durable_seq
+        bookmark = self._source.bookmark if self._source.upstream else str(seq)
+        moment = {BOOKMARK_HEADER: bookmark} if bookmark else {}
+        return {LOG_HEADER: self._log_id(self._running), **moment}
 
     def _log_id(self, running: Scrape) -> str:
         return self._source.log_id or running.runtime.journal.log_id

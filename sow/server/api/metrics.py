@@ -23,6 +23,7 @@ from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
 from sow.engine.capacity import records_max
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.server.api.nodes import Nodes
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.event_loop import loop_name
@@ -57,8 +58,9 @@ class TopicMetric(NamedTuple):
 class Scrape(NamedTuple):
     """The sources of one scrape: `crowd` counts connections, `reading` is the memory that requests
     hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so,
-    `certificates` gives those of the server by their files, `lags` measures consumers, and `lag_s`
-    says how far a follower is behind."""
+    `certificates` gives those of the server by their files, `lags` measures consumers, `lag_s`
+    says how far a follower is behind, `upstream` what a chained server has from its upstream, and
+    `nodes` are those below this one."""
 
     runtime: ServerRuntime
     executor: Executor
@@ -68,6 +70,8 @@ class Scrape(NamedTuple):
     certificates: Callable[[], Mapping[str, Certificate]]
     lags: ConsumerLags
     lag_s: Callable[[], float] = lambda: 0.0
+    upstream: Callable[[], Mapping[str, float]] = dict
+    nodes: Nodes | None = None
 
 
 class ServerMetric(NamedTuple):
@@ -187,6 +191,16 @@ def _of_consumers(
         engine = scrape.executor.engine
         there = Consumers(engine).all() if CONSUMERS.name in engine.topics else ()
         return {one.name: figure(scrape, one) for one in there}
+
+    return found
+
+
+def _of_upstream(name: str) -> Callable[[Scrape], Mapping[str, float]]:
+    """A figure of a chained server; other servers have none."""
+
+    def found(scrape: Scrape) -> Mapping[str, float]:
+        figures = scrape.upstream()
+        return {"": figures[name]} if figures else {}
 
     return found
 
@@ -315,6 +329,62 @@ SERVER_METRICS = (
         "sow_follower_lag_seconds",
         "How far a follower is behind its primary; 0 on a primary.",
         lambda scrape: scrape.lag_s(),
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_nodes",
+        "Nodes that have reported to this one in the last half minute, by their role.",
+        lambda scrape: {} if scrape.nodes is None else scrape.nodes.counts(),
+        "role",
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_node_lag_seconds",
+        "How far each of them is behind.",
+        lambda scrape: {} if scrape.nodes is None else scrape.nodes.lags_s(),
+        "node",
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_upstream_connected",
+        "Of a chained server: 1 while its upstream answers.",
+        _of_upstream("connected"),
+    ),
+    ServerMetric(
+        Counter, "sow_upstream_losses", "Losses of the upstream server.", _of_upstream("losses")
+    ),
+    ServerMetric(
+        Counter,
+        "sow_upstream_reconnects",
+        "Connections to it that were made again.",
+        _of_upstream("reconnects"),
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_upstream_subscriptions",
+        "Subscriptions there that sessions share.",
+        _of_upstream("subscriptions"),
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_upstream_subscribers",
+        "Sessions that share them, once for each.",
+        _of_upstream("subscribers"),
+    ),
+    ServerMetric(
+        Counter,
+        "sow_upstream_bytes",
+        "Bytes of lines that have come from there.",
+        _of_upstream("bytes"),
+    ),
+    ServerMetric(
+        Counter, "sow_upstream_lines", "Lines that have come from there.", _of_upstream("lines")
+    ),
+    ServerMetric(
+        Gauge,
+        "sow_upstream_idle_seconds",
+        "Time since the last of these lines, or the start.",
+        _of_upstream("idle_seconds"),
     ),
     ServerMetric(
         Gauge,

@@ -313,6 +313,8 @@ class NodeStatus(ResponseModel):
     state_hash: str | None
     lag_ms: int | None
     pid: int | None
+    upstream: str | None
+    sessions: int | None
 
 
 class ServerStatus(ResponseModel):

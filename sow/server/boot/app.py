@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import secrets
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,14 +23,17 @@ from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.health import HealthHandler
-from sow.server.api.status import Nodes, StatusHandler
+from sow.server.api.nodes import Nodes
+from sow.server.api.status import StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
-from sow.server.boot.http_server import HttpServer
+from sow.server.boot.http_server import HttpServer, listening
 from sow.server.boot.reload import InForce, Reloader
+from sow.server.boot.reporting import Upstream
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
 from sow.server.boot.sources import RecordOrigin, RecordsHere, RecordsUpstream
+from sow.server.boot.waiting import answering
 from sow.server.chained.upstream import UpstreamServer
 from sow.server.http.authn_middleware import Identifies, RequestAuthenticator, fetch
 from sow.server.http.body_reading import Requests
@@ -68,12 +72,13 @@ def new_session_name() -> str:
     return secrets.token_urlsafe(SESSION_NAME_BYTES)
 
 
-def origin_of(upstream: tuple[str, str] | None) -> RecordOrigin:
+def origin_of(upstream: Upstream | None) -> RecordOrigin:
     """Where the records of a new server are: here, or with this server."""
     node = secrets.token_hex(NODE_BYTES)
-    return (
-        RecordsHere(node) if upstream is None else RecordsUpstream(UpstreamServer(*upstream, node))
-    )
+    if upstream is None:
+        return RecordsHere(node)
+    server = UpstreamServer(upstream.url, upstream.token, node, encryption=upstream.encryption)
+    return RecordsUpstream(server, upstream.report_token)
 
 
 class Server:
@@ -86,8 +91,8 @@ class Server:
     (`sow.server.boot.bootstrap`). A request with `own_token`, if it is not empty, comes from the
     server itself, which uses it through Spark. `look` reads the configuration file for display. A
     `follower` follows another server: then the configuration is that of its log, and
-    `data_directory` that of the follower. `upstream` is the address of the server that has the
-    records, and this one's token there. `shares_port`: other processes listen on the same port.
+    `data_directory` that of the follower. `upstream` is the server that has the
+    records. `shares_port`: other processes listen on the same port.
     """
 
     def __init__(
@@ -102,7 +107,7 @@ class Server:
         logons: Logons | None = None,
         look: Callable[[], Reviewed] | None = None,
         follower: Follower | None = None,
-        upstream: tuple[str, str] | None = None,
+        upstream: Upstream | None = None,
         shares_port: bool = False,
     ) -> None:
         self._follower = follower
@@ -147,6 +152,8 @@ class Server:
         self._handlers: Handlers
         self._reloader: Reloader
         self._http: HttpServer
+        self._sockets: list[socket.socket] = []
+        """Those that a follower has taken before it can start."""
 
     @property
     def configuration(self) -> Configuration:
@@ -168,10 +175,9 @@ class Server:
         Requests wait until `restore` has finished. Raises StoreError when the directory is in use
         or the port is taken; then, as after any error, everything is released.
         """
-        if self._follower is not None:
-            followed = await self._follower.prepare()
-            self._in_force.go_on_under(with_system_topics(followed))
         try:
+            if self._follower is not None:
+                await self._prepare(self._follower)
             self._take_directory()
             self._watch_process()
             make_parser()  # no client has to wait for it
@@ -182,6 +188,15 @@ class Server:
         self._replay.begin(self.address)
         self._opened_us = monotonic_us()
         return self.address
+
+    async def _prepare(self, follower: Follower) -> None:
+        """Have what there is to start with, while requests get to know why they wait."""
+        self._in_force.read_tls()
+        sockets = self._sockets = await listening(self.configuration, self._shares_port)
+        self._closers += [one.close for one in sockets]
+        async with answering(sockets, self._in_force.tls.context, lambda: follower.waits_for):
+            followed = await follower.prepare()
+        self._in_force.go_on_under(with_system_topics(followed))
 
     def _take_directory(self) -> None:
         follower = self._follower
@@ -228,10 +243,11 @@ class Server:
             self._last_error,
             self._authn.may_administer,
             self._source,
+            self._nodes,
             self._heard,
         )
         self.address, self.port = await self._http.listen(
-            routes(self._readiness, self._status), self._authn, self._shares_port
+            routes(self._readiness, self._status), self._authn, self._shares_port, self._sockets
         )
 
     async def restore(self) -> None:
@@ -265,6 +281,8 @@ class Server:
 
     def startup_status(self) -> str:
         """The progress of the start as a sentence, with topics' names."""
+        if not self.address:
+            return "opening files" if self._follower is None else self._follower.waits_for
         return self._replay.status()
 
     async def _restore_records(self) -> None:
@@ -292,8 +310,8 @@ class Server:
         self.runtime.wake()
         if self._follower is not None:
             assert isinstance(self.engine, FollowingEngine)
-            own = self._handlers[StatusHandler].own
-            self._follower.begin(self.engine, self.runtime, self._reloader.adopt, own)
+            status, adopt = self._handlers[StatusHandler], self._reloader.adopt
+            self._follower.begin(self.engine, self.runtime, adopt, status, self._nodes)
 
     def _take_over_engine(self) -> None:
         """The engine has all records: it goes on from where the log ends."""
@@ -367,10 +385,13 @@ class Server:
                 self._nodes,
                 self._heard,
                 self._source,
+                lambda: len(self.executor.sessions),
+                self._source.above if self._follower is None else self._follower.above,
             ),
             FollowersHandler(self.runtime, self.engine, self._nodes),
         )
-        self._source.serve(self._handlers, self.runtime, self.executor, self._authn)
+        status = self._handlers[StatusHandler]
+        self._source.serve(self._handlers, self.runtime, self.executor, self._authn, status)
 
     def _follow_engine(self) -> None:
         """Have users, health and the marks of answers follow the engine."""

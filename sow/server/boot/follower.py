@@ -13,6 +13,7 @@ to start again, too (`is_over`).
 
 import asyncio
 import logging
+import os
 import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 from aiohttp import ClientError as CallFailed
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
 
 from sow.core.addresses import is_loopback
 from sow.core.clock import SECOND_US, LogClock, monotonic_us
@@ -40,7 +41,10 @@ from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine, changes, with_windows
 from sow.errors import Damaged, NotKept, SowError, StoreError, clipped
-from sow.server.api.status import ServerNode
+from sow.server.api.nodes import Nodes, ServerNode
+from sow.server.api.status import StatusHandler
+from sow.server.boot.reporting import Upstream, nodes_of, report
+from sow.server.chained.upstream import failure_of
 from sow.server.http.preconditions import Heard
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.backup import (
@@ -67,8 +71,12 @@ log = logging.getLogger("sow.follower")
 
 FOLLOWING, COMING, COPIED = "following", "coming", "copied"
 """The directory of what is followed, one that becomes it, and a backup that becomes that."""
+OWN_FOLDERS = (FOLLOWING, COMING, COPIED)
+"""All that a follower has in its data directory."""
 RETRY_S = 0.5
 """Pause before the primary is called again: a restart of it takes a second or more."""
+COPY_PAUSE_S_MAX = 60.0
+"""Pauses between copies that fail double up to this: a minute after there is room it goes on."""
 SILENT_FACTOR = 2.0
 """Beats that may be missing before a connection counts as broken: networks lose one."""
 BEATS_A_LAG = 3
@@ -77,13 +85,6 @@ CONNECTED_S = 5.0
 """How long a connection may take to be made."""
 SAID_CHARS_MAX = 2000
 """So much of an error of the primary is read."""
-
-
-class Upstream(NamedTuple):
-    """The server that is followed, and a token of its, if it needs one."""
-
-    url: str
-    token: str = ""
 
 
 class FollowedData(NamedTuple):
@@ -101,7 +102,8 @@ Adopt = Callable[[Configuration], Awaitable[object]]
 
 class Follower:
     """Follows `upstream` for a server that has the configuration file `own`; `clock` is its
-    clock, which shows the time of the log."""
+    clock, which shows the time of the log. `now_s` passes steadily, and `sleep` waits for so many
+    seconds."""
 
     def __init__(
         self,
@@ -109,8 +111,13 @@ class Follower:
         own: Configuration,
         clock: LogClock,
         now_s: Callable[[], float] = lambda: monotonic_us() / SECOND_US,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.upstream = upstream
+        self.waits_for = "the primary has not answered yet"
+        """Why it cannot start; without addresses and paths, as anybody may read it."""
+        self._sleep = sleep
+        self._is_copying = False
         self.clock = clock
         self.heard = Heard(upstream.url, lambda: own.follower.lag_us_max, now_s)
         self.is_over = asyncio.Event()
@@ -129,7 +136,8 @@ class Follower:
         self._runtime: ServerRuntime
         self._following: Following
         self._adopt: Adopt
-        self._status: Callable[[], Awaitable[ServerNode]]
+        self._status: StatusHandler
+        self._nodes: Nodes
 
     @property
     def directory(self) -> Path:
@@ -141,7 +149,7 @@ class Follower:
     async def prepare(self) -> Configuration:
         """Have the primary's data, as far as that is needed; returns the configuration to start
         with. Waits for the primary where there is nothing to start with; raises StoreError."""
-        goes_on, said = True, ""
+        goes_on, said, pause_s = True, "", RETRY_S
         while True:
             held = await asyncio.to_thread(held_in, self.directory)
             try:
@@ -156,18 +164,24 @@ class Follower:
             except NotKept as error:
                 log.warning("%s: everything is copied again", error.detail)
                 goes_on = False
-            except (CallFailed, OSError, TimeoutError) as error:
-                why = clipped(str(error) or type(error).__name__)
+            except (CallFailed, OSError, TimeoutError, StoreError) as error:
+                if isinstance(error, StoreError) and not self._is_copying:
+                    raise
+                why = clipped(failure_of(error))
                 if why != said:
                     # Once: it may be a long wait.
                     said = why
                     log.warning("cannot follow %s yet: %s", self.upstream.url, why)
+                # A copy costs the primary and the disk much, a call next to nothing.
+                pause_s = min(2 * pause_s, COPY_PAUSE_S_MAX) if self._is_copying else RETRY_S
+                self.waits_for = f"{public_failure(error)}; next attempt in {pause_s:g} s"
             if held is not None and goes_on:
                 return followed(held.configuration, self._own)
-            await asyncio.sleep(RETRY_S)
+            await self._sleep(pause_s)
 
     async def _bring(self, calls: ClientSession, held: FollowedData | None) -> None:
         """Copy everything, unless what is held can go on by the log."""
+        self._is_copying = False
         async with calls.get(self._address("/v1/log/extent")) as answer:
             await _check(answer)
             extent = await answer.json()
@@ -189,11 +203,21 @@ class Follower:
         await self._copy(calls)
 
     async def _copy(self, calls: ClientSession) -> None:
-        """Make the directory of a backup that the primary sends."""
+        """Make the directory of a backup that the primary sends. Where that fails nothing of it is
+        left: the disk may be full."""
+        self._is_copying = True
+        self.waits_for = "everything is copied from the primary"
         coming, copied = self._root / COMING, self._root / COPIED
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for path in (coming, copied):
-            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+        await asyncio.to_thread(_remove, coming, copied)
+        try:
+            await self._copy_to(calls, copied, coming)
+        except BaseException:
+            await asyncio.to_thread(_remove, coming, copied)
+            raise
+        self._is_copying = False
+
+    async def _copy_to(self, calls: ClientSession, copied: Path, coming: Path) -> None:
         with BackupWriter(copied) as writer:
             reader = FrameReader(writer.take)
             async with calls.post(self._address("/v1/backup")) as answer:
@@ -242,12 +266,14 @@ class Follower:
         engine: FollowingEngine,
         runtime: ServerRuntime,
         adopt: Adopt,
-        status: Callable[[], Awaitable[ServerNode]],
+        status: StatusHandler,
+        nodes: Nodes,
     ) -> None:
         """Follow the log from the engine's newest record on; `adopt` goes on under a reloaded
-        configuration, and `status` is what the primary gets to know of this server."""
+        configuration, and `status` is what the primary gets to know of this server and of the
+        `nodes` below it."""
         self._engine, self._runtime, self._adopt = engine, runtime, adopt
-        self._following, self._status = Following(engine), status
+        self._following, self._status, self._nodes = Following(engine), status, nodes
         self.clock.go_on_from(engine.now_us)
         self.heard.apply(engine.now_us)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._report())]
@@ -269,8 +295,7 @@ class Follower:
                 self.is_over.set()
             except (CallFailed, OSError, TimeoutError, SowError) as error:
                 if not self._is_lost:
-                    said = str(error) or type(error).__name__
-                    log.warning("lost %s: %s", self.upstream.url, clipped(said))
+                    log.warning("lost %s: %s", self.upstream.url, clipped(failure_of(error)))
                 self._is_lost = True
                 await asyncio.sleep(RETRY_S)
             except Exception:
@@ -280,7 +305,7 @@ class Follower:
     async def _read(self, calls: ClientSession) -> None:
         """Read the log and apply it, until the connection ends."""
         after = f"{self._runtime.journal.log_id}-{self._engine.seq}"
-        node = (await self._status()).url
+        node = (await self._status.own()).url
         query = f"?from={after}&beat={self._beat_s:.3f}&node={quote(node, safe='')}"
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
@@ -380,18 +405,20 @@ class Follower:
                 await asyncio.sleep(self._beat_s)
                 continue
             try:
-                own = await self._status()
-                said = ("bookmark", "state_hash", "lag_ms", "pid")
-                report = {name: getattr(own, name) for name in said}
-                path = f"/v1/nodes/{quote(own.url, safe='')}"
-                async with (
-                    self._session() as calls,
-                    calls.put(self._address(path), json=report) as answer,
-                ):
-                    await answer.read()
+                own = await self._status.own()
+                async with self._session() as calls:
+                    listed = await report(calls, self._address(""), own, below=self._nodes.heard())
+                self._status.be_listed_as(listed or own.url)
             except (CallFailed, OSError, TimeoutError, SowError):
                 pass  # what reads the log reports the loss, and the journal its full disk
             await asyncio.sleep(self._beat_s)
+
+    async def above(self, _request: web.Request) -> Sequence[ServerNode]:
+        """What the primary knows of all nodes; nothing while it is lost."""
+        if self._is_lost:
+            return ()
+        async with self._session() as calls:
+            return await nodes_of(calls, self._address(""))
 
     def _address(self, path: str) -> str:
         return self.upstream.url.rstrip("/") + path
@@ -402,8 +429,10 @@ class Follower:
         silent_s = SILENT_FACTOR * self._beat_s + CONNECTED_S
         timeout = ClientTimeout(total=None, sock_connect=CONNECTED_S, sock_read=silent_s)
         headers["Accept-Encoding"] = "identity"
-        # On this machine nobody else can answer, and a certificate is of another name.
-        checks = not is_loopback(urlsplit(self.upstream.url).hostname or "")
+        checks = self.upstream.encryption
+        if checks is True:
+            # On this machine nobody else can answer, and a certificate is of another name.
+            checks = not is_loopback(urlsplit(self.upstream.url).hostname or "")
         return ClientSession(
             headers=headers, timeout=timeout, connector=TCPConnector(ssl=checks, limit=4)
         )
@@ -487,6 +516,20 @@ async def _check(answer: ClientResponse) -> None:
     if answer.status in (401, 403, 404):
         raise StoreError(f"{answer.url.origin()} refuses to be followed: {detail}", reason=reason)
     raise ConnectionResetError(detail)
+
+
+def public_failure(error: Exception) -> str:
+    """Why something failed, for those who are to know no addresses and paths."""
+    if isinstance(error, SowError):
+        return error.reason
+    if isinstance(error, OSError) and error.errno and not isinstance(error, CallFailed):
+        return os.strerror(error.errno)
+    return "the primary does not answer"
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _put_in_place(copied: Path, coming: Path, directory: Path) -> None:

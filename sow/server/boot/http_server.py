@@ -6,13 +6,14 @@ handlers come from the caller (`sow.server.boot.routes`); nothing here knows the
 
 import asyncio
 import logging
+import socket
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aiohttp import web
 
 from sow.core.clock import monotonic_us
-from sow.core.definitions import authority
+from sow.core.definitions import Configuration, authority
 from sow.errors import StoreError
 from sow.server.boot.reload import InForce
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
@@ -49,6 +50,19 @@ NEVER_S = 10 * 365 * 86_400.0
 """Ten years, for a timeout of aiohttp that is never to expire."""
 
 
+async def listening(configuration: Configuration, shares_port: bool) -> list[socket.socket]:
+    """Sockets at the address of a configuration; raises StoreError when the port is taken."""
+    host, port = configuration.host, configuration.port
+    try:
+        return await bind(host, port, shares_port)
+    except OSError as error:
+        raise StoreError(
+            f"cannot listen on {authority(host, port)}: {error.strerror}; choose another with "
+            "--port",
+            reason="address in use",
+        ) from None
+
+
 class HttpServer:
     """Listens where the configuration in force says, from `listen` to `close`.
 
@@ -78,10 +92,15 @@ class HttpServer:
         self._listener: Listener
 
     async def listen(
-        self, routes: Iterable[Route], authn: RequestAuthenticator, shares_port: bool
+        self,
+        routes: Iterable[Route],
+        authn: RequestAuthenticator,
+        shares_port: bool,
+        sockets: Sequence[socket.socket] = (),
     ) -> tuple[str, int]:
-        """Answer requests by `routes`, of clients that `authn` knows; returns the server's URL and
-        port. Raises StoreError when the port is taken, and ConfigError."""
+        """Answer requests by `routes`, of clients that `authn` knows, at `sockets` if the port is
+        taken already; returns the server's URL and port. Raises StoreError when somebody else has
+        the port, and ConfigError."""
         application = self._application(authn)
         add_routes(application.router, routes)
         self._origin.open()
@@ -94,16 +113,12 @@ class HttpServer:
         configuration, in_force = self._in_force.configuration, self._in_force
         in_force.read_tls()
         try:
-            sockets = await bind(configuration.host, configuration.port, shares_port)
-        except OSError as error:
+            sockets = sockets or await listening(configuration, shares_port)
+        except StoreError:
             await self._runner.cleanup()
-            raise StoreError(
-                f"cannot listen on {authority(configuration.host, configuration.port)}: "
-                f"{error.strerror}; choose another with --port",
-                reason="address in use",
-            ) from None
+            raise
         self._connections = self._new_connections()
-        self._listener = Listener(sockets, self._connections, lambda: in_force.tls.context)
+        self._listener = Listener([*sockets], self._connections, lambda: in_force.tls.context)
         host, port = sockets[0].getsockname()[:2]
         return f"{configuration.security.scheme}://{authority(host, port)}", port
 

@@ -4,13 +4,19 @@ The one place where a chained server differs from others. Doors, users, sessions
 same; what reads the commands of clients and answers requests is chosen here.
 """
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from aiohttp import web
+from aiohttp import ClientError as CallFailed
+from aiohttp import hdrs, web
 
 from sow.errors import UpstreamLost
 from sow.server.api.health import RecordSource
+from sow.server.api.nodes import ServerNode
+from sow.server.api.status import StatusHandler
+from sow.server.boot.reporting import nodes_of, report
 from sow.server.boot.routes import Handlers
 from sow.server.chained.chain import Chain
 from sow.server.chained.forward import Forwarder
@@ -23,6 +29,9 @@ from sow.server.net.session_writer import SessionWriter
 from sow.server.net.websocket import Commands, Reads, WebSocketHandler
 from sow.server.net.ws_memory_accounting import MessageMemory
 from sow.sessions.commands.executor import Executor
+
+REPORT_S = 2.0
+"""Interval of reports to upstream, as often as followers report by default."""
 
 
 class RecordOrigin(RecordSource, Protocol):
@@ -38,8 +47,13 @@ class RecordOrigin(RecordSource, Protocol):
         runtime: ServerRuntime,
         executor: Executor,
         authn: RequestAuthenticator,
+        status: StatusHandler,
     ) -> None:
-        """Have these handlers answer from there."""
+        """Have these handlers answer from there; `status` says what this server is."""
+        ...
+
+    async def above(self, request: web.Request) -> Sequence[ServerNode]:
+        """What the server that has the records knows of all nodes."""
         ...
 
     async def close(self) -> None:
@@ -52,13 +66,25 @@ class RecordsHere:
 
     refusal: str | None = None
     log_id = ""
-    upstream = ""
+    upstream = bookmark = ""
 
     def __init__(self, node: str) -> None:
         self.chain = [node]
 
     async def reach(self) -> None:
         """They are."""
+
+    def silent_s(self) -> float:
+        """Nobody else has to answer."""
+        return 0.0
+
+    def figures(self) -> Mapping[str, float]:
+        """Nothing comes from elsewhere."""
+        return {}
+
+    async def above(self, _request: web.Request) -> Sequence[ServerNode]:
+        """There is no server above."""
+        return ()
 
     def serve(self, *_parts: object) -> None:
         """The handlers are those of this engine."""
@@ -68,11 +94,16 @@ class RecordsHere:
 
 
 class RecordsUpstream:
-    """The records are with another server."""
+    """The records are with another server; by `report_token` this one reports there."""
 
-    def __init__(self, upstream: UpstreamServer) -> None:
+    def __init__(self, upstream: UpstreamServer, report_token: str = "") -> None:
         self._upstream = upstream
         self._chain: Chain | None = None
+        token = report_token or upstream.token
+        self._headers: dict[str, str] = {}
+        if token:
+            self._headers[hdrs.AUTHORIZATION] = f"Bearer {token}"
+        self._reporting: asyncio.Task[None] | None = None
 
     @property
     def chain(self) -> Sequence[str]:
@@ -90,6 +121,30 @@ class RecordsUpstream:
         return self._upstream.log_id
 
     @property
+    def bookmark(self) -> str:
+        """The newest that upstream has named."""
+        return self._upstream.bookmark
+
+    def silent_s(self) -> float:
+        """For how long upstream has not answered."""
+        return self._upstream.silent_s()
+
+    def figures(self) -> Mapping[str, float]:
+        """What has come from upstream."""
+        return {} if self._chain is None else self._chain.figures()
+
+    async def above(self, request: web.Request) -> Sequence[ServerNode]:
+        """What upstream knows of all nodes: called by this server's token, or with what the client
+        shows."""
+        if not self._upstream.is_there:
+            return ()
+        shown = request.headers.get(hdrs.AUTHORIZATION)
+        headers = dict(self._headers)
+        if shown and not headers:
+            headers[hdrs.AUTHORIZATION] = shown
+        return await nodes_of(self._upstream.http, self._upstream.url, headers)
+
+    @property
     def refusal(self) -> str | None:
         """Why they cannot be reached; the address is not for strangers."""
         return UpstreamLost.reason if self._upstream.is_lost else None
@@ -104,14 +159,36 @@ class RecordsUpstream:
         runtime: ServerRuntime,
         executor: Executor,
         authn: RequestAuthenticator,
+        status: StatusHandler,
     ) -> None:
-        """Pass on commands and requests."""
+        """Pass on commands and requests, and report."""
         chain = self._chain = Chain(self._upstream, runtime, executor)
         handlers.put(WebSocketHandler(runtime, executor, authn, _reads(chain)))
         handlers.forward_by(Forwarder(self._upstream).forward)
+        self._reporting = asyncio.get_running_loop().create_task(self._report(status))
+
+    async def _report(self, status: StatusHandler) -> None:
+        """Tell upstream now and then how far this server is; where it refuses, no more before it is
+        another one, since each refusal is noted there."""
+        upstream, refused_in = self._upstream, -1
+        while True:
+            await upstream.there.wait()
+            with contextlib.suppress(CallFailed, OSError, TimeoutError):
+                if refused_in != upstream.received.losses:
+                    async with asyncio.timeout(REPORT_S):
+                        listed = await report(
+                            upstream.http, upstream.url, await status.own(), self._headers
+                        )
+                    refused_in = -1 if listed else upstream.received.losses
+                    if listed:
+                        status.be_listed_as(listed)
+            await asyncio.sleep(REPORT_S)
 
     async def close(self) -> None:
         """End all connections."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
         if self._chain is not None:
             await self._chain.close()
         else:

@@ -6,7 +6,7 @@ is closed when it has waited for longer than its client could have been away (`R
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sow.core.cooperative import Task
@@ -85,6 +85,22 @@ class Chain:
         """The time."""
         return self._runtime.now_us()
 
+    def figures(self) -> Mapping[str, float]:
+        """What the metrics say of the upstream server."""
+        upstream, received = self.upstream, self.upstream.received
+        return {
+            "connected": upstream.is_there,
+            "losses": received.losses,
+            "reconnects": received.reconnects,
+            "subscriptions": self.subscription_count,
+            "subscribers": sum(
+                one.subscriber_count for some in self._shares.values() for one in some
+            ),
+            "bytes": received.bytes,
+            "lines": received.lines,
+            "idle_seconds": upstream.now_s() - received.last_s,
+        }
+
     # Sessions.
 
     def own(self, session: Session, who: Who) -> OwnLink:
@@ -104,7 +120,7 @@ class Chain:
                 is_full=lambda: session.ended is None and session.outbox.fills(FILL_MAX),
             )
             found = self._own[session] = OwnLink(
-                self.upstream, self._pool, who, calls, self.upstream.node
+                self.upstream, self._pool, who, calls, self.upstream.node, session.address
             )
         return found
 
@@ -230,7 +246,7 @@ class Chain:
             some = self._shares.setdefault(who, [])
             there = [one for one in some if wanted in one]
             there += [one for one in some if not one.is_full]
-            shares = there[0] if there else self._new_shares(who)
+            shares = there[0] if there else self._new_shares(who, session.address)
             try:
                 channel = await shares.joined(wanted, key, session, begins, name)
                 return None if channel is None else (shares, channel)
@@ -244,10 +260,11 @@ class Chain:
         """The connection that a channel is of, if it is there."""
         return [one for one in self._shares.get(who, ()) if one.wanted_by(channel) is not None]
 
-    def _new_shares(self, who: Who) -> Shares:
+    def _new_shares(self, who: Who, address: str) -> Shares:
         found = Shares(
             self.upstream,
             who,
+            address,
             self.executor.engine,
             self._runtime.now_us,
             lambda: f"{self.upstream.node}-{next(self._names)}",

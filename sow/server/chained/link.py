@@ -46,9 +46,10 @@ class LinkOwner(Protocol):
 
 
 class Link:
-    """A connection for `owner`, as `who`; `client` is the name that it has upstream, and with
-    `numbered` it owns that name to number messages. With `exact` nothing is folded upstream when
-    this server is slow: each line is of one change, and its bookmark is of that change."""
+    """A connection for `owner`, as `who`, for a client at an `address`; `client` is the name that
+    it has upstream, and with `numbered` it owns that name to number messages. With `exact` nothing
+    is folded upstream when this server is slow: each line is of one change, and its bookmark is of
+    that change."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Link:
         who: Who,
         owner: LinkOwner,
         client: str,
+        address: str,
         numbered: bool = False,
         exact: bool = False,
     ) -> None:
@@ -63,6 +65,7 @@ class Link:
         self.who = who
         self._owner = owner
         self._client = client
+        self._address = address
         self._numbered = numbered
         self._exact = exact
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -130,7 +133,7 @@ class Link:
             fields |= {"session": self._session, "seen": self._seen}
         if self._numbered:
             fields["sequence"] = True
-        socket = await self._upstream.websocket(self.who)
+        socket = await self._upstream.websocket(self.who, self._address)
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
                 await socket.send_bytes(orjson.dumps(fields))
@@ -138,7 +141,7 @@ class Link:
             if ack.get("status") == "failure":
                 raise Refusal(ack)
             if self._exact and not ack.get("resumed"):
-                await self._upstream.unfold(ack["id"], self.who)
+                await self._upstream.unfold(ack["id"], self.who, self._address)
         except BaseException as error:
             self._end(socket)
             if isinstance(error, OSError | aiohttp.ClientError | TimeoutError):
@@ -186,17 +189,21 @@ class Link:
 
     async def _read(self) -> None:
         assert self._socket is not None
+        received, now_s = self._upstream.received, self._upstream.now_s
         async for message in self._socket:
             if message.type is aiohttp.WSMsgType.BINARY:
                 lines = message.data.split(b"\n")
                 self._seen += len(lines)
+                received.take(len(lines), len(message.data), now_s())
                 await self._owner.take(lines)
 
     async def _again(self) -> bool:
         while True:
             await self._upstream.there.wait()
             try:
-                return await self._connect()
+                resumed = await self._connect()
+                self._upstream.received.reconnected()
+                return resumed
             except (UpstreamLost, TooManyLogons):
                 await asyncio.sleep(LINK_PAUSE_S)
 

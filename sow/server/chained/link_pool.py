@@ -37,8 +37,9 @@ class LinkPool:
     def __len__(self) -> int:
         return len(self._idle) + len(self._used) + self._opening
 
-    async def take(self, who: Who, owner: LinkOwner) -> Link:
-        """A connection for an owner; raises UpstreamLost, TooLarge, and the error of a refusal."""
+    async def take(self, who: Who, owner: LinkOwner, address: str) -> Link:
+        """A connection for an owner whose client is at an address; raises UpstreamLost, TooLarge,
+        and the error of a refusal."""
         await self._room(who)
         for link in [one for one, other in self._idle.items() if other == who]:
             del self._idle[link]
@@ -47,12 +48,12 @@ class LinkPool:
                 self._used.add(link)
                 return link
             await self._close(link)
-        return await self._opened(Link(self._upstream, who, owner, "chained"))
+        return await self._opened(Link(self._upstream, who, owner, "chained", address))
 
-    async def numbered(self, who: Who, owner: LinkOwner, client: str) -> Link:
+    async def numbered(self, who: Who, owner: LinkOwner, client: str, address: str) -> Link:
         """One that owns the name `client` upstream, and serves nobody else."""
         await self._room(None)
-        return await self._opened(Link(self._upstream, who, owner, client, numbered=True))
+        return await self._opened(Link(self._upstream, who, owner, client, address, numbered=True))
 
     async def _room(self, who: Who | None) -> None:
         """Return when there may be one more, or there is one for these."""

@@ -125,16 +125,23 @@ class Calls:
 
 
 class OwnLink:
-    """The connection of one session, as `who`. `name` gives names to commands that no client can
-    give; `client` and `numbered` as in `Link`."""
+    """The connection of one session, as `who`, whose client is at an `address`. `node` gives names
+    to commands that no client can give."""
 
     def __init__(
-        self, upstream: UpstreamServer, pool: LinkPool, who: Who, calls: Calls, node: str
+        self,
+        upstream: UpstreamServer,
+        pool: LinkPool,
+        who: Who,
+        calls: Calls,
+        node: str,
+        address: str,
     ) -> None:
         self._upstream = upstream
         self._pool = pool
         self.who = who
         self._calls = calls
+        self._address = address
         self._mark = f"{node} "
         self._count = 0
         self._link: Link | None = None
@@ -173,7 +180,7 @@ class OwnLink:
         """Own the name `client` upstream, to number messages; returns its highest number. Raises
         UpstreamLost, and upstream's refusal."""
         await self.close()
-        link = await self._pool.numbered(self.who, self, client)
+        link = await self._pool.numbered(self.who, self, client, self._address)
         self._link, self._numbered, self._is_clean = link, True, False
         return link.sequence
 
@@ -223,7 +230,7 @@ class OwnLink:
         async with self._opening:
             if self._link is None:
                 self._is_clean = True
-                self._link = await self._pool.take(self.who, self)
+                self._link = await self._pool.take(self.who, self, self._address)
             await self._link.ready()
             return self._link
 

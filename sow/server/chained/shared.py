@@ -48,14 +48,15 @@ class Mark(NamedTuple):
 
 class Shares:
     """The shared subscriptions of those who are the same `who` to the upstream, and their
-    connection. `now_us` is the time. `end` closes a session whose subscription cannot go on, `drop`
-    ends one that upstream has ended, `end_all` closes all sessions of these, and `on_over` is
-    called when there are none."""
+    connection; the first of them is at `address`. `now_us` is the time. `end` closes a session
+    whose subscription cannot go on, `drop` ends one that upstream has ended, `end_all` closes all
+    sessions of these, and `on_over` is called when there are none."""
 
     def __init__(
         self,
         upstream: UpstreamServer,
         who: Who,
+        address: str,
         engine: Engine,
         now_us: Callable[[], int],
         new_name: Callable[[], str],
@@ -66,6 +67,7 @@ class Shares:
     ) -> None:
         self._upstream = upstream
         self._who = who
+        self._address = address
         self._engine = engine
         self._new_name = new_name
         self._end_session = end
@@ -102,6 +104,12 @@ class Shares:
 
     def __len__(self) -> int:
         return len(self._by_wanted)
+
+    @property
+    def subscriber_count(self) -> int:
+        """The sessions that share them, once for each."""
+        channels = [channel for one in self._by_wanted.values() for channel in one.channels]
+        return sum(len(one.members) + len(one.joining) for one in channels)
 
     def __contains__(self, wanted: ShareKey) -> bool:
         return wanted in self._by_wanted
@@ -166,10 +174,12 @@ class Shares:
         known = self._described.get(topic)
         if known is not None and known[0] > now_s - DESCRIBED_S:
             return known[1]
-        described = await self._upstream.describe(topic, self._who)
+        described = await self._upstream.describe(topic, self._who, self._address)
         if described is None:
             return None
-        records = records_of(described, await self._upstream.message_types(self._who))
+        records = records_of(
+            described, await self._upstream.message_types(self._who, self._address)
+        )
         if records is not None:
             if len(self._described) >= DESCRIBED_MAX:
                 self._described.clear()
@@ -252,7 +262,7 @@ class Shares:
     async def _connected(self) -> Link:
         async with self._connecting:
             if self._link is None:
-                link = Link(self._upstream, self._who, self, "chained", exact=True)
+                link = Link(self._upstream, self._who, self, "chained", self._address, exact=True)
                 await link.open()
                 self._link = link
             await self._link.ready()

@@ -11,6 +11,7 @@ itself among them is part of a circle, in which nobody has any: it does not star
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import aiohttp
 from aiohttp import hdrs
 from yarl import URL
 
-from sow.core.clock import SECOND_US
+from sow.core.clock import SECOND_US, monotonic_us
 from sow.core.definitions import MessageTypeOptions, message_type_options
 from sow.errors import (
     ClientError,
@@ -31,6 +32,7 @@ from sow.errors import (
     clipped,
 )
 from sow.server.http.authn_middleware import AS_HEADER
+from sow.server.http.preconditions import BOOKMARK_HEADER
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
 
 log = logging.getLogger("sow")
@@ -95,10 +97,34 @@ class Circle(ConfigError):
     """The upstream of a server is, in the end, that server."""
 
 
+class Received:
+    """What has come over the connections to the upstream server, and how often one was lost."""
+
+    def __init__(self, now_s: float) -> None:
+        self.bytes = self.lines = self.reconnects = self.losses = 0
+        self.last_s = now_s
+        """When the last line has come, or the beginning."""
+
+    def take(self, lines: int, size_bytes: int, now_s: float) -> None:
+        """A frame has come."""
+        self.lines += lines
+        self.bytes += size_bytes
+        self.last_s = now_s
+
+    def reconnected(self) -> None:
+        """A connection was made again."""
+        self.reconnects += 1
+
+    def lost(self) -> None:
+        """The server itself was lost."""
+        self.losses += 1
+
+
 class UpstreamServer:
     """The upstream at `url`. `node` is the id of this server; with `token` it logs on by itself,
-    and acts for its users, else it shows what they show. `changed` is called with each loss (False)
-    and return; `sleep` waits for so many seconds."""
+    and acts for its users, else it shows what they show. `encryption` is the TLS context
+    for https://, True for the machine's certificates. `sleep` waits for so many seconds, `now_s`
+    passes steadily."""
 
     def __init__(
         self,
@@ -106,12 +132,20 @@ class UpstreamServer:
         token: str,
         node: str,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        encryption: ssl.SSLContext | bool = True,
+        now_s: Callable[[], float] = lambda: monotonic_us() / SECOND_US,
     ) -> None:
         self.url = url.rstrip("/")
         self.token = token
         self.node = node
         self.http: aiohttp.ClientSession
         self.log_id = ""
+        self.bookmark = ""
+        """The newest one that it has named."""
+        self.now_s = now_s
+        self._answered_s = now_s()
+        self.received = Received(self._answered_s)
+        self._encryption = encryption
         self.why = ""
         """Why it is lost; empty while nobody knows."""
         self.there = asyncio.Event()
@@ -134,6 +168,10 @@ class UpstreamServer:
     def is_there(self) -> bool:
         """It has answered the last request."""
         return self.there.is_set()
+
+    def silent_s(self) -> float:
+        """For how long it has not answered; 0 while it answers."""
+        return self.now_s() - self._answered_s if self.is_lost else 0.0
 
     def on_change(self, listener: Callable[[bool], None]) -> None:
         """Call `listener` when it is lost (False) and when it is back."""
@@ -158,7 +196,7 @@ class UpstreamServer:
     async def reach(self) -> None:
         """Ask it from now on, and return once it is there; raises Circle."""
         self.http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._encryption),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
             skip_auto_headers=OF_CLIENTS,
@@ -197,6 +235,7 @@ class UpstreamServer:
                 text = await _beginning(answer)
                 above = answer.headers.get(CHAIN_HEADER, "")
                 log_id = answer.headers.get(LOG_HEADER, "")
+                bookmark = answer.headers.get(BOOKMARK_HEADER, "")
                 if not above:
                     why = "what answers there is no SOW server, or one of an earlier version"
                 elif not log_id or text.startswith(LOST):
@@ -204,7 +243,7 @@ class UpstreamServer:
                 else:
                     why = ""
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
-            above, why = "", str(error) or why
+            above, why = "", failure_of(error) if str(error) else why
         if above:
             self._above = above.split(",")
         if self.node in self._above:
@@ -212,7 +251,8 @@ class UpstreamServer:
             self._set(why)
             raise Circle(f"--upstream {self.url}: {why}; give the server that has the records")
         if not why:
-            self.log_id = log_id
+            self.log_id, self.bookmark = log_id, bookmark
+            self._answered_s = self.now_s()
         self._set(why)
         return not why
 
@@ -221,6 +261,7 @@ class UpstreamServer:
         if not changes:
             return
         if why:
+            self.received.lost()
             self.there.clear()
         else:
             self.there.set()
@@ -237,14 +278,15 @@ class UpstreamServer:
         acting = (("as", user),) if user else ()
         return Who(f"Bearer {self.token}", acting)
 
-    async def websocket(self, who: Who) -> aiohttp.ClientWebSocketResponse:
-        """A new WebSocket; raises UpstreamLost, and the error of a refusal."""
+    async def websocket(self, who: Who, address: str) -> aiohttp.ClientWebSocketResponse:
+        """A new WebSocket for a client at an address; raises UpstreamLost, and the error of a
+        refusal."""
         self.check()
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
                 return await self.http.ws_connect(
                     f"{self.url}/v1/ws",
-                    headers=who.headers,
+                    headers=_headers(who, address),
                     max_msg_size=0,
                     timeout=aiohttp.ClientWSTimeout(ws_close=ANSWER_S_MAX),
                 )
@@ -259,42 +301,60 @@ class UpstreamServer:
         """The address of a path, which is encoded."""
         return URL(self.url + path, encoded=True)
 
-    async def unfold(self, session: str, who: Who) -> None:
+    async def unfold(self, session: str, who: Who, address: str) -> None:
         """Have nothing folded in the queue of a session; raises UpstreamLost."""
         body = {"conflated": False}
-        address = self.address(f"/v1/sessions/{session}")
+        path = self.address(f"/v1/sessions/{session}")
         try:
             async with (
                 asyncio.timeout(ANSWER_S_MAX),
-                self.http.post(address, json=body, headers=who.headers) as answer,
+                self.http.post(path, json=body, headers=_headers(who, address)) as answer,
             ):
                 if answer.status != 200:
                     raise self.lost(f"it answers {answer.status}")
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             raise self.lost(str(error)) from None
 
-    async def describe(self, topic: str, who: Who) -> dict[str, object] | None:
+    async def describe(self, topic: str, who: Who, address: str) -> dict[str, object] | None:
         """What it says of a topic; None where it does not say."""
         path = f"/v1/topics/{URL.build(path=topic).raw_path.replace('/', '%2F')}"
-        found = await self._found(path, who)
+        found = await self._found(path, who, address)
         return found if isinstance(found, dict) else None
 
-    async def message_types(self, who: Who) -> dict[str, MessageTypeOptions]:
+    async def message_types(self, who: Who, address: str) -> dict[str, MessageTypeOptions]:
         """The message types of its configuration."""
-        found = await self._found("/v1/message-types", who)
+        found = await self._found("/v1/message-types", who, address)
         kinds = map(message_type_options, found if isinstance(found, list) else ())
         return {one.name: one for one in kinds}
 
-    async def _found(self, path: str, who: Who) -> object:
+    async def _found(self, path: str, who: Who, address: str) -> object:
         self.check()
         try:
             async with (
                 asyncio.timeout(ANSWER_S_MAX),
-                self.http.get(self.address(path), headers=who.headers) as answer,
+                self.http.get(self.address(path), headers=_headers(who, address)) as answer,
             ):
                 return await answer.json() if answer.status == 200 else None
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             raise self.lost(str(error)) from None
+
+
+def failure_of(error: Exception) -> str:
+    """Why a call has failed, as a user can do something about it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        refused = error.certificate_error
+        said = getattr(refused, "verify_message", "") or str(refused)
+        return f"its certificate is not trusted ({said}); give its authority's: --ca FILE"
+    return str(error) or type(error).__name__
+
+
+def _headers(who: Who, address: str) -> dict[str, str]:
+    """The headers of a request for a client at an address: who has guessed a password is said, as
+    by any proxy, so that others do not wait for it."""
+    headers = who.headers
+    if address:
+        headers[hdrs.X_FORWARDED_FOR] = address
+    return headers
 
 
 async def _beginning(answer: aiohttp.ClientResponse) -> str:

@@ -243,7 +243,7 @@ class Sent:
         yield SimpleNamespace(status=self._ready, content=SimpleNamespace(readany=readany))
 
     async def json(self, _method, path, **_more):
-        node = {"url": self.url, "bookmark": "7", "state_hash": "0" * 16}
+        node = {"url": self.url, "bookmark": "7", "state_hash": "0" * 16, "pid": 7}
         return {"nodes": [node]} if path == "/v1/status" else self._sessions
 
     async def topics(self):
@@ -289,7 +289,8 @@ def flushes(median_s):
 
 
 def node(url, bookmark, state_hash="same"):
-    return {"url": url, "bookmark": bookmark, "state_hash": state_hash}
+    pid = None if state_hash is None else 9
+    return {"url": url, "bookmark": bookmark, "state_hash": state_hash, "pid": pid}
 
 
 def session(lag_ms):
@@ -351,6 +352,11 @@ def certificate(days):
             nodes_check([node("a", "7"), node("b", "7", "other")]),
             "error",
             "nodes differ at bookmark 7: a has same; b has other",
+        ),
+        (
+            nodes_check([node("a", "7"), {**node("e", "7", None), "pid": 9}]),
+            "ok",
+            "2 of 2 heard, and the same state",
         ),
         (steps_check({}), "ok", "no long step"),
         (steps_check({"a query": 0.2}), "ok", "took 200 ms: a query"),

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from contextlib import contextmanager
+from functools import partial
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -17,6 +18,7 @@ from sow.cli.commands.serve import _followers
 from sow.core.definitions import Configuration
 from sow.store import repair
 from tests import forks
+from tests.edge.certificates import certificates
 
 pytestmark = pytest.mark.edge
 
@@ -409,3 +411,34 @@ def test_a_server_follows_or_is_chained(command):
     assert (result.exit_code, "give one" in result.stderr) == (2, True)
     result = CliRunner().invoke(main, [*command[3:], "--follow", "ftp://x"])
     assert (result.exit_code, "is not an address" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("option", ["--upstream", "--follow"])
+def test_a_server_of_a_private_authority_is_trusted_by_its_file_alone(tmp_path, option):
+    made = certificates(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = certificates(tmp_path / "other", signed_by="two")
+    primary = command_in(tmp_path)
+    secured = CONFIG.replace("<SOW>", f"<Security>{made.element}</Security><SOW>")
+    (tmp_path / "config.xml").write_text(secured)
+    (tmp_path / "below").mkdir()
+    below = [sys.executable, "-m", "sow.cli", "serve", "--port", "0"]
+    if option == "--follow":
+        below += ["--data-dir", str(tmp_path / "below" / "data")]
+    with started([*primary, "--data-dir", str(tmp_path / "d")], forks.real) as (_, line):
+        url = line.split()[3]
+        begin = partial(forks.real, cwd=tmp_path / "below")
+        with started([*below, option, url, "--ca", made.ca], begin) as (_, ready):
+            assert ready.startswith("sow: listening on http://127.0.0.1:"), "without a config.xml"
+            with urlopen(f"{ready.split()[3]}/v1/topics") as answer:
+                assert [one["name"] for one in json.loads(answer.read())] == ["orders"]
+        said = forks.real(
+            [*below, option, url, "--ca", other.ca],
+            cwd=tmp_path / "below", stdout=forks.PIPE, stderr=forks.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            while "its certificate is not trusted (" not in said.stderr.readline():
+                assert said.poll() is None
+        finally:
+            said.kill()
+            said.communicate()

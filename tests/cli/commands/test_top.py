@@ -17,7 +17,7 @@ from sow.cli.measuring import Look, Memory, activity
 from tests import forks
 from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
-from tests.cli.test_rates import copy, session, topic
+from tests.cli.test_rates import copy, node, session, topic
 from tests.edge.serving import Running, configuration
 
 SLOW = {
@@ -73,6 +73,27 @@ def test_the_longest_step_is_named_where_it_is_known():
     assert "longest" not in page()[1]
 
 
+def shown_of(status, lines=24):
+    console = Console(file=io.StringIO(), width=100, height=lines, force_terminal=True,
+                      color_system=None)  # fmt: skip
+    screen = TopScreen("http://127.0.0.1:8080", "in", console=console)
+    look = Look(1, NOW, (), None, status=status)
+    console.print(screen.page(activity(look, look)))
+    return console.file.getvalue().splitlines()
+
+
+def test_the_server_is_named_with_its_environment_and_the_other_nodes():
+    nodes = [node("http://p", "primary"), node("http://e", "chained", "http://p")]
+    shown = shown_of({"name": "desk", "environment": "production", "colour": "red", "nodes": nodes})
+    assert shown[0].split() == ["sow", "top", "http://127.0.0.1:8080", "desk", "production"]
+    assert len(shown) <= 24
+    at = next(at for at, line in enumerate(shown) if line.startswith("node"))
+    assert shown[at + 1].startswith("http://p")
+    assert shown[at + 2].startswith("  http://e")
+    alone = shown_of({"name": "desk", "environment": None, "colour": None, "nodes": nodes[:1]})
+    assert not any(line.startswith("node") for line in alone)
+
+
 @pytest.mark.parametrize("columns", [20, 33, 40, 60, 200])
 def test_a_page_is_no_wider_than_the_terminal(columns):
     shown = page(columns=columns, sessions=[session(2500, 9, **SLOW)])
@@ -105,7 +126,7 @@ def test_for_programs_it_is_an_object_a_tick(sow, server, orders):
     out = sow.ok("top", "--count", "2", "--interval", "0.1", "--json")
     first, second = map(json.loads, out.splitlines())
     assert first.keys() == second.keys() == {
-        "in_per_s", "sessions", "longest_step", "memory", "topics",
+        "in_per_s", "sessions", "longest_step", "memory", "topics", "status",
     }  # fmt: skip
     assert first["memory"]["queues_max"] == 1024**3
     assert {one["name"] for one in first["topics"]} >= {"orders", "orders-C", "desks"}

@@ -6,9 +6,8 @@ import json
 import pytest
 
 from sow.core.security_definitions import Allow
-from sow.errors import TooLarge
 from sow.server.api.followers import FollowersHandler, node_address
-from sow.server.api.status import HEARD_S, NODES_MAX, REMEMBERED_S, Nodes, ServerNode
+from sow.server.api.nodes import HEARD_S, REMEMBERED_S, Nodes, ServerNode
 from sow.store.backup import FrameReader
 from tests.server.stand_ins import (
     Anybody,
@@ -69,6 +68,35 @@ async def test_nodes_are_known_as_long_as_they_are_heard():
         assert (await place.report({"bookmark": 7})).status == 400
 
 
+CHAINED = {"bookmark": None, "state_hash": None, "lag_ms": 0, "pid": 7, "role": "chained",
+           "upstream": "http://here", "sessions": 12}  # fmt: skip
+
+
+@stepped
+async def test_a_chained_server_reports_and_a_follower_those_below_it():
+    async with Place(World()) as place:
+        answer = await place.report({**REPORT, "below": [{"url": "http://two", **CHAINED}]})
+        assert answer.json["url"] == "http://one"
+        two = ServerNode("http://two", "chained", None, None, 0, 7, "http://here", 12)
+        assert place.nodes.all()[0] == two
+        answer = await place.report({**REPORT, "below": 1_001 * [{"url": "u", **CHAINED}]})
+        assert answer.status == 400
+        nested = {"url": "u", **CHAINED, "below": []}
+        assert (await place.report({**REPORT, "below": [nested]})).status == 400
+
+
+@stepped
+async def test_who_acts_for_others_may_report_a_chained_server_and_nothing_else():
+    authn = authenticator_of(asking(Allow(impersonate=True)), lambda _by: Anybody())
+    async with Place(World(), authn=authn) as place:
+        headers = {"Authorization": "Bearer ann"}
+        assert (await place.report(CHAINED, **headers)).status == 200
+        assert (await place.report(REPORT, **headers)).status == 403
+        below = {**CHAINED, "below": [{"url": "http://two", **CHAINED}]}
+        assert (await place.report(below, **headers)).status == 403
+        assert [node.url for node in place.nodes.all()] == ["http://one"]
+
+
 @pytest.mark.parametrize(
     ("url", "caller", "expected"),
     [
@@ -104,36 +132,6 @@ async def test_nonsense_of_a_node_is_refused_and_spoils_nothing(more):
         answer = await place.report({**REPORT, **more})
         assert (answer.status, answer.json["reason"]) == (400, "bad request")
         assert place.nodes.all() == []
-
-
-def test_of_many_nodes_the_most_silent_are_forgotten():
-    now_s = 0.0
-    nodes = Nodes(lambda: now_s)
-    with nodes.reading("http://reads", 5), nodes.reading("http://too", 7):
-        for number in range(2 * NODES_MAX):
-            now_s += 0.001
-            nodes.note(ServerNode(f"http://{number}", "follower"))
-        assert nodes.positions() == {"http://reads": 5, "http://too": 7}
-        urls = [node.url for node in nodes.all()]
-        assert urls[-1] == f"http://{2 * NODES_MAX - 1}"
-        assert len(urls) == NODES_MAX - 2
-        with pytest.raises(TooLarge):
-            nodes.note(ServerNode("x" * 3_000, "follower"))
-    now_s = 2 * REMEMBERED_S
-    assert nodes.all() == []
-    assert not nodes._heard_s
-
-
-def test_the_log_is_kept_for_who_reads_and_a_while_longer():
-    now_s = 0.0
-    nodes = Nodes(lambda: now_s)
-    with nodes.reading("one", 5) as reading:
-        now_s = 2 * REMEMBERED_S
-        assert nodes.positions() == {"one": 5}
-        reading.reached(9)
-    assert nodes.positions() == {"one": 9}
-    now_s += REMEMBERED_S + 1
-    assert nodes.positions() == {}
 
 
 @stepped

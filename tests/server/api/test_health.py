@@ -6,6 +6,7 @@ from sow.core.definitions import Configuration, ConflatedTopic, Limits
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.server.api.health import STALLED_S, HealthHandler
+from sow.server.api.nodes import Nodes
 from sow.server.boot.sources import RecordsHere
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.server_log import LastError
@@ -22,7 +23,14 @@ class Place(Served):
         crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
         last, here = last or LastError(), RecordsHere("n")
         self.status = HealthHandler(
-            self.replay, crowd, Quota(lambda: 1), dict, last, may_administer, here
+            self.replay,
+            crowd,
+            Quota(lambda: 1),
+            dict,
+            last,
+            may_administer,
+            here,
+            Nodes(lambda: 0.0),
         )
         super().__init__(world, *routes_to(self.status))
 

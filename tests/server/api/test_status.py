@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+from dataclasses import replace
 
 from sow.core.security_definitions import Allow
-from sow.server.api.status import Nodes, StatusHandler
+from sow.server.api.nodes import Nodes, ServerNode
+from sow.server.api.status import StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.boot.sources import RecordsHere
 from sow.server.http.authn_middleware import AUTHN
@@ -38,12 +40,44 @@ class Place(Served):
             self.nodes,
             None,
             RecordsHere("n"),
+            lambda: 3,
+            self.above,
         )
         topics = TopicsHandler(world.runtime, world.engine)
+        self.known_above = []
         super().__init__(world, *routes_to(status, topics), **more)
         self.app[MOMENTS] = moments = Moments()
         moments.follow(world.runtime)
         self.app.on_response_prepare.append(moments.mark)
+
+    async def above(self, _request):
+        return self.known_above
+
+
+@stepped
+async def test_the_server_above_is_asked_for_what_is_not_known_here():
+    async with Place(World()) as place:
+        place.nodes.note(ServerNode("http://below", "chained", pid=2))
+        place.known_above = [
+            ServerNode("http://top", "primary", pid=1),
+            ServerNode("http://here:1", "follower", "0", pid=os.getpid()),
+            ServerNode("http://below", "chained", "stale", pid=2),
+        ]
+        nodes = (await place.get("/v1/status")).json["nodes"]
+        assert [(one["url"], one["bookmark"]) for one in nodes] == [
+            ("http://here:1", "0"), ("http://below", None), ("http://top", None),
+        ]  # fmt: skip
+        assert nodes[0]["sessions"] == 3
+
+
+@stepped
+async def test_it_says_what_it_is_for_to_everybody():
+    authn = authenticator_of(asking(Allow(".*", ("read",))), lambda _by: Anybody())
+    world = World()
+    world.engine.adopt(replace(world.engine.configuration, environment="live", colour="red"))
+    async with Place(world, authn=authn) as place:
+        nobody = await place.get("/v1/status")
+        assert nobody.json == {"name": "test", "environment": "live", "colour": "red"}
 
 
 @stepped

@@ -2,6 +2,7 @@
 in tests/edge/test_followers.py."""
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from sow.core.definitions import (
     with_system_topics,
 )
 from sow.core.security_definitions import Authentication, Role, Security
-from sow.errors import NotKept
+from sow.errors import NotKept, StoreError
 from sow.server.boot import follower as module
 from sow.server.boot.follower import (
     FOLLOWING,
@@ -112,3 +113,80 @@ def test_without_data_it_waits_for_the_primary(tmp_path, monkeypatch):
         asyncio.run(follower.prepare())
     assert tried == [None] * 3
     assert not follower.directory.exists() or not any(follower.directory.iterdir())
+
+
+class Full:
+    """A primary whose copy has no room on the disk here, until there is."""
+
+    def __init__(self, monkeypatch, tmp_path, errors):
+        self.errors, self.copies, self.pauses, self.said = [*errors], 0, [], []
+        own = replace(OWN, data_directory=str(tmp_path / "data"))
+        self.follower = Follower(
+            Upstream("http://127.0.0.1:1"), own, LogClock(), lambda: 0.0, self._sleep
+        )
+        held = FollowedData("0" * 16, 7, LOG_HAS, 7)
+        monkeypatch.setattr(module, "held_in", lambda _path: held if not self.errors else None)
+        monkeypatch.setattr(self.follower, "_bring", self._bring)
+        monkeypatch.setattr(self.follower, "_copy_to", self._copy_to)
+        monkeypatch.setattr(module.log, "warning", lambda *said: self.said.append(said[-1]))
+        self.waits_for = []
+
+    async def _sleep(self, pause_s):
+        self.pauses.append(pause_s)
+        self.waits_for.append(self.follower.waits_for)
+        assert len(self.pauses) < 100
+
+    async def _bring(self, calls, _held):
+        self.follower._is_copying = False
+        if self.errors and isinstance(self.errors[0], ConnectionError):
+            raise self.errors.pop(0)
+        await self.follower._copy(calls)
+
+    async def _copy_to(self, _calls, copied, coming):
+        self.copies += 1
+        assert not any(one.exists() for one in (copied, coming)), "what has failed takes no room"
+        copied.mkdir()
+        coming.mkdir()
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def no_space():
+    return OSError(errno.ENOSPC, "No space left on device", "/secret/place")
+
+
+def test_a_disk_that_cannot_hold_the_copy_is_tried_less_and_less_often(tmp_path, monkeypatch):
+    full = Full(monkeypatch, tmp_path, [no_space() for _ in range(10)])
+    asyncio.run(full.follower.prepare())
+    assert full.pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+    assert full.copies == 11
+    assert len(full.said) == 1, "once: it may be a long wait"
+    assert "No space left on device" in full.said[0]
+    assert full.waits_for[2] == "No space left on device; next attempt in 4 s"
+    assert not any("secret" in text for text in full.waits_for)
+
+
+def test_what_ends_the_copy_is_no_end_of_the_server_and_a_primary_that_is_away_costs_nothing(
+    tmp_path, monkeypatch
+):
+    errors = [StoreError("its disk has failed", reason="store"), ConnectionResetError("gone"),
+              no_space(), no_space()]  # fmt: skip
+    full = Full(monkeypatch, tmp_path, errors)
+    asyncio.run(full.follower.prepare())
+    assert full.pauses == [1, 0.5, 1, 2]
+    assert full.waits_for[:3] == [
+        "store; next attempt in 1 s",
+        "the primary does not answer; next attempt in 0.5 s",
+        "No space left on device; next attempt in 1 s",
+    ]
+
+
+def test_a_refusal_of_the_primary_ends_it(tmp_path, monkeypatch):
+    full = Full(monkeypatch, tmp_path, [no_space()])
+
+    async def refuse(_calls, _held):
+        raise StoreError("http://x refuses to be followed")
+
+    monkeypatch.setattr(full.follower, "_bring", refuse)
+    with pytest.raises(StoreError, match="refuses"):
+        asyncio.run(full.follower.prepare())

@@ -15,8 +15,9 @@ from sow.errors import Busy, Replaying
 from sow.protocol.commands import COMMANDS
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.health import HealthHandler
+from sow.server.api.nodes import Nodes
 from sow.server.api.openapi import description
-from sow.server.api.status import Nodes, StatusHandler
+from sow.server.api.status import StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
     TABLE,
@@ -39,7 +40,14 @@ def status_of():
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
     replay = StartupProgress(Progress())
     return HealthHandler(
-        replay, crowd, Quota(lambda: 1), dict, LastError(), NotImplemented, RecordsHere("n")
+        replay,
+        crowd,
+        Quota(lambda: 1),
+        dict,
+        LastError(),
+        NotImplemented,
+        RecordsHere("n"),
+        Nodes(lambda: 0.0),
     )
 
 

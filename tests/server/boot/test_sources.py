@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from sow.server.boot.app import Server
+from sow.server.boot.reporting import Upstream
 from sow.server.boot.sources import RecordsHere, RecordsUpstream
 from sow.server.chained.upstream import Circle, UpstreamServer
 from tests.edge.serving import configuration
@@ -31,15 +32,15 @@ def test_a_server_in_a_circle_does_not_start(tmp_path, monkeypatch):
 
 async def circles(tmp_path):
     one, two = configuration(""), configuration("")
-    server = Server(one, tmp_path / "1", upstream=("http://127.0.0.1:1", ""))
+    server = Server(one, tmp_path / "1", upstream=Upstream("http://127.0.0.1:1", ""))
     url = await server.open()
     server._source._upstream.url = url
     with pytest.raises(Circle, match="circle"):
         await server.restore()
     # Of two that have each other, none gets ready, and one at least ends.
-    first = Server(one, tmp_path / "2", upstream=("http://127.0.0.1:1", ""))
+    first = Server(one, tmp_path / "2", upstream=Upstream("http://127.0.0.1:1", ""))
     url = await first.open()
-    second = Server(two, tmp_path / "3", upstream=(url, ""))
+    second = Server(two, tmp_path / "3", upstream=Upstream(url, ""))
     first._source._upstream.url = await second.open()
     restoring = [asyncio.ensure_future(each.restore()) for each in (first, second)]
     done, rest = await asyncio.wait(restoring, return_when=asyncio.FIRST_COMPLETED)

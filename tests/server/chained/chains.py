@@ -2,6 +2,7 @@
 
 import asyncio
 
+from sow.server.boot.reporting import Upstream
 from sow.server.chained import upstream
 from tests.edge.serving import Running, configuration
 
@@ -96,7 +97,7 @@ class Pair:
         self.chained = Running(
             configuration("", more),
             directory / "chained",
-            upstream=(self.relay.url, ""),
+            upstream=Upstream(self.relay.url, ""),
             **of_chained,
         )
 

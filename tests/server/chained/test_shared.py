@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from sow.server.boot.reporting import Upstream
 from tests.edge.serving import Running, configuration
 from tests.server.chained.chains import (
     ALL,
@@ -93,7 +94,7 @@ def test_a_snapshot_is_not_older_than_what_follows_it_in_a_chain(pair, tmp_path)
     """What is late on its way to the server in between is not news to a client of the last one."""
     wanted = {**ALL, "opts": "oof"}
     pair.upstream.publish("orders", {"id": 1})
-    last = Running(configuration(""), tmp_path / "last", upstream=(pair.chained.url, ""))
+    last = Running(configuration(""), tmp_path / "last", upstream=Upstream(pair.chained.url, ""))
     with last.socket() as one, last.socket() as two:
         begin(one, wanted)
         passes = hold_back(pair.chained)

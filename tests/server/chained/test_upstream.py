@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from sow.server.boot.reporting import Upstream
 from sow.server.chained.upstream import UpstreamServer
 from tests.edge.serving import Running, configuration, records
 from tests.server.chained.chains import ALL, BACK, LOST, begin, lines_up_to, numbers
@@ -38,7 +39,7 @@ def test_a_loss_is_reported_and_what_came_meanwhile_follows(pair, how):
 
 
 def test_a_chain_of_three_reports_a_loss_at_its_end(pair, tmp_path):
-    third = Running(configuration(""), tmp_path / "third", upstream=(pair.chained.url, ""))
+    third = Running(configuration(""), tmp_path / "third", upstream=Upstream(pair.chained.url, ""))
     with third.socket() as one:
         begin(one, ALL)
         pair.upstream.publish("orders", {"id": 1})
@@ -94,3 +95,68 @@ def test_what_is_no_server_is_waited_for_and_named_once(answer, said, caplog):
     (line,) = [one for one in caplog.messages if "waiting for the upstream" in one]
     assert said in line
     assert len(line) < 500
+
+
+def nodes_at(running, count):
+    """The nodes in the status of a server, once there are so many that were heard."""
+    while True:
+        nodes = running.get("/v1/status").json["nodes"]
+        if len([one for one in nodes if one["pid"]]) >= count:
+            return nodes
+
+
+def test_each_server_of_a_chain_lists_all_of_them(pair, tmp_path):
+    third = Running(configuration(""), tmp_path / "third", upstream=Upstream(pair.chained.url))
+    pair.upstream.publish("orders", {"id": 1})
+    try:
+        for running in (pair.upstream, pair.chained, third):
+            nodes = {one["url"]: one for one in nodes_at(running, 3)}
+            assert {one["role"] for one in nodes.values()} == {"primary", "chained"}
+            assert nodes[pair.upstream.url]["state_hash"]
+            assert nodes[pair.upstream.url]["upstream"] is None
+            assert nodes[pair.chained.url]["upstream"] == pair.relay.url
+            assert nodes[third.url]["upstream"] == pair.chained.url
+            assert nodes[third.url]["state_hash"] is None
+        while third.get("/v1/status").json["bookmark"] != "1":
+            pass  # it is upstream's when that last answered
+    finally:
+        third.close()
+    assert third.errors == []
+
+
+def test_metrics_tell_of_upstream_and_there_of_its_nodes(pair):
+    def figures(running):
+        page = running.get("/metrics").body.decode()
+        return {
+            line.split()[0]: float(line.split()[1])
+            for line in page.splitlines()
+            if line.startswith(("sow_upstream", "sow_node"))
+        }
+
+    with pair.chained.socket() as one, pair.chained.socket() as two:
+        for socket in (one, two):
+            begin(socket, ALL)
+        pair.upstream.publish("orders", {"id": 1})
+        lines_up_to(one, 1)
+        found = figures(pair.chained)
+        assert found["sow_upstream_connected"] == 1
+        assert found["sow_upstream_subscriptions"] == 1
+        assert found["sow_upstream_subscribers"] == 2
+        assert found["sow_upstream_lines_total"] > 0
+        assert found["sow_upstream_bytes_total"] > found["sow_upstream_lines_total"]
+        assert found["sow_upstream_losses_total"] == 0
+        pair.relay.cut()
+        while one.line() != LOST:
+            pass
+        found = figures(pair.chained)
+        assert (found["sow_upstream_connected"], found["sow_upstream_losses_total"]) == (0, 1)
+        (own,) = pair.chained.get("/v1/status").json["nodes"]
+        assert own["lag_ms"] >= 0
+        pair.relay.mend()
+        while figures(pair.chained)["sow_upstream_reconnects_total"] < 1:
+            pass
+        assert figures(pair.chained)["sow_upstream_connected"] == 1
+    nodes_at(pair.upstream, 2)
+    found = figures(pair.upstream)
+    assert found['sow_nodes{role="chained"}'] == 1
+    assert not any(name.startswith("sow_upstream") for name in found)

@@ -1,12 +1,20 @@
 """Users of a chained server: who they are upstream, and what upstream withdraws from them."""
 
+import itertools
+import json
 from dataclasses import replace
 
+import aiohttp
+import bcrypt
 import pytest
 
+from sow.core.clock import LogClock
+from sow.security.authentication.authenticator import Logons
+from sow.server.boot.reporting import Upstream
+from tests.edge.arrow import ARROW, stream
 from tests.edge.secured import ADMIN, ANN, READER, ROLES, Secured, secured, tokens
-from tests.edge.serving import Running, records
-from tests.server.chained.chains import ALL, begin, hurry
+from tests.edge.serving import Running, configuration, records
+from tests.server.chained.chains import ALL, ORDERS, begin, hurry
 
 CONFINED = ROLES.replace(
     "<Allow><Topic>orders|orderz.*|desk/mine|public-.*</Topic><Read/>",
@@ -25,7 +33,8 @@ def users(request, tmp_path, monkeypatch):
     there.mkdir()
     (there / "tokens").write_text(tokens(ann="desk", reader="", admin="", agent=""))
     config = replace(secured(there, topics=""), topics=())
-    upstream.chained = Running(config, there / "data", upstream=(upstream.url, request.param))
+    above = Upstream(upstream.url, request.param)
+    upstream.chained = Running(config, there / "data", upstream=above)
     yield upstream
     upstream.chained.close()
     upstream.close()
@@ -119,3 +128,113 @@ def test_a_user_who_is_known_no_more_is_sent_away(users):
             )
         else:
             assert [line, *one.rest()][-1]["c"] == "close"
+
+
+PASSWORDS = """<Security><Authentication><Users><File>{0}/users</File></Users></Authentication>
+{1}<Role><Name>all</Name><Member>*</Member><Allow><Topic>orders</Topic><Read/></Allow></Role>
+</Security>"""
+TRUSTED = "<TrustedProxies>127.0.0.1</TrustedProxies>"
+
+
+@pytest.mark.parametrize("trusted", [TRUSTED, ""])
+def test_who_guesses_is_slowed_down_alone_where_upstream_trusts_this_server(
+    tmp_path, monkeypatch, trusted
+):
+    """A chained server without users of its own: who they are is upstream's to say."""
+    hurry(monkeypatch)
+    kept = bcrypt.hashpw(b"good", bcrypt.gensalt(4)).decode()
+    (tmp_path / "users").write_text("".join(f"{user}:{kept}\n" for user in ("ann", "ben", "cy")))
+    # Its time stands still, so that nobody has waited long enough.
+    upstream = Running(
+        configuration(ORDERS, PASSWORDS.format(tmp_path, trusted)),
+        tmp_path / "data",
+        logons=Logons(lambda: 20),
+        clock=LogClock(),
+    )
+    chained = Running(configuration(""), tmp_path / "edge", upstream=Upstream(upstream.url))
+    known = {"Authorization": aiohttp.encode_basic_auth("ann", "good")}
+    with chained.socket(headers=known) as one:
+        assert begin(one, ALL)[-1]["status"] == "success"
+        for ask, good, refused in (
+            (_over_http, 200, 429),
+            (_over_websocket, "success", "too many logons"),
+        ):
+            said = {chained.wait(ask(chained.url, "ann", f"{n}", "127.0.0.2")) for n in range(8)}
+            assert refused in said
+            user = {_over_http: "ben", _over_websocket: "cy"}[ask]
+            found = chained.wait(ask(chained.url, user, "good", "127.0.0.3"))
+            assert found == (good if trusted else refused)
+        assert begin(one, {**ALL, "filter": "/x > 1"}, "2")[-1]["status"] == "success"
+    chained.close()
+    upstream.close()
+
+
+def _from(source):
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(source, 0)))
+
+
+async def _over_http(url, user, password, source):
+    headers = {"Authorization": aiohttp.encode_basic_auth(user, password)}
+    url += records("orders")
+    async with _from(source) as calls, calls.get(url, headers=headers) as answer:
+        return answer.status
+
+
+async def _over_websocket(url, user, password, source):
+    logon = {"c": "logon", "user": user, "password": password}
+    async with _from(source) as calls, calls.ws_connect(url + "/v1/ws") as socket:
+        await socket.send_bytes(json.dumps(logon).encode())
+        await socket.send_bytes(b'{"c":"sow","t":"orders","cid":"2","a":"completed"}')
+        while True:
+            for line in map(json.loads, (await socket.receive_bytes()).splitlines()):
+                if line["c"] == "ack" and line.get("cid") == "2":
+                    return line.get("reason") or line["status"]
+
+
+def test_what_a_user_has_stored_is_his_through_whichever_server_he_comes(tmp_path, monkeypatch):
+    """Staged writes, writers, consumers and snapshots, by one token or another, and by none."""
+    hurry(monkeypatch)
+    more = ROLES.replace(
+        "<Member>user:agent</Member>", "<Member>user:agent</Member><Member>user:other</Member>"
+    )
+    upstream = Secured(tmp_path)
+    upstream.say(ann="desk", ben="desk", reader="", admin="", agent="", other="")
+    upstream.next = secured(tmp_path, more)
+    assert upstream.reload().status == 200
+    chained = []
+    for name, token in (("one", AGENT), ("two", "other-token"), ("three", "")):
+        there = tmp_path / name
+        there.mkdir()
+        (there / "tokens").write_text(tokens(ann="desk", ben="desk"))
+        config = replace(secured(there, topics=""), topics=())
+        above = Upstream(upstream.url, token)
+        chained.append(Running(config, there / "data", upstream=above))
+
+    def ask(server, who, method, path, body=None, kind="application/json"):
+        headers = {**who, "Content-Type": kind}
+        return server.request(method, path, data=body, headers=headers)
+
+    ben = {"Authorization": "Bearer ben-token"}
+    servers = [*chained, upstream]
+    for epoch, (first, second) in enumerate(itertools.permutations(servers, 2)):
+        path = f"/v1/writes/w/{epoch}"
+        rows = stream(value=[json.dumps({"id": 100 + epoch})])
+        staged = ask(first, ANN, "POST", f"{path}?topic=orders&attempt=a", rows, ARROW)
+        assert (staged.status, staged.json["staged"]) == (200, 1)
+        parts = [{"part": 0, "attempt": "a", "chunks": 1, "rows": 1}]
+        commit = json.dumps({"topic": "orders", "parts": parts}).encode()
+        for _ in range(2):
+            assert ask(second, ben, "POST", f"{path}/commit", commit).status in (403, 409)
+        done = ask(second, ANN, "POST", f"{path}/commit", commit)
+        assert (done.status, done.json["duplicate"]) == (200, False)
+        assert ask(first, ANN, "POST", f"{path}/commit", commit).json["duplicate"] is True
+        position = b'{"bookmark":"1"}'
+        assert ask(first, ANN, "PUT", "/v1/log/consumers/c", position).status == 200
+        assert ask(second, ben, "PUT", "/v1/log/consumers/c", position).status == 403
+        taken = ask(first, ANN, "POST", "/v1/snapshots?topic=orders")
+        part = f"/v1/snapshots/{taken.json['snapshot']}?part=0"
+        assert ask(second, ben, "GET", part).status == 404
+        assert ask(second, ANN, "GET", part).status == 200
+    for one in reversed(servers):
+        one.close()
+    assert [one.errors for one in servers] == [[]] * 4

@@ -6,6 +6,7 @@ import {html, useSignal, signal, useEvery, attempt} from "../parts.js";
 import {linkTo} from "../address.js";
 import {call, read} from "../server.js";
 import * as format from "../format.js";
+import {Nodes} from "./nodes.js";
 
 const EVERY_MS = 1000;
 const KEPT = 120;
@@ -196,6 +197,7 @@ export function Sessions({params}) {
       </table>
       ${!found.length && html`<p class="padded dim">Nobody is connected.</p>`}
     </div>
+    <${Nodes} />
     <${Following} one=${one} />
     <${Gone} closed=${closed} />`;
 }

@@ -1,0 +1,142 @@
+"""The nodes of a log that a server knows: its followers, and the chained servers below it.
+
+Each reports about itself every second or two, and a follower is known by its reading of the log as
+well. One that is silent is listed for an hour more, as not heard of: its address says where to
+look. What several chained servers share is their address (`sow serve --edges`); they differ by
+their processes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sow.errors import TooLarge
+
+AS_PRIMARY, AS_FOLLOWER, AS_CHAINED = "primary", "follower", "chained"
+"""The roles of a server."""
+
+
+class ServerNode(NamedTuple):
+    """One server of a log, as others see it; None: it was not heard of."""
+
+    url: str
+    role: str
+    bookmark: str | None = None
+    state_hash: str | None = None
+    lag_ms: int | None = None
+    pid: int | None = None
+    upstream: str | None = None
+    """The address of the server that it follows or is chained to, as it calls it."""
+    sessions: int | None = None
+
+
+HEARD_S = 30.0
+"""Of a node that is silent for longer nothing is known any more: followers report every second or
+two."""
+REMEMBERED_S = 3600.0
+"""So long a silent node is listed, and the log kept for it: a reboot and a deployment are over by
+then, and a busy log of an hour still fits on a disk."""
+
+
+NODES_MAX = 1_000
+"""Nodes that are remembered: each answer of `/v1/status` lists them all."""
+URL_CHARS_MAX = 2_000
+"""Of a node's address, twice what a name of a host and a path need."""
+
+
+class FeedPosition:
+    """How far a follower has read the log."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.readers = 0
+
+    def reached(self, seq: int) -> None:
+        """It has been sent everything up to a record."""
+        self.seq = seq
+
+
+class Nodes:
+    """The nodes below one server; `now_s` passes steadily."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._said: dict[str, ServerNode] = {}
+        self._read: dict[str, FeedPosition] = {}
+        self._heard_s: dict[str, float] = {}
+
+    def note(self, node: ServerNode) -> None:
+        """A node has reported; raises TooLarge."""
+        self._check(node.url)
+        name = f"{node.url} {node.pid}" if node.role == AS_CHAINED else node.url
+        self._said[name] = node
+        self._heard_s[name] = self._now_s()
+        self._forget()
+
+    @contextmanager
+    def reading(self, url: str, seq: int) -> Iterator[FeedPosition]:
+        """A follower reads the log behind record `seq` while this is open. Raises TooLarge."""
+        self._check(url)
+        reading = self._read[url] = FeedPosition(seq)
+        self._heard_s[url] = self._now_s()
+        reading.readers += 1
+        self._forget()
+        try:
+            yield reading
+        finally:
+            reading.readers -= 1
+            self._heard_s[url] = self._now_s()
+
+    def all(self) -> list[ServerNode]:
+        """What is known of each, those first that were heard."""
+        heard = self.heard()
+        there = {node.url for node in heard}
+        silent = {
+            node.url: ServerNode(node.url, node.role, upstream=node.upstream)
+            for node in self._said.values()
+            if node.url not in there
+        }
+        return [*heard, *silent.values()]
+
+    def heard(self) -> list[ServerNode]:
+        """Those that have reported of late."""
+        self._forget()
+        since_s = self._now_s() - HEARD_S
+        return [node for name, node in self._said.items() if self._heard_s[name] >= since_s]
+
+    def counts(self) -> Mapping[str, int]:
+        """How many have reported of late, by their role."""
+        return {AS_FOLLOWER: 0, AS_CHAINED: 0} | Counter(node.role for node in self.heard())
+
+    def lags_s(self) -> Mapping[str, float]:
+        """How far each is behind, by its address; of several at one address the most."""
+        lags: dict[str, float] = {}
+        for node in self.heard():
+            lags[node.url] = max(lags.get(node.url, 0.0), (node.lag_ms or 0) / 1000)
+        return lags
+
+    def positions(self) -> dict[str, int]:
+        """The records behind which followers need the log, by their addresses."""
+        self._forget()
+        return {url: reading.seq for url, reading in self._read.items()}
+
+    def _check(self, url: str) -> None:
+        if len(url) > URL_CHARS_MAX:
+            raise TooLarge(f"a node's address has {URL_CHARS_MAX} characters at most")
+
+    def _forget(self) -> None:
+        """Forget those that are silent for long, and the most silent ones where there are many."""
+        since_s = self._now_s() - REMEMBERED_S
+        silent = [url for url in self._heard_s if not self._is_reading(url)]
+        silent.sort(key=self._heard_s.__getitem__)
+        too_many = len(self._heard_s) - NODES_MAX
+        for at, url in enumerate(silent):
+            if at >= too_many and self._heard_s[url] >= since_s:
+                break
+            for known in (self._read, self._said, self._heard_s):
+                known.pop(url, None)
+
+    def _is_reading(self, url: str) -> bool:
+        reading = self._read.get(url)
+        return reading is not None and reading.readers > 0
