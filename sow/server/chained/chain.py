@@ -15,7 +15,14 @@ from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.security.authorization import Permissions
 from sow.server.chained.link_pool import LinkPool
-from sow.server.chained.own_link import FILL_MAX, Beginning, Calls, OwnChannel, OwnLink, snapshot_of
+from sow.server.chained.own_link import (
+    FILL_MAX,
+    Beginning,
+    LinkCalls,
+    OwnChannel,
+    OwnLink,
+    snapshot_of,
+)
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
@@ -111,7 +118,7 @@ class Chain:
             self._go_on(self._own.pop(session).close())
             found = None
         if found is None:
-            calls = Calls(
+            calls = LinkCalls(
                 send=lambda lines: self.send(session, lines),
                 reply=lambda line: self.reply(session, line),
                 began=lambda command, name: self._began(session, command, name),
@@ -254,7 +261,7 @@ class Chain:
                 is_alone = not len(shares) or len(some) >= SHARES_MAX
                 if error.reason != TooLarge.reason or is_alone:
                     raise
-                shares.is_full = True
+                shares.be_full()
 
     def shares_of(self, channel: Channel, who: Who) -> list[Shares]:
         """The connection that a channel is of, if it is there."""

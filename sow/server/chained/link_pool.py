@@ -141,7 +141,7 @@ class _Nobody:
         """Heartbeats and notices."""
 
     def on_lost(self) -> None:
-        """Whoever takes it next opens another one."""
+        """The next one that is needed is opened."""
         self._pool._let_go(self._link, self._link.served)
 
     async def on_back(self, resumed: bool) -> None:

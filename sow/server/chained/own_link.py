@@ -36,7 +36,7 @@ from sow.server.chained.upstream import UpstreamServer, Who
 from sow.streaming.channel import DirectChannel
 from sow.streaming.sessions import Session
 
-WRITES = ("publish", "delta_publish", "sow_delete", "flush")
+ONLY_ACKED = ("publish", "delta_publish", "sow_delete", "flush")
 """Commands after whose acks nothing comes of them."""
 ROOM_S = 0.02
 """Interval of looks whether a slow client has made room: upstream waits meanwhile."""
@@ -61,11 +61,7 @@ class StandIn:
 
     def take(self, line: UpstreamLine) -> None:
         """A line that brings it up to date."""
-        state = self.state
-        if line.bm:
-            state.place = place_of(line.bm)
-        if state.keys is not None and line.k:
-            (state.keys.discard if line.c == "oof" else state.keys.add)(line.k)
+        self.state.note(line.k, line.c != "oof", place_of(line.bm) if line.bm else None)
 
 
 @dataclass(slots=True)
@@ -87,7 +83,7 @@ class Beginning:
 
     @property
     def is_apart(self) -> bool:
-        """Its client is told nothing."""
+        """Its client is sent nothing."""
         return self.stand_in is not None and not self.replaces
 
     def named(self, raw: bytes) -> bytes:
@@ -112,7 +108,7 @@ class OwnChannel(DirectChannel):
 
 
 @dataclass(slots=True)
-class Calls:
+class LinkCalls:
     """What the connection reports: lines for the client, a subscription that has begun or ended,
     and the reason for which the session has to end."""
 
@@ -133,7 +129,7 @@ class OwnLink:
         upstream: UpstreamServer,
         pool: LinkPool,
         who: Who,
-        calls: Calls,
+        calls: LinkCalls,
         node: str,
         address: str,
     ) -> None:
@@ -189,7 +185,7 @@ class OwnLink:
         link = await self._connected()
         cid = cid_of(head)
         acks = acks_of(acks_wanted(head), cid is not None)
-        self._is_clean &= bool(acks) and head["c"] in WRITES
+        self._is_clean &= bool(acks) and head["c"] in ONLY_ACKED
         if cid is not None and acks:
             self._sent.setdefault(cid, []).append(len(acks))
         await link.send(frame)
@@ -375,7 +371,7 @@ class OwnLink:
             self._over.discard(cid.removeprefix(self._mark))
             ack = orjson.loads(raw)
             if ack["a"] == "processed" and "s" in ack and ack["s"] not in self._own:
-                self._end(ack["s"])  # its client was told that it is lost
+                self._end(ack["s"])  # its client knows that it is lost
             return
         ack = orjson.loads(raw)
         name = ack.get("s", "")

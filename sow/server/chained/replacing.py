@@ -1,7 +1,7 @@
 """Replacing a shared subscription of one session by another shared one, without gap or repeat.
 
 What differs is for upstream to say. On the session's own connection an equal subscription stands
-for the old one, of which nothing is passed on, and is replaced there: its state in that moment is
+for the old one; nothing of it is passed on, and it is replaced there: its state in that moment is
 known, and so is which of the shared lines came before it. Those are sent, then the difference, then
 what comes of the new subscription. Where nothing differs by what was sent before, the session moves
 at once.
@@ -16,7 +16,7 @@ from sow.errors import ClientError, UpstreamLost
 from sow.protocol.commands import Command
 from sow.server.chained.chain import Chain
 from sow.server.chained.own_link import Beginning, StandIn, snapshot_of
-from sow.server.chained.share_keys import FLAGS, NO_RECORD, ShareKey
+from sow.server.chained.share_keys import NO_RECORD, SHARED_FLAGS, ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import Joining, SharedChannel
 from sow.server.chained.shared_window import SharedWindowChannel
@@ -126,11 +126,9 @@ class Replacing:
         state = Joining(keys=set())
 
         def on_replaced() -> None:
-            final = Joining(keys=_copy(state.keys), place=state.place)
-            joining = channel.joining.get(session)
-            if joining is not None and joining.keys is not None:
-                joining.keys |= state.keys or set()
-                state.keys = joining.keys  # from now on it is what the new one has
+            final = state.copied()
+            if (joining := channel.joining.get(session)) is not None:
+                state.hold_for(joining)
             if not replaced.done():
                 replaced.set_result(final)
 
@@ -193,7 +191,7 @@ class Replacing:
                 chain.end(session, UpstreamLost.reason)
 
         head = snapshot_of(command, wanted)
-        options = ",".join(filter(None, (wanted.options(*FLAGS), "replace")))
+        options = ",".join(filter(None, (wanted.options(*SHARED_FLAGS), "replace")))
         head |= {"c": command.name, "s": stand_in.name, "opts": options}
         joining = channel.joining.get(session)
         beginning = Beginning(
@@ -213,11 +211,7 @@ def _heads(held: ShareKey, is_whole: bool) -> Heads:
     kind = "delta_subscribe" if held.delta else "subscribe"
     if is_whole:
         kind = f"sow_and_{kind}"
-    found = [held.line(kind, "", opts=held.options(*FLAGS))]
+    found = [held.line(kind, "", opts=held.options(*SHARED_FLAGS))]
     if not is_whole:
         found.append(held.line("sow", "", opts=held.options(), keys=NO_RECORD))
     return [orjson.loads(line) for line in found]
-
-
-def _copy(keys: set[str] | None) -> set[str] | None:
-    return None if keys is None else {*keys}

@@ -88,7 +88,7 @@ class ShareKey(NamedTuple):
         return orjson.dumps({key: value for key, value in fields.items() if value is not None})
 
 
-FLAGS = ("oof", "no_empties", "timestamp")
+SHARED_FLAGS = ("oof", "no_empties", "timestamp")
 """The options of a subscription that are flags."""
 
 

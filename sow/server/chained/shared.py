@@ -18,7 +18,7 @@ from sow.errors import ClientError, SowError
 from sow.server.chained.lines import UpstreamLine, place_of, read_line
 from sow.server.chained.link import LINK_PAUSE_S, Link
 from sow.server.chained.share_keys import ShareKey, records_of
-from sow.server.chained.shared_channel import Calls, Joining, SharedChannel
+from sow.server.chained.shared_channel import ChannelCalls, Joining, SharedChannel
 from sow.server.chained.shared_subscription import SharedSubscription
 from sow.server.chained.shared_window import SharedWindow, SharedWindowChannel
 from sow.server.chained.upstream import Refusal, UpstreamServer, Who
@@ -75,7 +75,7 @@ class Shares:
         self._end_all = end_all
         self._on_over = on_over
         self._now_us = now_us
-        self._calls = Calls(
+        self._calls = ChannelCalls(
             engine.output.flush_channel,
             lambda channel: engine.timers.add(channel, engine.output.flush_due),
             self._on_channel_over,
@@ -110,6 +110,10 @@ class Shares:
         """The sessions that share them, once for each."""
         channels = [channel for one in self._by_wanted.values() for channel in one.channels]
         return sum(len(one.members) + len(one.joining) for one in channels)
+
+    def be_full(self) -> None:
+        """Upstream allows no more, until one has ended."""
+        self.is_full = True
 
     def __contains__(self, wanted: ShareKey) -> bool:
         return wanted in self._by_wanted
@@ -254,7 +258,7 @@ class Shares:
     async def _begin(self, one: SharedSubscription) -> None:
         try:
             link = await self._connected()
-            one.log_id = link.log_id
+            one.be_of_log(link.log_id)
             await link.send(one.first_frame())
         except SowError as error:
             self._fail(one, error)
@@ -378,7 +382,7 @@ class Shares:
             else:
                 self._fail(one, Refusal(orjson.loads(raw)))
         elif line.a == "completed":
-            one.matches = line.matches or 0
+            one.be_counted(line.matches)
         elif placing:
             self._placing[line.s] = one
         else:
@@ -431,7 +435,7 @@ class Shares:
             self._by_upstream.clear()
             self._to_go_on = dict(self._by_cid)
             for one in self._to_go_on.values():
-                one.upstream_name = ""  # there it may be the name of another one now
+                one.be_unnamed()  # there it may be the name of another one now
         assert self._link is not None
         for one in [*self._to_go_on.values()]:
             await self._link.send(one.next_frame())

@@ -54,6 +54,22 @@ class Joining:
     place: int | None = None
     open: bool = False
 
+    def note(self, key: str, is_there: bool, place: int | None) -> None:
+        """A row, or a change up to a place, has come to it."""
+        self.place = self.place if place is None else place
+        if self.keys is not None and key:
+            (self.keys.add if is_there else self.keys.discard)(key)
+
+    def copied(self) -> "Joining":
+        """The same state, as it is now."""
+        return Joining(keys=None if self.keys is None else {*self.keys}, place=self.place)
+
+    def hold_for(self, other: "Joining") -> None:
+        """What this holds, another one holds from now on, and what comes to this one."""
+        if other.keys is not None:
+            other.keys |= self.keys or set()
+            self.keys = other.keys
+
     def behind(self) -> list[Passed]:
         """Take what follows the snapshot, in order."""
         held, self.held, self.size_bytes = self.held, [], 0
@@ -112,7 +128,7 @@ class PassedEncoder(UpdateEncoder):
 
 
 @dataclass(slots=True)
-class Calls:
+class ChannelCalls:
     """What channels need of the engine: hand out what is pending, let one act in time; and what is
     called once nobody follows one of them."""
 
@@ -125,9 +141,9 @@ class SharedChannel(ChangeChannel):
     """The lines of one subscription upstream, as some sessions are sent them."""
 
     encoder: PassedEncoder
-    _calls: Calls
+    _calls: ChannelCalls
 
-    def share(self, encoder: PassedEncoder, calls: Calls) -> None:
+    def share(self, encoder: PassedEncoder, calls: ChannelCalls) -> None:
         """Encode lines that are made here so."""
         self.joining: dict[Session, Joining] = {}
         self.whole: set[Session] = set()
@@ -247,7 +263,7 @@ class SharedChannel(ChangeChannel):
 class PassingChannel(SharedChannel, DirectChannel):
     """Passes lines on."""
 
-    def __init__(self, encoder: PassedEncoder, calls: Calls) -> None:
+    def __init__(self, encoder: PassedEncoder, calls: ChannelCalls) -> None:
         DirectChannel.__init__(self, encoder.name, LINES)
         self._name = name_field(self.name)
         self.share(encoder, calls)
@@ -272,7 +288,7 @@ class PassingChannel(SharedChannel, DirectChannel):
 class ConflatingChannel(SharedChannel, ConflatedChannel):
     """Conflates what comes in time, as the channel of a server with records does."""
 
-    def __init__(self, encoder: PassedEncoder, calls: Calls) -> None:
+    def __init__(self, encoder: PassedEncoder, calls: ChannelCalls) -> None:
         ConflatedChannel.__init__(self, encoder.name, LINES, encoder.key.interval_us)
         self.share(encoder, calls)
 
@@ -309,7 +325,7 @@ class ConflatingChannel(SharedChannel, ConflatedChannel):
         self._calls.time(self)
 
 
-def channel_for(encoder: PassedEncoder, calls: Calls) -> SharedChannel:
+def channel_for(encoder: PassedEncoder, calls: ChannelCalls) -> SharedChannel:
     """The channel that sends lines as the key of an encoder has it."""
     conflates = encoder.key.interval_us is not None or encoder.key.auto
     return ConflatingChannel(encoder, calls) if conflates else PassingChannel(encoder, calls)

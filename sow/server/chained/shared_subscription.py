@@ -14,9 +14,9 @@ from sow.core.definitions import Topic
 from sow.core.delta import difference, merged
 from sow.protocol.replies import LINES
 from sow.server.chained.lines import UpstreamLine, name_field, place_of, time_of
-from sow.server.chained.share_keys import FLAGS, NO_RECORD, ShareKey
+from sow.server.chained.share_keys import NO_RECORD, SHARED_FLAGS, ShareKey
 from sow.server.chained.shared_channel import (
-    Calls,
+    ChannelCalls,
     Passed,
     PassedEncoder,
     SharedChannel,
@@ -37,7 +37,7 @@ class SharedSubscription:
         wanted: ShareKey,
         cid: str,
         records: Records,
-        calls: Calls,
+        calls: ChannelCalls,
         new_name: Callable[[], str],
     ) -> None:
         self.wanted = wanted
@@ -60,7 +60,7 @@ class SharedSubscription:
         """Each line has a higher bookmark than the one before."""
         self._held: dict[str, bytes] | None = {} if wanted.accounts or wanted.bodies else None
         self._rows: dict[str, UpstreamLine] | None = None
-        """Those with which it has begun again, until it is known of which moment they are."""
+        """Those with which it has begun again, until their moment is known."""
 
     # Its sessions.
 
@@ -102,7 +102,7 @@ class SharedSubscription:
     def first_frame(self) -> bytes:
         """What begins it. Of single changes only the bookmark is requested before."""
         wanted, kind = self.wanted, "delta_subscribe" if self.wanted.delta else "subscribe"
-        options = wanted.options(*FLAGS)
+        options = wanted.options(*SHARED_FLAGS)
         if wanted.begins:
             return wanted.line(f"sow_and_{kind}", self.cid, opts=options)
         first = wanted.line("sow", f"{self.cid} place", opts=wanted.options(), keys=NO_RECORD)
@@ -115,9 +115,21 @@ class SharedSubscription:
             return self.first_frame()
         kind = "delta_subscribe" if self.wanted.delta else "subscribe"
         place = f"{self.log_id}-{self.bookmark}"
-        return self.wanted.line(kind, self.cid, opts=self.wanted.options(*FLAGS), bm=place)
+        return self.wanted.line(kind, self.cid, opts=self.wanted.options(*SHARED_FLAGS), bm=place)
 
     # What upstream says.
+
+    def be_of_log(self, log_id: str) -> None:
+        """Its bookmarks are of this log."""
+        self.log_id = log_id
+
+    def be_counted(self, matches: int | None) -> None:
+        """So many records passed the filter when it began."""
+        self.matches = matches or 0
+
+    def be_unnamed(self) -> None:
+        """Upstream does not know it in its present session."""
+        self.upstream_name = ""
 
     def be_named(self, upstream_name: str) -> None:
         """Upstream has begun it under this name."""

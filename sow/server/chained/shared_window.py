@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sow.protocol.replies import LINES
 from sow.server.chained.lines import UpstreamLine, place_of, time_of
-from sow.server.chained.share_keys import FLAGS
+from sow.server.chained.share_keys import SHARED_FLAGS
 from sow.server.chained.shared_channel import PassedEncoder, SharedChannel
 from sow.server.chained.shared_subscription import SharedSubscription
 from sow.streaming.channel import Channel
@@ -27,7 +27,7 @@ from sow.streaming.windows.window_pages import (
 )
 
 
-class View:
+class SharedView:
     """What a channel shows of a window, with the `encoder` of its lines."""
 
     can_be_read = True
@@ -42,7 +42,7 @@ class View:
 
     @property
     def seq(self) -> int:
-        """The bookmark of which it is."""
+        """The bookmark that it is as of."""
         return self._window.place or 0
 
     def due_us(self) -> None:
@@ -61,7 +61,7 @@ class SharedWindowChannel(WindowChannel):
         super().__init__(encoder.name, LINES, encoder.key)
         self.window = window
         self._on_over = on_over
-        self._shown = View(window, encoder)
+        self._shown = SharedView(window, encoder)
         self.show(cast(Any, self._shown))
         self.joining: dict[Session, None] = {}
         """Those that wait until there is a page."""
@@ -81,8 +81,8 @@ class SharedWindowChannel(WindowChannel):
         now = self.window.page
         there = WindowPage({key: _known(now, key, row) for key, row in held.rows.items()})
         # What has scrolled out of sight is as it was.
-        there.parted = {key: Parted("match", row.body) for key, row in held.rows.items()}
-        there.parted |= held.parted
+        there.parted.update({key: Parted("match", row.body) for key, row in held.rows.items()})
+        there.parted.update(held.parted)
         return self.begin(session, there, now, from_scratch)
 
     def give_up(self, session: Session) -> None:
@@ -158,7 +158,7 @@ class SharedWindow(SharedSubscription):
         window = self.wanted.window
         assert window is not None
         more = {"top_n": window.top_n, "skip_n": window.skip_n, "a": "processed,completed"}
-        options = self.wanted.options(*FLAGS)
+        options = self.wanted.options(*SHARED_FLAGS)
         return self.wanted.line("sow_and_subscribe", self.cid, opts=options, **more)
 
     def next_frame(self) -> bytes:

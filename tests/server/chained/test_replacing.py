@@ -135,7 +135,7 @@ def test_a_planted_loss_is_found(pair, monkeypatch):
     """What the session holds when its subscription is replaced is forgotten."""
 
     def take(stand_in, line):
-        stand_in.state.place = place_of(line.bm) if line.bm else stand_in.state.place
+        stand_in.state.note("", True, place_of(line.bm) if line.bm else None)
 
     publish(pair, 1)
     for planted in (False, True):
