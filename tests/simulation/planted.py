@@ -34,7 +34,7 @@ SUITES = (
         "tests/core/test_clock.py",
         "tests/conflated_topics",
     ),
-    ("tests/simulation/test_simulation.py",),
+    ("tests/simulation/test_simulation.py", "tests/simulation/test_nodes.py"),
 )
 """The tests that run one after the other, the longest at the end."""
 

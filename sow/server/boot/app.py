@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from sow import __version__
 from sow.config.diagnostics import Reviewed
@@ -42,11 +43,12 @@ from sow.server.http.request_origin import RequestMiddleware, machine_names
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import certificate_trusted, read_tls
 from sow.server.loop.background_work import BackgroundConflation, CacheSweeper, GcPacing
-from sow.server.loop.group_commit import stored_bytes
+from sow.server.loop.group_commit import JournalThread, stored_bytes
 from sow.server.loop.latency import GcLatency, LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
 from sow.server.loop.startup_progress import StartupProgress
+from sow.server.net.listening import Binds, bind
 from sow.server.net.sse import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
@@ -65,6 +67,15 @@ NODE_BYTES = 8
 SESSION_OBJECTS = 200
 """Python objects of a session with its socket and a few subscriptions."""
 STOPPING = "the server stops"
+
+
+class Machine(NamedTuple):
+    """What a server takes of its machine, beside clock and disk: `bind` opens its port, `writer`
+    makes the thread of its journal, and `monotonic_us` is the time that passes."""
+
+    bind: Binds = bind
+    writer: Callable[..., JournalThread] = JournalThread
+    monotonic_us: Callable[[], int] = monotonic_us
 
 
 def new_session_name() -> str:
@@ -91,8 +102,8 @@ class Server:
     (`sow.server.boot.bootstrap`). A request with `own_token`, if it is not empty, comes from the
     server itself, which uses it through Spark. `look` reads the configuration file for display. A
     `follower` follows another server: then the configuration is that of its log, and
-    `data_directory` that of the follower. `upstream` is the server that has the
-    records. `shares_port`: other processes listen on the same port.
+    `data_directory` that of the follower. `upstream` is the server that has the records.
+    `shares_port`: other processes listen on the same port. `machine` is what it runs on.
     """
 
     def __init__(
@@ -109,7 +120,9 @@ class Server:
         follower: Follower | None = None,
         upstream: Upstream | None = None,
         shares_port: bool = False,
+        machine: Machine = Machine(),  # noqa: B008
     ) -> None:
+        self._machine = machine
         self._follower = follower
         self._shares_port = shares_port
         self._source = origin_of(upstream)
@@ -130,7 +143,7 @@ class Server:
         # Credentials expire by the machine's clock on a follower, too.
         self._wall = clock or SystemClock()
         self._clock = self._wall if follower is None else follower.clock
-        self._nodes = Nodes(lambda: monotonic_us() / SECOND_US)
+        self._nodes = Nodes(lambda: machine.monotonic_us() / SECOND_US)
         self._closers: list[Callable[[], None]] = []
         self._last_error = LastError()
         self._replayed_bytes = 0
@@ -186,13 +199,15 @@ class Server:
             self._close_store()
             raise
         self._replay.begin(self.address)
-        self._opened_us = monotonic_us()
+        self._opened_us = self._machine.monotonic_us()
         return self.address
 
     async def _prepare(self, follower: Follower) -> None:
         """Have what there is to start with, while requests get to know why they wait."""
         self._in_force.read_tls()
-        sockets = self._sockets = await listening(self.configuration, self._shares_port)
+        sockets = self._sockets = await listening(
+            self.configuration, self._shares_port, self._machine.bind
+        )
         self._closers += [one.close for one in sockets]
         async with answering(sockets, self._in_force.tls.context, lambda: follower.waits_for):
             followed = await follower.prepare()
@@ -247,7 +262,11 @@ class Server:
             self._heard,
         )
         self.address, self.port = await self._http.listen(
-            routes(self._readiness, self._status), self._authn, self._shares_port, self._sockets
+            routes(self._readiness, self._status),
+            self._authn,
+            self._shares_port,
+            self._sockets,
+            self._machine.bind,
         )
 
     async def restore(self) -> None:
@@ -266,7 +285,7 @@ class Server:
                 self.address,
                 len(self.configuration.topics),
                 self._replay.progress.done,
-                (monotonic_us() - self._opened_us) / SECOND_US,
+                (self._machine.monotonic_us() - self._opened_us) / SECOND_US,
                 self._data_directory,
                 __version__,
                 INNER_LOOPS.language,
@@ -327,7 +346,12 @@ class Server:
         """What drives the engine, executes commands, and keeps checkpoints."""
         opening, journal = self._opening, self._opening.journal
         self.runtime = ServerRuntime(
-            self.engine, journal, self._clock, self._windows_us(), self._watch
+            self.engine,
+            journal,
+            self._clock,
+            self._windows_us(),
+            self._watch,
+            self._machine.writer,
         )
         self.executor = Executor(
             self.engine,

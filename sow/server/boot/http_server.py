@@ -34,7 +34,7 @@ from sow.server.http.route import WEBSOCKET, Route, add_routes
 from sow.server.http.server_log import AccessLog
 from sow.server.loop.latency import LoopLatency, MeasuredRequests
 from sow.server.net.connection_supervisor import Connections, HttpProtocol, RequestCounter, http_log
-from sow.server.net.listening import Listener, bind, raise_files_limit
+from sow.server.net.listening import Binds, Listener, bind, raise_files_limit
 
 log = logging.getLogger("sow")
 
@@ -50,7 +50,9 @@ NEVER_S = 10 * 365 * 86_400.0
 """Ten years, for a timeout of aiohttp that is never to expire."""
 
 
-async def listening(configuration: Configuration, shares_port: bool) -> list[socket.socket]:
+async def listening(
+    configuration: Configuration, shares_port: bool, bind: Binds = bind
+) -> list[socket.socket]:
     """Sockets at the address of a configuration; raises StoreError when the port is taken."""
     host, port = configuration.host, configuration.port
     try:
@@ -97,10 +99,11 @@ class HttpServer:
         authn: RequestAuthenticator,
         shares_port: bool,
         sockets: Sequence[socket.socket] = (),
+        bind: Binds = bind,
     ) -> tuple[str, int]:
         """Answer requests by `routes`, of clients that `authn` knows, at `sockets` if the port is
-        taken already; returns the server's URL and port. Raises StoreError when somebody else has
-        the port, and ConfigError."""
+        open already, else at what `bind` opens; returns the server's URL and port. Raises
+        StoreError when the port is taken, and ConfigError."""
         application = self._application(authn)
         add_routes(application.router, routes)
         self._origin.open()
@@ -113,7 +116,7 @@ class HttpServer:
         configuration, in_force = self._in_force.configuration, self._in_force
         in_force.read_tls()
         try:
-            sockets = sockets or await listening(configuration, shares_port)
+            sockets = sockets or await listening(configuration, shares_port, bind)
         except StoreError:
             await self._runner.cleanup()
             raise

@@ -26,7 +26,7 @@ from sow.errors import DiskFull, NotReached, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.event_loop import ClockJumps, DeadlineTimer
-from sow.server.loop.group_commit import GroupCommit
+from sow.server.loop.group_commit import GroupCommit, JournalThread
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
 from sow.store.protocols import Journal
@@ -50,7 +50,8 @@ class ServerRuntime:
     `windows_us` maps topics to the microseconds that a commit may wait for more entries
     (`GroupCommit`). `idle_work` are bounded pieces of work by name: each is given the time in
     microseconds and returns whether it has more. `flush_work` runs after each flush, given the
-    time; mostly it has nothing to do. `watch` gets the duration of each step.
+    time; mostly it has nothing to do. `watch` gets the duration of each step; `writer` makes the
+    thread that writes the journal.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ServerRuntime:
         clock: Clock,
         windows_us: Mapping[str, int],
         watch: LoopLatency,
+        writer: Callable[..., JournalThread] = JournalThread,
     ) -> None:
         self.engine = engine
         self.clock = clock
@@ -77,7 +79,9 @@ class ServerRuntime:
         self._woken_s = self._loop.time()
         self._begun_s: dict[int, float] = {}
         """Flush time of groups that are not released, by their numbers."""
-        self.commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
+        self.commit = GroupCommit(
+            journal, windows_us, self._release, self._fail, self._recover, writer
+        )
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._sought: list[tuple[int, int, asyncio.Future[None]]] = []

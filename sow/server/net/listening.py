@@ -13,7 +13,7 @@ import os
 import resource
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from sow.core.addresses import parse_address
 from sow.errors import Busy
@@ -38,6 +38,10 @@ flood must not use up."""
 NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 FILES_KEPT_MAX = 512
 """Files that are not connections: the store's, those of answers, a few for each topic."""
+
+
+Binds = Callable[[str, int, bool], Awaitable[list[socket.socket]]]
+"""Opens a port, as `bind` does."""
 
 
 async def bind(host: str, port: int, shared: bool = False) -> list[socket.socket]:

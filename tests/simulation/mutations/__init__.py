@@ -6,6 +6,7 @@ With a new law comes a bug that breaks it.
 from tests.simulation.mutations.conflation import CONFLATION
 from tests.simulation.mutations.delivery import DELIVERY
 from tests.simulation.mutations.engine import ENGINE
+from tests.simulation.mutations.nodes import NODES
 from tests.simulation.mutations.requests import REQUESTS
 from tests.simulation.mutations.store import STORE
 from tests.simulation.mutations.topic import TOPIC
@@ -21,4 +22,5 @@ MUTATIONS = (
     *WINDOWS,
     *ENGINE,
     *REQUESTS,
+    *NODES,
 )

@@ -1,0 +1,42 @@
+"""Bugs of followers and chained servers, which need several nodes to be seen."""
+
+from tests.simulation.mutation import Mutation
+
+NODES = (
+    Mutation(
+        "a follower skips a change after a reconnect",
+        "sow/server/boot/follower.py",
+        '                log.info("found %s again", self.upstream.url)\n',
+        "                self._engine.sequencer.begin_after(self._engine.seq + 1)\n",
+    ),
+    Mutation(
+        "a follower shows a part of a batch",
+        "sow/engine/following.py",
+        "if topic is None or len(parts) == 1:",
+        "if topic is None or parts:",
+    ),
+    Mutation(
+        "a follower lets windows end before what is on its way",
+        "sow/server/api/followers.py",
+        "            return Beat(self.after, 0)\n",
+        "            return Beat(self.after, sequencer.moment(self._runtime.now_us()))\n",
+    ),
+    Mutation(
+        "a chained server takes lines twice that came before a loss",
+        "sow/server/chained/link.py",
+        "self._seen += len(lines)\n",
+        "self._seen += len(lines) - 1\n",
+    ),
+    Mutation(
+        "a shared subscription goes on at the newest change after a loss",
+        "sow/server/chained/shared.py",
+        "opts=self.wanted.options(), bm=place)",
+        'opts=self.wanted.options(), bm="now")',
+    ),
+    Mutation(
+        "a client repeats what it had when it goes on elsewhere",
+        "sow/client/subscription.py",
+        'fields["bm"] = going_on(str(fields.get("bm") or ""), self.bookmark)',
+        'fields["bm"] = str(fields.get("bm") or self.bookmark)',
+    ),
+)

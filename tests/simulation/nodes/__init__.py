@@ -1,0 +1,1 @@
+"""Whole servers, followers and chained servers in one process, on virtual time and network."""
