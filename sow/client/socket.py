@@ -83,11 +83,11 @@ class Socket:
 
     async def _log_on(self, fields: Mapping[str, object]) -> None:
         await self.command("logon", **fields)
-        # The ack is alone in its frame, so that both sides count lines from the same point.
-        lines = await self.receive()
-        while lines[0].c == "notice":  # of a chained server, about its upstream: not counted
-            lines = await self.receive()
-        (ack,) = lines
+        # An ack that names the session is alone in its frame, so that both sides count lines from
+        # the same point. What a chained server says of its upstream before it is not counted.
+        ack = None
+        while ack is None:
+            ack = next((line for line in await self.receive() if line.c != "notice"), None)
         if ack.failed:
             raise ack.error()
         self.session, self.log_id = ack.session, ack.log

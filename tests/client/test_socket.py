@@ -11,7 +11,7 @@ from sow.client.connector import ClientAuth
 from sow.client.errors import ClosedByServer, Disconnected, Unreachable
 from sow.client.socket import GIVEN_UP, Socket, Sockets, framed
 from sow.core.addresses import Addresses
-from sow.errors import ClientError, NotPrimary, Unauthenticated
+from sow.errors import ClientError, NotPrimary, SowError, Unauthenticated
 
 ACK = {"c": "ack", "cid": "1", "a": "processed", "status": "success", "session": "s-1"}
 LOST = {"c": "notice", "reason": "upstream lost"}
@@ -69,6 +69,14 @@ def test_logging_on_says_who_it_is_and_learns_the_session():
 def test_what_a_chained_server_says_of_its_upstream_may_come_before_the_ack(frame):
     socket = connected(Network(frame, frame, ACK))
     assert socket.session == "s-1"
+
+
+def test_a_refusal_may_come_with_what_is_said_of_its_upstream():
+    refused = {"c": "ack", "cid": "1", "status": "failure", "reason": "upstream lost"}
+    for frame in ([refused, LOST], [LOST, refused]):
+        with pytest.raises(SowError) as error:
+            connected(Network(frame))
+        assert error.value.reason == "upstream lost"
 
 
 def test_a_session_is_taken_up_after_what_was_seen_of_it():

@@ -51,10 +51,13 @@ pytestmark = pytest.mark.edge
 
 
 def free_port():
-    """A port with free ones behind it, as far as that can be known."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A port with free ones behind it, below those that systems give to connections, as far as that
+    can be known."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 class Nodes:

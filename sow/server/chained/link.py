@@ -161,9 +161,10 @@ class Link:
             answer = await socket.receive()
             if answer.type is not aiohttp.WSMsgType.BINARY:
                 raise self._upstream.lost("it has closed the connection")
-            line: dict[str, Any] = orjson.loads(answer.data.partition(b"\n")[0])
-            if line["c"] != "notice":
-                return line
+            for text in answer.data.split(b"\n"):
+                line: dict[str, Any] = orjson.loads(text)
+                if line["c"] != "notice":
+                    return line
 
     async def _run(self) -> None:
         """Read, and connect again after each loss."""

@@ -587,11 +587,12 @@ class Connection {
         let ack;
         try {
           // The ack is alone in its frame, so that both sides count lines from the same point.
-          [ack] = linesOf(data);
+          // What a chained server says of its upstream before it is not counted.
+          ack = linesOf(data).find((one) => one.c !== "notice");
         } catch {
           return fail(new SowError("unreachable", `${url} does not speak SOW`));
         }
-        if (ack?.c === "notice") return; // of a chained server, about its upstream: not counted
+        if (ack === undefined) return undefined;
         if (ack?.c !== "ack" || ack.status !== "success") return fail(this.#refused(ack));
         const other = this.#otherLog(url, ack.log ?? "");
         if (other !== null) return fail(other);
