@@ -75,6 +75,18 @@ class ColumnTypeTracker:
         for topic in self._catalog:
             self.meet(topic.records)
 
+    def take(self, body: bytes, seq: int) -> None:
+        """Take over what the primary of a follower has noted: what is tracked here widens, too."""
+        noted = orjson.loads(body)
+        name, field, held = noted["topic"], noted["field"], noted["held"]
+        types = self._types.get(name)
+        if types is not None:
+            types.widen(field[1:], held) if field != TOPIC_ITSELF else types.fill(bool(held))
+            return
+        self._kept.setdefault(name, {})[field] = (held, seq)
+        if (topic := self._catalog.topics.get(name)) is not None:
+            self.meet(topic.records)
+
     def meet(self, records: Records) -> None:
         """Apply the known types of its name to a topic that was just added."""
         types = self._types.get(records.name)

@@ -23,7 +23,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from sow.core.cooperative import Task
-from sow.core.definitions import Configuration
+from sow.core.definitions import KNOWN_COLUMNS, Configuration
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import ConfigurationHistory
 from sow.engine.engine import Engine
@@ -104,7 +104,9 @@ class FollowingEngine(Engine):
             entry.identities or (), entry.bodies, {}, [entry.seq], [entry.ts_us]
         )
         self.configurations.look_again()
-        self.columns.restore()
+        if entry.topic == KNOWN_COLUMNS.name:
+            for body in entry.bodies:
+                self.columns.take(body, entry.seq)
         self.notify_work()
 
     def refusal(self, what: str) -> NotPrimary:

@@ -153,6 +153,16 @@ class ColumnTypes:
                 "for columns; request JSON, or rows with their bodies (meta=true)"
             )
 
+    def widen(self, name: str, kinds: int) -> None:
+        """A field has held values of these kinds elsewhere."""
+        if name not in self.kinds:
+            self._chars += len(name)
+        self.kinds[name] = self.kinds.get(name, 0) | kinds
+
+    def fill(self, is_full: bool) -> None:
+        """There were more fields than are known, if `is_full`."""
+        self.is_full = self.is_full or is_full
+
     def observe(self, bodies: Sequence[bytes]) -> None:
         """Know of messages that were found good."""
         assert self._kind is not None

@@ -8,9 +8,11 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic, Declared, Topic
 from sow.engine import column_type_tracking
 from sow.engine.engine import Engine
+from sow.engine.following import FollowingEngine
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import DiskFull
 from sow.messages.column_types import type_of
+from sow.store.protocols import LogEntry
 
 SCHEMA = (Declared("/px", "decimal(9,2)"), Declared("/leg/day", "date"), Declared("/n", "int64"))
 ORDERS = Topic("orders", "json", keys=("/id",), schema=SCHEMA)
@@ -266,3 +268,25 @@ def test_too_many_columns_are_not_sent(monkeypatch):
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "v": "x", "w": 1})
     assert sent(engine) is None
+
+
+def test_what_the_primary_has_widened_widens_on_a_follower_that_tracks_it():
+    primary = engine_of(PLAIN)
+    follower = FollowingEngine(Configuration("test", (PLAIN, KNOWN_COLUMNS)), "http://primary")
+
+    def follow():
+        table = primary.catalog.account(KNOWN_COLUMNS).records.table
+        for identity, slot in table.slots.items():
+            stamp, body = (int(table.seqs[slot]), int(table.ts_us[slot])), table.bodies[slot]
+            note = LogEntry("publish", KNOWN_COLUMNS.name, *stamp, [identity], [body], account=True)
+            follower.take_account(note)
+
+    publish(primary, "plain", {"id": 1, "x": 1})
+    before = known(primary)
+    follow()
+    assert known(follower) == before
+    publish(primary, "plain", {"id": 1, "x": "text"}, {"id": 2, "new": 1.5})
+    publish(primary, "plain", {"id": 1, "x": 1}, {"id": 2})
+    follow()
+    assert known(follower) == known(primary)
+    assert known(follower) != before
