@@ -136,21 +136,35 @@ def windows_of(engine: Engine) -> list[Windows]:
         engine.views.release()
     while engine.output.late:
         engine.output.catch_up()
-    return [
-        (topic.underlying, topic.name, topic.copy.state())
-        for topic in engine.catalog
-        if isinstance(topic, CopyTopic)
-        and not topic.stopped
-        and topic.copy.has_state
-        and is_followed(topic, engine.topics)
-    ]
+    return pinned_windows(engine)()
+
+
+def pinned_windows(engine: Engine) -> Callable[[], list[Windows]]:
+    """What is open in an engine now, between two turns, when nobody is late: made later, and in
+    any thread."""
+    pinned = [(topic.underlying, topic.name, topic.copy.pinned()) for topic in _open_in(engine)]
+    return lambda: [(underlying, name, state()) for underlying, name, state in pinned]
+
+
+def count_waiting(engine: Engine) -> int:
+    """How many records, about, wait in an engine's open windows."""
+    return sum(topic.copy.waiting() for topic in _open_in(engine))
+
+
+def _open_in(engine: Engine) -> Iterator[CopyTopic]:
+    copies = (one for one in engine.catalog if isinstance(one, CopyTopic) and not one.stopped)
+    return (one for one in copies if is_followed(one, engine.topics))
 
 
 def with_windows(configuration: Configuration, windows: Iterable[Windows]) -> Catalog:
-    """Topics that have these windows, for an engine that begins with them (`Engine.restore`)."""
+    """Topics that have these windows, for an engine that begins with them (`Engine.restore`); what
+    the configuration has no place for is left out."""
     engine = Engine(configuration)
     for underlying, name, state in windows:
-        source = engine.catalog.expected(underlying)
+        try:
+            source = engine.catalog.expected(underlying)
+        except ClientError:
+            continue
         if isinstance(source, SourceTopic):
             engine.enter(source)
         topic = engine.topics.get(name)

@@ -42,7 +42,8 @@ from sow.core.definitions import (
 )
 from sow.engine.configuration_history import InForceSince as InForceSince
 from sow.engine.engine import Engine
-from sow.engine.patterns import is_made_alike, made_of
+from sow.engine.following import Windows, with_windows
+from sow.engine.patterns import made_of
 from sow.engine.reconfiguration import Reconfiguration
 from sow.engine.recovery.redo import is_unstored
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
@@ -64,11 +65,13 @@ Sent = Callable[[LiveTopic, Batch], object]
 
 class StartingState(NamedTuple):
     """What a replay begins with: the `records` of definitions, by their names, as of record `seq`
-    at `time_us`, in the form of checkpoints. Windows that were open then count as ended."""
+    at `time_us`, in the form of checkpoints. Those of an earlier record are brought to that by the
+    log. Windows that were open then count as ended, but for `windows`."""
 
     seq: int = 0
     time_us: int = 0
     records: Mapping[str, StoredRecords] = {}
+    windows: Sequence[Windows] = ()
 
 
 FROM_THE_BEGINNING = StartingState()
@@ -85,14 +88,15 @@ class Reach:
         """The names of the topics that clients publish to: the log has their changes."""
         self.topics: Container[str] | None = self.sources
         """The topics whose log entries are processed; None: all, since a pattern was named."""
-        self._seen: set[str] = set()
+        self.names: set[str] = set()
+        """Themselves, and all that they are made of."""
         for name in names:
             self._add(name)
 
     def _add(self, name: str) -> None:
-        if name in self._seen:
+        if name in self.names:
             return
-        self._seen.add(name)
+        self.names.add(name)
         for configuration in self._configurations:
             for definition, below in made_of(configuration, name):
                 self.definitions.add(definition.name)
@@ -412,13 +416,32 @@ class Replay:
         past = (before or self.engine).configuration
         kept = [kept_of(topic, past) for topic in _kept(past) if topic.name in state.records]
         windows = before.catalog if before is not None and goes_on else None
+        if before is None and state.windows:
+            windows = with_windows(past, state.windows)
+        oldest = min([state.seq, *(one.seq for one in state.records.values())])
         yield from self.engine.restore(
-            state.records, (), state.seq, Past(tuple(kept)), before=windows
+            state.records,
+            self._logged(oldest, state.seq),
+            state.seq,
+            Past(tuple(kept)),
+            before=windows,
         )
         self.engine.sequencer.moment(state.time_us)
         yield from self._end_turn()
         self.is_beginning = False
         self.lives += 1
+
+    def _logged(self, after_seq: int, until_seq: int) -> Iterator[LogEntry]:
+        """The entries of a range of the log that are processed."""
+        if after_seq == until_seq:
+            return
+        for piece in self._journal.pieces(after_seq, self.reach.topics):
+            for entry in piece.entries:
+                last = min(len(entry), until_seq + 1 - entry.seq)
+                if last > 0 and self._owns(entry):
+                    yield entry if last == len(entry) else part_of(entry, 0, last)
+            if piece.last_seq >= until_seq:
+                return
 
     # The end.
 
@@ -436,34 +459,3 @@ class Replay:
 def _kept(configuration: Configuration) -> list[Topic]:
     """The topics whose records another start finds."""
     return [one for one in configuration.topics if isinstance(one, Topic) and is_persistent(one)]
-
-
-GONE_ON_MAX = 100_000
-"""Records of a log that a start processes again for the windows that were open, a second or two.
-With more of them, or without the beginning of the log, these windows have ended."""
-
-
-def open_windows(
-    history: Sequence[InForceSince], configuration: Configuration, log: Log, now_us: int
-) -> Task[Engine | None]:
-    """An engine with the windows of conflated topics that are open at a time, for a start under a
-    configuration, which may make some of them otherwise; None where all have ended."""
-    if not history:
-        return None
-    before = history[-1].configuration
-    copies = {
-        one.name
-        for one in configuration.topics
-        if isinstance(one, ConflatedTopic) and is_made_alike(before, configuration, one.name)
-    }
-    reach = Reach([before], copies)
-    newest = next(log.read(log.last_seq - 1), None) if log.last_seq >= log.first_seq else None
-    if newest is None or newest.ts_us + reach.lag_us <= now_us:
-        return None
-    # The machine's clock may have been set back: behind the last start, too.
-    now_us = max(now_us, newest.ts_us, history[-1].time_us)
-    if log.first_seq > 1 or log.last_seq > GONE_ON_MAX:
-        return None
-    replay = Replay(history, copies, log)
-    yield from replay.advance(Moment(log.last_seq, now_us))
-    return replay.engine

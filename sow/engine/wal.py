@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sow.store.protocols import Log, LogEntry, LogPiece
+from sow.store.protocols import KeptWindows, Log, LogEntry, LogPiece
 from sow.streaming.sessions import Session
 from sow.topic.batch import Batch
 
@@ -135,6 +135,11 @@ class CurrentLog:
     def log_id(self) -> str:
         """The name of the log."""
         return self._journal.log_id
+
+    @property
+    def windows(self) -> KeptWindows:
+        """What was open after some of its records."""
+        return self._journal.windows
 
     @property
     def first_seq(self) -> int:

@@ -40,13 +40,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self
 
-import msgspec
-
 from sow.errors import Damaged, SowError, StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import sync_directory
 from sow.store.files import make_directory, rewrite
 from sow.store.journal import LmdbJournal, accounts_in
+from sow.store.kept_windows import decode_windows, encode_windows
 from sow.store.layout import (
     ACCOUNT,
     BASE,
@@ -59,7 +58,7 @@ from sow.store.layout import (
     unseal,
 )
 from sow.store.manifest import Manifest, ManifestFile, checksum_of, manifest_text, parse_manifest
-from sow.store.protocols import LogEntry
+from sow.store.protocols import LogEntry, OpenWindows
 
 BACKUP_FORMAT = 2
 """The version of the format, in which a checkpoint may be one that is kept; without such it is
@@ -501,24 +500,16 @@ def beat_frame(beat: Beat) -> bytes:
     return frame(BEAT_FRAME, _BEAT.pack(*beat))
 
 
-class OpenWindows(NamedTuple):
-    """The windows that were open after record `seq` at `time_us`, encoded by their copies."""
-
-    seq: int
-    time_us: int
-    windows: list[Any]
-
-
 def windows_frame(found: OpenWindows) -> bytes:
     """Open windows."""
-    return frame(WINDOWS_FRAME, msgspec.msgpack.encode(found))
+    return frame(WINDOWS_FRAME, encode_windows(found))
 
 
 def windows_in(content: bytes) -> OpenWindows:
     """Open windows; raises Damaged."""
     try:
-        return msgspec.msgpack.decode(content, type=OpenWindows)
-    except msgspec.MsgspecError as error:
+        return decode_windows(content)
+    except ValueError as error:
         raise Damaged(f"the primary sent damaged windows: {error}") from None
 
 

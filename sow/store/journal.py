@@ -35,6 +35,7 @@ from sow.store.environment import (
     used_bytes,
 )
 from sow.store.files import HighWaterMark, make_directory, read_high_water_mark
+from sow.store.kept_windows import WindowFiles
 from sow.store.layout import (
     ACCOUNT,
     ACCOUNTS_KEY,
@@ -60,6 +61,7 @@ from sow.store.topic_spans import TopicSpans
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
+WINDOWS_DIRECTORY = "windows"
 LOG_UNFINISHED = "restoring"
 """Where a restore writes the log before it is put in its place; it is there from its beginning."""
 GROUP_BYTES = 1024**2
@@ -132,6 +134,7 @@ class LmdbJournal:
             raise
         self._newest = HighWaterMark(directory / NEWEST_FILE)
         self._newest.mark(self._last_seq)
+        self._windows = WindowFiles(directory / WINDOWS_DIRECTORY, self._last_seq)
         sync_directory(directory)
         sync_directory(directory.parent)
 
@@ -183,6 +186,11 @@ class LmdbJournal:
     def loads(self) -> PreparedLoads:
         """Records that are not in the log yet."""
         return self._loads
+
+    @property
+    def windows(self) -> WindowFiles:
+        """What was open after some of its records."""
+        return self._windows
 
     @property
     def first_seq(self) -> int:
@@ -453,6 +461,7 @@ class LmdbJournal:
             self._base_seq = cut_seq
         self._env.write(partial(_drop_groups, up_to_seq=cut_seq))
         self._spans.drop(cut_seq)
+        self._windows.forget(cut_seq)
         self._loads.pass_over(cut_seq)
         return groups == TRIM_GROUPS or self._loads.has_gone
 

@@ -33,6 +33,7 @@ from sow.store.protocols import (
 
 BLOCK_MAGIC = b"SOW1"
 GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES, LOAD_PART, LINK, KEPT_CONTENTS = range(1, 10)
+OPEN_WINDOWS = KEPT_CONTENTS + 1
 
 # magic, checksum, length of the whole block, kind, checksum of the block before, seq, count, ts
 _HEADER = struct.Struct("=4sIIB3xIqqq")
@@ -69,8 +70,9 @@ class BlockHeader:
     link, which is a group whose records are those of a load; of a part of a load, the first record
     in the load and how many it holds; of a base, the last record no longer kept and 0; of a slice
     and of values, the generation and the place in it; of contents, and of what keeps them for
-    History, the checkpoint's seq and its generation. `ts_us` is the newest record's time, and of
-    what keeps contents the time from which on they are exact.
+    History, the checkpoint's seq and its generation; of open windows, the last record before and of
+    how many topics they are. `ts_us` is the newest record's time, and of what keeps contents the
+    time from which on they are exact.
     """
 
     checksum: int

@@ -113,6 +113,11 @@ class Table(Columns):
         """No record has ever been removed or moved: each was born when it was first put."""
         return self._free is NONE_FREE and not self.is_arranged
 
+    def has_removed(self) -> None:
+        """Records have been removed before this table was made, and others know of them."""
+        if self._free is NONE_FREE:
+            self._free = array("q")
+
     @property
     def is_arranged(self) -> bool:
         """Records have explicit places or births: a new one may come anywhere."""

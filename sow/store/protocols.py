@@ -18,7 +18,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from sow.errors import StoreFailing
 
@@ -246,6 +246,38 @@ class Loads(Protocol):
         ...
 
 
+class OpenWindows(NamedTuple):
+    """What was open after record `seq` at a time, in the form of who made it."""
+
+    seq: int
+    time_us: int
+    windows: list[Any]
+
+
+class WindowsPlace(NamedTuple):
+    """Where open windows are kept: after record `seq`, at a time."""
+
+    seq: int
+    time_us: int
+
+
+class KeptWindows(Protocol):
+    """What was open after some records of a log. One thread writes."""
+
+    @property
+    def places(self) -> Sequence[WindowsPlace]:
+        """Where some are kept, in order."""
+        ...
+
+    def put(self, found: OpenWindows) -> None:
+        """Keep these, of a record that is durable and later than all others; raises StoreError."""
+        ...
+
+    def load(self, place: WindowsPlace) -> OpenWindows | None:
+        """Those of a place; None where they are kept no more, or are not as they were written."""
+        ...
+
+
 class Log(Protocol):
     """A log that is read; any thread may."""
 
@@ -266,6 +298,11 @@ class Log(Protocol):
     def pieces(self, after_seq: int, topics: Container[str] | None = None) -> Iterator[LogPiece]:
         """The same in pieces of bounded size, without a gap; entries of other topics than `topics`
         are passed over without decoding them."""
+        ...
+
+    @property
+    def windows(self) -> KeptWindows:
+        """What was open after some of its records."""
         ...
 
     @property

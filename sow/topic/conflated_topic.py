@@ -167,26 +167,38 @@ class ConflatedCopy:
         own._offered_us = self._offered_us
         return own
 
-    @property
-    def has_state(self) -> bool:
-        """It holds something that does not follow from the records of the underlying topic."""
-        return not self.conflation.is_idle or self.copy.folding.merger is not None
+    def waiting(self) -> int:
+        """How many records, about, `state` has; one that has none takes time, too."""
+        is_all = self.copy.folding.merger is not None
+        return 1 + self.conflation.pending + (len(self.copy.table) if is_all else 0)
 
     def state(self) -> list[Any]:
         """Its windows, and the records that wait in them as they are in the copy: with merging all
         records, since these are more than the newest messages."""
-        table, waiting = self.copy.table, self.conflation.waiting()
+        return self.pinned()()
+
+    def pinned(self) -> Callable[[], list[Any]]:
+        """Its `state` as of now, made later and in any thread: all of it is pinned, which takes far
+        less time."""
+        table, windows = self.copy.table, self.conflation.copied(self.copy.table.__contains__, None)
+        waiting = windows.waiting()
         names = waiting if self.copy.folding.merger is None else [*table.slots]
         slots = [slot for slot in map(table.slots.get, names) if slot is not None]
         part = table.part(slots)
-        stamps = [[*part.seqs], [*part.ts_us], [*part.born], table.places_of(slots, [*part.born])]
-        held = [part.identities, part.bodies, *stamps]
-        return [self._sent_seq, self._offered_us, self.conflation.state(), held]
+        places = table.places_of(slots, part.born)
+        place = self.filled_seq, self._sent_seq, self._offered_us
+
+        def state() -> list[Any]:
+            stamps = [[*part.seqs], [*part.ts_us], [*part.born], places]
+            return [*place, windows.state(), [part.identities, part.bodies, *stamps]]
+
+        return state
 
     def begin_from(self, state: list[Any]) -> None:
         """Have the windows of another one's `state`, and these records, for one that goes on with
         this one (`go_on_with`)."""
-        self._sent_seq, self._offered_us, windows, (names, bodies, *stamps) = state
+        *place, windows, (names, bodies, *stamps) = state
+        self.filled_seq, self._sent_seq, self._offered_us = place
         self.conflation.go_on_from(windows)
         self.given = names
         seqs, ts_us, born, places = stamps
@@ -201,9 +213,11 @@ class ConflatedCopy:
         self.conflation = other.conflation.copied(
             self.copy.table.__contains__, self._merge_or_none()
         )
-        self._sent_seq, self._offered_us = other._sent_seq, other._offered_us
+        self.filled_seq, self._sent_seq = other.filled_seq, other._sent_seq
+        self._offered_us = other._offered_us
         waiting, table = [*other.conflation.waiting(), *other.given], other.copy.table
-        copy.discard(name for name in waiting if name not in table)
+        # Also those that are there: they stand where they were born, which may be otherwise below.
+        copy.discard(waiting)
         held = {name: slot for name in waiting if (slot := table.slots.get(name)) is not None}
         if held:
             part = table.part([*held.values()])
@@ -211,10 +225,13 @@ class ConflatedCopy:
             copy.put(
                 part.identities, part.bodies, {}, part.seqs, part.ts_us, births=lambda: part.born
             )
-            if self.underlying.table.shares_places:
-                newest = self.underlying.table.newest_of(
-                    [*get_all(self.underlying.table.slots, part.identities)], part.seqs
-                )
+            there = self.underlying.table
+            below = [*get_all(there.slots, part.identities)]
+            if there.places_of(below, [-1] * len(below)) != places:
+                # They have been removed there since, though this engine has not seen it.
+                there.has_removed()
+            if there.shares_places or [*part.born] != places:
+                newest = there.newest_of(below, part.seqs)
                 copy.table.arrange(part.identities, places, newest)
 
     # Batches.

@@ -7,14 +7,18 @@ is asked as of the times and bookmarks at which it was answered, and has to be t
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
 from random import Random
 from unittest.mock import patch
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS
 from sow.engine.configuration_history import noted
-from sow.engine.replay import open_windows
+from sow.engine.following import pinned_windows
+from sow.engine.replay_places import open_windows
+from sow.engine.stored_topics import stored_slices
 from sow.sessions.queries import past_states
+from sow.store.protocols import OpenWindows
 from tests.laws.harness import SECOND, World
 from tests.simulation.configurations import MS, TOPICS, varied
 
@@ -33,15 +37,41 @@ class NotingWorld(World):
         super().__init__(*topics, **more)
         self.engine.sequencer.moment(self.now)
         self.engine.configurations.note(True, self.journal.first_seq - 1, self.goes_on)
+        self.executor.subscriptions.past.checkpoints = self.checkpoints
         self.settle()
+        self._slices = None
 
     def windows(self):
         history = noted(self.journal.accounts() or ())
         now_us = max(self.now, *(one.time_us for one in history), 0)
-        steps = open_windows(history, self.configuration, self.journal, now_us)
+        steps = open_windows(history, self.configuration, self.journal, now_us, self.checkpoints)
         before = run_to_completion(steps)
         self.goes_on = before is not None
         return before and before.catalog
+
+    @property
+    def is_keeping(self):
+        """Whether a place is being kept."""
+        return self._slices is not None
+
+    def begin_place(self):
+        """Begin to keep a place, as a checkpoint begins: with some of the records."""
+        self._slices = {}
+        for name in self.checkpoints:
+            if self.engine.catalog.members(name):
+                slices = stored_slices(self.engine.catalog, name, 2)
+                self._slices[name] = self.engine.seq, [*islice(slices, 2)], slices
+
+    def end_place(self):
+        """The rest of the records, and what is open."""
+        self.settle()
+        slices, self._slices = self._slices or {}, None
+        for name, (seq, first, rest) in slices.items():
+            moment = self.engine.seq, self.engine.now_us
+            self.checkpoints[name].write(seq, chain(first, rest), lambda moment=moment: moment)
+        if slices:
+            windows = pinned_windows(self.engine)()
+            self.journal.windows.put(OpenWindows(self.engine.seq, self.engine.now_us, windows))
 
 
 class Lives:
@@ -58,6 +88,7 @@ class Lives:
     def run(self):
         for _ in range(STEPS):
             acts = {"write": 12, "delete": 2, "wait": 5, "reload": 1, "restart": 1, "ask": 4}
+            acts["keep_place"] = 4
             act = self.random.choices([*acts], [*acts.values()])[0]
             getattr(self, f"_{act}")()
         self._restart(TOPICS)
@@ -106,6 +137,14 @@ class Lives:
     def _ask(self):
         time = EPOCH + timedelta(microseconds=self.world.now)
         self._keep(time.isoformat())
+        self._pass(1)
+
+    def _keep_place(self):
+        """Begin to keep a place, or end it."""
+        if self.world.is_keeping:
+            self.world.end_place()
+        else:
+            self.world.begin_place()
         self._pass(1)
 
     # What is asked.

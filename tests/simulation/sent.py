@@ -6,8 +6,10 @@ same lines, byte for byte apart from the names of the subscriptions.
 """
 
 import json
+from unittest.mock import patch
 
 from sow.protocol.wire import read_frame
+from sow.sessions.queries import past_states
 from tests.simulation.past import Lives
 
 WANTED = (
@@ -55,7 +57,12 @@ class Follower:
         self.lives.world.settle()
 
     def compare(self):
-        """Ask for all of it once more."""
+        """Ask for all of it once more: from near places, and with the whole log."""
+        for few in (0, 2**63):
+            with patch.object(past_states, "FEW", few):
+                self._compare()
+
+    def _compare(self):
         client = self.lives.world.client()
         self._ask(client, self.start)
         found = [json.loads(line) for line in texts(client)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from dataclasses import replace
 
 from sow.errors import DiskFull, StoreError
+from sow.store.kept_windows import decode_windows, encode_windows
 from sow.store.layout import GROUP, encode_entries, seal
 from sow.store.protocols import (
     TOPICS_LIFETIME,
@@ -19,7 +20,9 @@ from sow.store.protocols import (
     LogEntry,
     LogPiece,
     LogStretch,
+    OpenWindows,
     Slice,
+    WindowsPlace,
     accounts_of,
 )
 
@@ -64,6 +67,26 @@ class MemoryLoads:
             yield replace(one, seq=seq, ts_us=entry.ts_us, expires_us=expires_us)
 
 
+class MemoryWindows:
+    """Kept windows in a list, as they are read back from a disk."""
+
+    def __init__(self) -> None:
+        self._held: dict[WindowsPlace, bytes] = {}
+
+    @property
+    def places(self) -> list[WindowsPlace]:
+        """Where some are kept, in order."""
+        return [*self._held]
+
+    def put(self, found: OpenWindows) -> None:
+        """Keep these."""
+        self._held[WindowsPlace(found.seq, found.time_us)] = encode_windows(found)
+
+    def load(self, place: WindowsPlace) -> OpenWindows | None:
+        """Those of a place."""
+        return decode_windows(self._held[place]) if place in self._held else None
+
+
 class MemoryJournal:
     """A journal in a list. `before_append` sees every group first and may raise to refuse it."""
 
@@ -83,6 +106,8 @@ class MemoryJournal:
         self._retention_age_us = retention_age_us
         self._before_append = before_append
         self._loads = MemoryLoads()
+        self.windows = MemoryWindows()
+        """What was open after some of its records."""
         self._entries: list[LogEntry] = []
         self._accounts: dict[tuple[str, str], LogEntry] | None = None
         self._base_seq = self._last_seq = self._size_bytes = 0

@@ -41,13 +41,12 @@ from sow.server.http.route import operation, parameters_of, read_flag, read_seco
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.backup import (
     Beat,
-    OpenWindows,
     account_frame,
     beat_frame,
     block_frame,
     windows_frame,
 )
-from sow.store.protocols import LogEntry
+from sow.store.protocols import LogEntry, OpenWindows
 
 BEAT_S = 1.0
 """The longest time between two beats, unless the follower requests another."""

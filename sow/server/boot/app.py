@@ -375,6 +375,7 @@ class Server:
             journal.trim,
             self._replayed_bytes,
             followers=self._nodes.positions,
+            is_reloading=lambda: self._reloader.is_reloading,
         )
 
     def _open_handlers(self) -> None:

@@ -30,7 +30,7 @@ from sow.engine.configuration_history import noted
 from sow.engine.engine import Engine
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress
-from sow.engine.replay import open_windows
+from sow.engine.replay_places import open_windows
 from sow.errors import Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
 from sow.store.checkpoint import LmdbCheckpoint, held_in
@@ -227,7 +227,7 @@ class ServerBootstrap:
         now = history[-1].configuration if self._follows and history else self._configuration
         windows = self._windows(self._configuration)
         if windows is None:
-            before = yield from open_windows(history, now, self.journal, self._now_us)
+            before = yield from open_windows(history, now, self.journal, self._now_us, checkpoints)
             windows = None if before is None else before.catalog
         self.goes_on = windows is not None
         log_entries = chain.from_iterable(

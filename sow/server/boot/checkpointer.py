@@ -8,7 +8,8 @@ thread; it is *fuzzy*, each record as of when its slice was cut, and replaying t
 
 For the History of a topic checkpoints are kept, at least its Granularity apart, and the log behind
 the newest one that is older than its Window: from these `sow.history.snapshot_as_of` computes every
-state since. All others are forgotten. Only on a full disk publishes go first.
+state since. Others are kept where a replay may begin (`sow.server.boot.replay_places`). All others
+are forgotten. Only on a full disk publishes go first.
 
 Without room for it a checkpoint is not started: it would use up what others need. The contents of
 indexes are left out unless there is ample room: they only save start time. On a full disk a topic
@@ -18,12 +19,13 @@ up to the oldest checkpoint, whatever retention says: so deletes alone make room
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from sow.core.definitions import Configuration, History, Topic
 from sow.engine import stored_topics
 from sow.errors import SowError, clipped
+from sow.server.boot.replay_places import ReplayPlaces
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import ConsumerPatience
 from sow.store.protocols import Checkpoint, Slice
@@ -53,7 +55,8 @@ class Checkpointer:
     `growth_bytes_min` is the least growth of the log, in bytes, for a checkpoint. `replayed_bytes`
     is what the start had to replay: it counts as growth already, so that the log after the
     checkpoints stays short however often a server is restarted. Behind the records that `followers`
-    returns, by their addresses, the log is kept as for consumers.
+    returns, by their addresses, the log is kept as for consumers. `is_reloading` says whether
+    topics are being changed.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Checkpointer:
         replayed_bytes: int = 0,
         growth_bytes_min: int = GROWTH_BYTES_MIN,
         followers: Callable[[], Mapping[str, int]] = dict,
+        is_reloading: Callable[[], bool] = lambda: False,
     ) -> None:
         self._runtime = runtime
         self._checkpoints = checkpoints
@@ -81,6 +85,9 @@ class Checkpointer:
         self._known: Configuration | None = None
         """The configuration that the histories are of."""
         self._histories: dict[str, History] = {}
+        self._places = ReplayPlaces(runtime, checkpoints, is_reloading)
+        self._placed: Collection[str] = ()
+        """Topics whose checkpoints are kept since a replay may begin there."""
         self._is_cut = False
         """The disk was full, and History has not again all that it wants."""
 
@@ -107,9 +114,12 @@ class Checkpointer:
             await asyncio.sleep(CHECK_S)
             try:
                 is_full = self._runtime.engine.disk.is_full
+                self._placed = self._places.names if self._places.is_due() else ()
                 grown = await (self._smaller() if is_full else self._grown())
                 for name in grown:
                     await self.write(name)
+                if self._placed and not is_full:
+                    await self._places.keep()
                 await self._forget()
                 await self._drop_old(beyond=is_full and bool(grown))
                 self._failure = None
@@ -122,7 +132,7 @@ class Checkpointer:
         runtime, found = self._runtime, []
         for name, at_bytes in self._written_at_bytes.items():
             grown_bytes = runtime.commit.bytes_logged - at_bytes
-            is_due = self._is_due(name)
+            is_due = self._is_due(name) or name in self._placed
             if is_due or grown_bytes > self._growth_bytes_min:
                 stored_bytes = await self._stored_bytes(name, "looking what has grown")
                 is_wanted = is_due or grown_bytes > stored_bytes
@@ -190,7 +200,8 @@ class Checkpointer:
             raise SowError("abandoned")
 
         def exact() -> tuple[int, int] | None:
-            return moments[0] if self._is_spaced(name, moments[0][1]) else None
+            is_kept = name in self._placed or self._is_spaced(name, moments[0][1])
+            return moments[0] if is_kept else None
 
         writing = loop.run_in_executor(self._thread, checkpoint.write, seq, slices(), exact)
         try:
@@ -260,12 +271,12 @@ class Checkpointer:
         """How many of the oldest that are kept no moment of the Window needs, and whether what is
         left reaches back to its beginning."""
         history, kept = self._history(name), self._checkpoints[name].kept
-        if history is None:
-            return len(kept), True
-        since_us = self._runtime.now_us() - history.window_us
         base_seq = self._runtime.journal.first_seq - 1
-        old = sum(one.exact_us < since_us for one in kept)
         cut = sum(one.seq < base_seq for one in kept)  # those have no log behind them
+        if history is None:
+            return max(len(kept) - self._places.needed(name), cut), True
+        since_us = self._runtime.now_us() - history.window_us
+        old = sum(one.exact_us < since_us for one in kept)
         return max(old - 1, cut), old > cut
 
     async def _forget(self) -> None:

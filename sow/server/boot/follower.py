@@ -54,7 +54,6 @@ from sow.store.backup import (
     WINDOWS_FRAME,
     BackupWriter,
     FrameReader,
-    OpenWindows,
     StoredBackup,
     account_of,
     beat_of,
@@ -64,7 +63,7 @@ from sow.store.backup import (
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
 from sow.store.manifest import ManifestFile
-from sow.store.protocols import LogEntry, part_of
+from sow.store.protocols import LogEntry, OpenWindows, part_of
 from sow.store.restoring import restore
 
 log = logging.getLogger("sow.follower")

@@ -74,6 +74,11 @@ class Reloader:
         self._reloading = asyncio.Lock()
         self._reloads: set[asyncio.Task[list[str]]] = set()
 
+    @property
+    def is_reloading(self) -> bool:
+        """Topics are being changed."""
+        return self._reloading.locked()
+
     async def reload(self, allow_loss: bool) -> list[str]:
         """Read the configuration again and apply its changes; returns their descriptions. Raises
         ConfigError."""

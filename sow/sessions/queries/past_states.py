@@ -7,7 +7,8 @@ Computing a state may read the log from its beginning, or for a topic with a His
 checkpoint before the moment that it keeps. So one is computed at a time, by all that
 wait; the others wait in line, however they were requested.
 
-A replay begins as near to the moment as what follows is certain: at a start of the server that has
+A replay begins as near to the moment as what follows is certain: where the log has kept what was
+open (`sow.engine.replay_places`); at a start of the server that has
 ended all windows; where no window was open, since none of what is below had changed for so long; of
 views of plain topics at the moment itself, but for the bookmarks and times of their rows. There the
 state of what is below is looked up. Which windows are open depends on all changes before them, and
@@ -24,10 +25,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from sow.core.cooperative import RESTS, Result, SharedTask, Task
-from sow.core.definitions import is_persistent
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
-from sow.engine.patterns import source_definition
 from sow.engine.queries import place_of
 from sow.engine.replay import (
     HeldRecords,
@@ -36,6 +35,7 @@ from sow.engine.replay import (
     Sent,
     StartingState,
 )
+from sow.engine.replay_places import are_stored_alike, newest_state
 from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.engine.stored_topics import named_in, topic_slices
 from sow.engine.wal import CurrentLog
@@ -62,6 +62,9 @@ from sow.topic.batch import Batch
 
 FEW = 5_000
 """So few records of a whole log are processed sooner than the state behind them is looked up."""
+NEAR = 500_000
+"""Where open windows are kept so few records before a moment, no other place is looked for: these
+are processed in some seconds, and a search may read all of the log."""
 PAUSES_TRIED = 2
 """Of a conflated topic that has sent nothing since a pause the one before it is tried, and then
 none: each costs as much as the first."""
@@ -363,16 +366,20 @@ class PastStates:
         they are `is_stamped`."""
         for source in self._sources(topic):
             yield from self._logged(topic, source)
-        before, tried = moment, 0
+        before, tried, near = moment, 0, self._near(topic, moment, is_stamped)
         while True:
-            is_tried = tried < PAUSES_TRIED
-            places = yield from self._places(topic, moment, before, is_stamped, is_tried)
+            places = list[KnownPlace]()
+            if near is None or moment.seq - near.seq > NEAR:
+                is_tried = tried < PAUSES_TRIED
+                places = yield from self._places(topic, moment, before, is_stamped, is_tried)
+            if near is not None:
+                places = [one for one in places if one.moment > (near.seq, near.time_us)]
             place, start = max(places, default=None), None
             if place is not None:
                 start = yield from self._states(topic, place.moment)
             is_known = place is None or place.is_start or start is None
             if start is None:
-                start = yield from self._oldest(topic, moment)
+                start = near or (yield from self._oldest(topic, moment))
             replay = self.replay(topic, start, is_stamped=is_stamped)
             try:
                 for _ in replay.advance(moment):
@@ -386,6 +393,25 @@ class PastStates:
             self._free(replay)
             before, tried = place.moment, tried + 1
 
+    def _near(self, topic: LiveTopic, moment: Moment, is_stamped: bool) -> StartingState | None:
+        """What there was at the last place before a moment at which open windows are kept."""
+        reach, engine = self._reach(topic), self._engine
+        if not isinstance(reach.topics, set) or (is_stamped and reach.has_views):
+            return None
+        if moment.seq < self._least_seq:
+            return None
+        history = engine.configurations.all()
+        return newest_state(
+            history, reach, engine.configuration, self.checkpoints, self.log, moment
+        )
+
+    @property
+    def _least_seq(self) -> int:
+        """The record before which a place is not worth to be looked for. Of a log without its
+        beginning any place says more than that there is none."""
+        first_seq = self.log.first_seq
+        return first_seq + FEW if first_seq == 1 else first_seq - 1
+
     def _places(
         self,
         topic: LiveTopic,
@@ -398,8 +424,7 @@ class PastStates:
         of the log. A pause is of use only if something was sent since, since the places in what was
         sent depend on that (`Replay.has_sent`)."""
         reach, history = self._reach(topic), self._engine.configurations.all()
-        # Of a log without its beginning any place says more than that there is none.
-        least = self.log.first_seq + FEW if self.log.first_seq == 1 else self.log.first_seq - 1
+        least = self._least_seq
         if not isinstance(reach.topics, set) or moment.seq < least:
             return []
         ended = [one for one in history if one.is_start and not one.goes_on]
@@ -422,18 +447,12 @@ class PastStates:
         ]
 
     def _is_stored_alike(self, reach: Reach, place: Moment) -> bool:
-        """Whether the topics that clients publish to were at a place what they are now, so that
-        what the log says of them can be looked up."""
-        history, topics = self._engine.configurations.all(), self._engine.topics
-        passed = sum((one.seq, one.time_us) <= place for one in history)
-        then = [one.configuration for one in history[max(0, passed - 2) : max(1, passed)]]
-        for name in reach.sources:
-            now = source_definition(self._engine.configuration, name)
-            if name not in topics or now is None or not (now.retain and is_persistent(now)):
-                return False
-            if any(source_definition(one, name) != now for one in then):
-                return False
-        return True
+        """Whether what is stored of what is below, and the log, say what it was at a place."""
+        engine = self._engine
+        if not all(name in engine.topics for name in reach.sources):
+            return False
+        history = engine.configurations.all()
+        return are_stored_alike(history, engine.configuration, reach.sources, place)
 
     def _states(self, topic: LiveTopic, place: Moment) -> Task[StartingState | None]:
         """What there was at a place of what a topic is made of; None where that is not known, or

@@ -9,7 +9,7 @@ import pytest
 
 from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Limits, Topic, View
-from sow.engine import replay as replay_module
+from sow.engine import replay_places
 from sow.errors import Busy, NotKept, TooLarge
 from sow.protocol.wire import read_frame
 from sow.query import Query
@@ -259,7 +259,7 @@ class TestNearPlaces:
 
     @pytest.mark.parametrize("seed", range(2))
     def test_it_is_the_same_byte_for_byte(self, monkeypatch, seed):
-        monkeypatch.setattr(replay_module, "GONE_ON_MAX", 0 if seed % 2 else 1_000)
+        monkeypatch.setattr(replay_places, "GONE_ON_MAX", 0 if seed % 2 else 1_000)
         world, moments = self.lived(Random(seed))
         begun, replay = [], PastStates.replay
 

@@ -272,4 +272,22 @@ ENGINE = (
         """        self.given = names
 """,
     ),
+    Mutation(
+        "a place forgets where the grid of its windows begins",
+        "conflated_topics/triggers.py",
+        "self._begin_us, self._released_us, *windows = state",
+        "_, self._released_us, *windows = state",
+    ),
+    Mutation(
+        "a replay leaves out what was logged while the checkpoint of its place was written",
+        "sow/engine/replay.py",
+        "        if after_seq == until_seq:\n            return\n",
+        "        return\n",
+    ),
+    Mutation(
+        "a record that waits at a place stands where it stands below",
+        "sow/topic/conflated_topic.py",
+        "        copy.discard(waiting)\n",
+        "        copy.discard(name for name in waiting if name not in table)\n",
+    ),
 )
