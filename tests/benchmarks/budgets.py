@@ -83,6 +83,7 @@ INGEST = "ingest over WebSocket: frames of 100, hash index + conflated, durable"
 SINGLES = "ingest over WebSocket: frames of 1, hash index + conflated, durable"
 DURABLE = "durable against transient: frames of 100, hash index + conflated"
 REPLAY, FIRST_LINE = "replay: a conflated topic, 1 s", "replay: its first line"
+LATE_LINE = "replay: its first line, late in the log"
 VIEW_THEN = "as of a bookmark: a view of five aggregates, all records"
 
 BUDGETS = (
@@ -323,6 +324,7 @@ BUDGETS = (
     ),
     Budget("replay of a conflated topic", REPLAY, value, 20_000, "changes/s", True),
     Budget("first line of a replay from the beginning", FIRST_LINE, value, 1000, "ms"),
+    Budget("first line of one late in a log without a pause", LATE_LINE, value, 1000, "ms"),
     Budget("the past of a view of all records", VIEW_THEN, value, 60, "s"),
     Budget("an idle session", "followers: an idle session, memory", value, 20, "KiB"),
     Budget("memory", "memory: 1000000 records, hash index", value, 430, "B/record"),

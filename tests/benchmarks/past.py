@@ -64,6 +64,23 @@ def _replays(sizes: Sizes) -> Iterator[Figure]:
             lambda: 1e3 * _until(server, ROW, name="sow_and_subscribe"),
         )
         yield Figure("replay", "its first line", "ms", ours, floor, "of the present")
+    yield _late_line(sizes)
+
+
+def _late_line(sizes: Sizes) -> Figure:
+    """The first line of a bookmark late in a log of records that change without a pause."""
+    xml, keys = configuration(conflated=True), max(10, sizes.keys // 10)
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(xml))
+        client = stack.enter_context(closing(Client(server.host, server.port)))
+        client.publish(publishes(updates(sizes.records, keys), FRAME), WINDOW_FRAMES)
+        late = str(sizes.records - sizes.records // 20)
+        ours, floor = in_turn(
+            sizes.repetitions,
+            lambda: 1e3 * _until(server, LINE, bm=late),
+            lambda: 1e3 * _until(server, ROW, name="sow_and_subscribe"),
+        )
+    return Figure("replay", "its first line, late in the log", "ms", ours, floor, "of the present")
 
 
 def _until(server: ServerProcess, text: bytes, name: str = "subscribe", **fields: str) -> float:
