@@ -43,11 +43,11 @@ from sow.cli.table_files import (
 )
 from sow.cli.tables import progress
 from sow.client import Client, Disconnected
-from sow.client.http import pieces, records_of
+from sow.client.http import pieces, records_of, taken
 from sow.client.tables import arrow
 from sow.core.humanize import counted
 from sow.core.media_types import ARROW, CSV, FRAMES, NDJSON
-from sow.errors import ClientError, written_whole
+from sow.errors import ClientError, UnknownRecord, written_whole
 from sow.messages.base import base64_line, string_line
 
 SPOOLED_BYTES = 16 * 1024**2
@@ -75,8 +75,8 @@ async def dump(
 ) -> None:
     """Write the records of TOPIC to FILE, or to standard output (-), as they are at one moment.
 
-    The suffix of FILE chooses its format: .ndjson holds every record as it is, .csv and .parquet
-    are tables of fields.
+    The suffix of FILE chooses its format: .ndjson holds every record as it is, and the events of a
+    series; .csv and .parquet are tables of fields, without events and lifetimes.
     """
     kind = form_of(file, form)
     check_is_new(file, force)
@@ -109,13 +109,18 @@ async def _dump(
     requested: dict[str, Any] = {"filter": filter_text}
     if kind == NDJSON_FILE:
         module = await module_of(client, dumped.topic)
+        is_series = await _is_series(client, dumped)
         with new_file(path, force) as file:
             requested["meta"] = True
-            if module == "json":
+            if module == "json" and is_series:
+                dumped.warning = ""
+                await _write_events(client, dumped, requested, file)
+            elif module == "json":
                 await _write_documents(client, dumped, requested, file, line_of)
             else:
                 await _write_messages(client, dumped, requested, file, module in BYTES_TYPES)
         return
+    await _is_series(client, dumped)
     with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as kept, new_file(path, force) as file:
         if kind == CSV_FILE:
             await _write_csv(client, dumped, requested, kept, file)
@@ -123,9 +128,21 @@ async def _dump(
             await _write_parquet(client, dumped, requested, kept, file)
 
 
+async def _is_series(client: Client, dumped: Dumped) -> bool:
+    """Whether a topic keeps more than the newest event of a record; then most files do not."""
+    is_series = "series" in await client.topic(dumped.topic)
+    if is_series:
+        dumped.warning = (
+            "the file has the newest event of each record only; .ndjson of JSON has all that are "
+            "retained, and sow backup has them of every type"
+        )
+    return is_series
+
+
 class Row(msgspec.Struct):
     """A record as a query with `meta` shows it; `expires` is UNSET where its topic says so too."""
 
+    k: str = ""
     d: msgspec.Raw = msgspec.Raw(b"")
     expires: str | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -136,6 +153,16 @@ class Lifetime(msgspec.Struct):
     expires: str | None
 
 
+class Event(msgspec.Struct):
+    """An event of a record of a series."""
+
+    seq: int
+    d: msgspec.Raw
+
+
+EVENTS_AT_ONCE = 10_000
+"""Events of one answer, at most what the server gives."""
+EVENTS = msgspec.json.Decoder(list[Event])
 DUMPED_ROW = msgspec.json.Decoder(Row)
 TIMED = msgspec.json.Decoder(tuple[Lifetime, msgspec.Raw])
 MAY_BE_TIMED = re.compile(rb'\s*\[\s*\{\s*"expires"')
@@ -180,6 +207,41 @@ async def _write_documents(
                 dumped.records += len(chunk)
                 advance(len(chunk))
         _check_all(dumped, rows.matches)
+
+
+async def _write_events(
+    client: Client, dumped: Dumped, requested: dict[str, Any], file: Any
+) -> None:
+    """The events of each record that are retained, a line for each and the oldest first: `load`
+    appends them again."""
+    async with client.http.rows(dumped.topic, requested) as rows:
+        dumped.bookmark = rows.bookmark
+        with progress("dumping", rows.matches) as advance:
+            async for chunk in rows.chunks():
+                for text in chunk:
+                    row = DUMPED_ROW.decode(text)
+                    events = await _events_of(client, dumped, row)
+                    file.write(b"".join([_timed(row, bytes(one)) + b"\n" for one in events]))
+                dumped.records += len(chunk)
+                advance(len(chunk))
+        _check_all(dumped, rows.matches)
+
+
+async def _events_of(client: Client, dumped: Dumped, row: Row) -> list[msgspec.Raw]:
+    """The events of a record up to the moment of the dump; the newest alone if it is gone since."""
+    found: list[Event] = []
+    until, path = int(dumped.bookmark), f"{records_of(dumped.topic)}/{row.k}/events"
+    try:
+        while until:
+            asked = {"to": until, "limit": EVENTS_AT_ONCE}
+            async with client.http.request("GET", path, asked) as response:
+                some = EVENTS.decode(await taken(client.url, response))
+            found[:0] = some
+            until = some[0].seq - 1 if len(some) == EVENTS_AT_ONCE else 0
+    except ClientError as error:
+        if error.status != UnknownRecord.status:
+            raise
+    return [one.d for one in found] or [row.d]
 
 
 @asynccontextmanager

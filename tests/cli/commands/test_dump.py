@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from sow.cli.commands import dump as module
 from sow.cli.commands.dump import cut_frames, new_file
 from sow.errors import ClientError
 from tests.effort import examples
@@ -117,6 +118,33 @@ def test_lifetimes_come_back_from_ndjson_to_the_microsecond(sow, server, tmp_pat
     assert [(one["d"], one["expires"]) for one in found] == [
         (one["d"], one["expires"]) for one in before
     ]
+
+
+def events(server, topic="prices"):
+    found = [server.get(f"/v1/topics/{topic}/records/key={key}/events") for key in (1, 2)]
+    return [[one["d"] for one in json.loads(answer.body)] for answer in found]
+
+
+@pytest.mark.parametrize("at_once", [10_000, 2])
+def test_the_events_of_a_series_come_back_from_ndjson(sow, server, tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(module, "EVENTS_AT_ONCE", at_once)
+    for number in range(5):
+        server.publish("prices", {"id": 1, "n": number}, {"id": 2, "n": -number})
+    server.publish("prices", {"id": 1, "n": 1e2})
+    before = events(server)
+    assert list(map(len, before)) == [6, 5]
+    result = sow("dump", "prices", str(tmp_path / "a.ndjson"))
+    assert "newest" not in result.stderr
+    server.clear()
+    assert sow.ok("load", "prices", str(tmp_path / "a.ndjson")).startswith("loaded 11 records")
+    assert events(server) == before
+
+
+def test_a_table_of_a_series_says_that_it_has_the_newest_events_only(sow, server, tmp_path):
+    server.publish("prices", {"id": 1, "n": 1}, {"id": 1, "n": 2})
+    result = sow("dump", "prices", str(tmp_path / "a.csv"))
+    assert "the newest event of each record only" in result.stderr
+    assert (tmp_path / "a.csv").read_text().split() == ["id,n", "1,2"]
 
 
 def test_only_a_record_that_expires_says_so_in_its_line(sow, server, tmp_path):
