@@ -153,7 +153,7 @@ class Lifetime(msgspec.Struct):
     expires: str | None
 
 
-class Event(msgspec.Struct):
+class DumpedEvent(msgspec.Struct):
     """An event of a record of a series."""
 
     seq: int
@@ -162,7 +162,7 @@ class Event(msgspec.Struct):
 
 EVENTS_AT_ONCE = 10_000
 """Events of one answer, at most what the server gives."""
-EVENTS = msgspec.json.Decoder(list[Event])
+EVENTS = msgspec.json.Decoder(list[DumpedEvent])
 DUMPED_ROW = msgspec.json.Decoder(Row)
 TIMED = msgspec.json.Decoder(tuple[Lifetime, msgspec.Raw])
 MAY_BE_TIMED = re.compile(rb'\s*\[\s*\{\s*"expires"')
@@ -229,12 +229,12 @@ async def _write_events(
 
 async def _events_of(client: Client, dumped: Dumped, row: Row) -> list[msgspec.Raw]:
     """The events of a record up to the moment of the dump; the newest alone if it is gone since."""
-    found: list[Event] = []
+    found: list[DumpedEvent] = []
     until, path = int(dumped.bookmark), f"{records_of(dumped.topic)}/{row.k}/events"
     try:
         while until:
-            asked = {"to": until, "limit": EVENTS_AT_ONCE}
-            async with client.http.request("GET", path, asked) as response:
+            query = {"to": until, "limit": EVENTS_AT_ONCE}
+            async with client.http.request("GET", path, query) as response:
                 some = EVENTS.decode(await taken(client.url, response))
             found[:0] = some
             until = some[0].seq - 1 if len(some) == EVENTS_AT_ONCE else 0
