@@ -323,8 +323,8 @@ class Table(Columns):
 
     def held_names(self, count: int) -> Iterator[list[str]]:
         """What the records of this moment are called, so many at a time, whatever becomes of them
-        meanwhile; in no order."""
-        return self._held_names(self.occupied(), self.hold_identities(), count)
+        meanwhile; in their order, which does not depend on starts, as that of slots does."""
+        return self._held_names(self.live(), self.hold_identities(), count)
 
     def _held_names(
         self, slots: Slots, before: Before[str | None], count: int
