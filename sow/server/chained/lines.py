@@ -39,8 +39,10 @@ read_line = msgspec.json.Decoder(UpstreamLine).decode
 
 def place_of(bookmark: str) -> int:
     """A bookmark, ``SEQ`` or ``SEQ.N``, as a number that compares with others."""
+    if "." not in bookmark:
+        return int(bookmark)
     seq, _, time_us = bookmark.partition(".")
-    return SentPlace(int(seq), int(time_us)) if time_us else int(seq)
+    return SentPlace(int(seq), int(time_us))
 
 
 def time_of(timestamp: str) -> int:

@@ -351,7 +351,7 @@ class Shares:
                 one.take_end(line, self._now_us())
                 self._schedule(one)
             elif (placed := self._placing.pop(line.s, None)) is not None:
-                placed.note_place(line.bm)
+                placed.note_place(place_of(line.bm), line.bm)
         elif line.c == "turn_end" and one is not None:
             one.take_turn(line, self._now_us())
             self._schedule(one)

@@ -170,8 +170,9 @@ class SharedChannel(ChangeChannel):
         if one.update.reason == WITHDRAWN:
             for member in self.members:
                 withdraw(member, self.name, one.update.identity)
-        for session, joining in [*self.joining.items()]:
-            self._put_to(session, joining, one, now_us)
+        if self.joining:
+            for session, joining in [*self.joining.items()]:
+                self._put_to(session, joining, one, now_us)
         if self.members:
             self._take(one, now_us)
 

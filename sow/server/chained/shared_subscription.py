@@ -137,10 +137,11 @@ class SharedSubscription:
         self._field = name_field(upstream_name)
         self._look_open()
 
-    def note_place(self, bookmark: str) -> None:
-        """Everything up to a bookmark has come."""
-        self.place, self.bookmark = place_of(bookmark), bookmark
-        self._look_open()
+    def note_place(self, place: int, bookmark: str) -> None:
+        """Everything up to a bookmark has come, which is this place."""
+        self.place, self.bookmark = place, bookmark
+        if not self.opened.done():
+            self._look_open()
 
     def _look_open(self) -> None:
         """It has begun once it can go on after a loss."""
@@ -156,7 +157,7 @@ class SharedSubscription:
 
     def take_end(self, line: UpstreamLine, now_us: int) -> None:
         """The snapshot is complete."""
-        self.note_place(line.bm)
+        self.note_place(place_of(line.bm), line.bm)
         rows, self._rows = self._rows, None
         if rows is None:
             return
@@ -173,12 +174,14 @@ class SharedSubscription:
 
     def take(self, line: UpstreamLine, raw: bytes, now_us: int) -> None:
         """A change."""
-        place = place_of(line.bm) if line.bm else self.place or 0
-        if line.bm:
+        bookmark = line.bm
+        place = place_of(bookmark) if bookmark else self.place or 0
+        if bookmark:
             if self._counts and self.place is not None and place <= self.place:
                 return  # upstream has begun it twice, since the connection was lost twice
-            self.note_place(line.bm)
-        self._put(self._update(line, place, time_of(line.ts)), raw, now_us, bool(line.bm))
+            self.note_place(place, bookmark)
+        ts_us = time_of(line.ts) if line.ts else 0
+        self._put(self._update(line, place, ts_us), raw, now_us, bool(bookmark))
 
     def _put(
         self, update: Update | None, raw: bytes | None, now_us: int, marked: bool = True
@@ -200,11 +203,10 @@ class SharedSubscription:
         key, held = line.k, self._held
         body = self._body(line) if line.d else b""
         reason: Any = line.reason
-        if held is None:
-            left = line.c == "oof"  # its user may not see it any more
-            new = None if left else body
-            old = body if left else None
-            return Update(key, True, new, seq, ts_us, seq, ts_us, reason or None, old=old)
+        if held is None and line.c == "p":
+            return Update(key, True, body, seq, ts_us, seq, ts_us)
+        if held is None:  # its user may not see it any more
+            return Update(key, True, None, seq, ts_us, seq, ts_us, reason or None, old=body)
         known, old = key in held, held.get(key) or None
         if line.c == "oof":
             if not known:

@@ -189,7 +189,7 @@ class SharedWindow(SharedSubscription):
 
     def take_turn(self, line: UpstreamLine, now_us: int) -> None:
         """The page is complete as of a bookmark."""
-        self.note_place(line.bm)
+        self.note_place(place_of(line.bm), line.bm)
         self.page = WindowPage({key: self._shown[key] for key in self._order})
         for channel in self.windows:
             channel.notice(now_us)

@@ -133,7 +133,9 @@ def test_a_planted_repeat_is_found(pair, monkeypatch):
     """A subscription that goes on a change too early repeats one."""
     note = SharedSubscription.note_place
     monkeypatch.setattr(
-        SharedSubscription, "note_place", lambda one, place: note(one, str(int(place) - 1))
+        SharedSubscription,
+        "note_place",
+        lambda one, place, bookmark: note(one, place - 1, str(int(bookmark) - 1)),
     )
     life = Life(pair, 0)
     life.followers.append(Follower(pair, ALL))
