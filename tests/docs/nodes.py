@@ -7,7 +7,7 @@ part says so, so that it never shows what was not measured.
 from collections.abc import Callable, Mapping
 
 from tests.benchmarks.measure import Figure
-from tests.benchmarks.nodes.budgets import LEAST, MORE
+from tests.benchmarks.nodes.budgets import MORE
 from tests.benchmarks.nodes.page import NOT_YET, figures, said
 from tests.benchmarks.nodes.sizes import FULL
 from tests.benchmarks.report import number
@@ -78,8 +78,8 @@ ROWS: tuple[tuple[str, tuple[str, ...], Words], ...] = (
         f"{MORE[-1]:,} screens behind two edges, of ten kinds",
         (PRIMARY, ALONE),
         lambda found: (
-            f"{number(found[PRIMARY].ratio ** -1)} times that with {LEAST} screens; without edges "
-            f"{said(found[ALONE])}"
+            f"{number(1 / found[PRIMARY].ratio)} times that of {found[PRIMARY].floor_name}; "
+            f"without edges {said(found[ALONE])}"
         ),
     ),
     (

@@ -56,7 +56,7 @@ def test_what_is_promised_is_what_is_measured(size, monkeypatch):
 
     class Nothing:
         memory_kib = 1.0
-        play = staticmethod(lambda load: edges.Used(1.0, 1.0, 1))
+        play = staticmethod(lambda *_: edges.Used(1.0, 1.0, 1))
         send = ours = staticmethod(lambda *_: (1.0, 1.0))
         url, primary = "", None
 
