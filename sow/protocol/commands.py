@@ -304,6 +304,11 @@ class Command:
         """Set the sender's identity."""
         self.identified = identified
 
+    def ignored_in(self, kind: str) -> dict[str, object]:
+        """What an ack of this kind says of options that were ignored."""
+        ignored = self.options.ignored if kind == ACKS[0] else ()
+        return {"ignored": [*ignored]} if ignored else {}
+
     @property
     def shows_credentials(self) -> bool:
         """Whether it has credentials, whose check takes a while."""

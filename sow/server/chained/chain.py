@@ -27,7 +27,7 @@ from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
 from sow.server.chained.shared_window import SHARED, SharedWindowChannel
-from sow.server.chained.upstream import NOTICES, UpstreamServer, Who
+from sow.server.chained.upstream import NOTICES, Refusal, UpstreamServer, Who
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.publishers import Publishers
@@ -148,7 +148,8 @@ class Chain:
     def acknowledge(self, session: Session, command: Command, name: str, **counts: int) -> None:
         """A subscription has begun, without a snapshot; `counts` are said in the last ack."""
         for kind in acks_of(command.acks, command.cid is not None):
-            more = counts if kind == ACKS[-1] else {}
+            more: dict[str, object] = {**counts} if kind == ACKS[-1] else {}
+            more |= command.ignored_in(kind)
             self.reply(session, replies.ack(command.cid, kind, s=name, **more))
 
     def touch(self, session: Session) -> None:
@@ -179,7 +180,12 @@ class Chain:
         Raises UpstreamLost, and upstream's refusal."""
         self._followers[session] = who
         begins = command.name.startswith("sow_and_")
-        found = await self.joined(session, wanted, key, begins, who)
+        try:
+            found = await self.joined(session, wanted, key, begins, who)
+        except Refusal:
+            if wanted.oof == key.oof:
+                raise
+            found = None  # what may be conflated need not go with oof
         if found is None:
             return False
         shares, channel = found
@@ -206,7 +212,8 @@ class Chain:
         engine.timers.add(channel, engine.output.flush_due)
         wanted = acks_of(command.acks, command.cid is not None)
         if ACKS[0] in wanted:
-            session.send(replies.ack(command.cid, ACKS[0], s=name))
+            more = command.ignored_in(ACKS[0])
+            session.send(replies.ack(command.cid, ACKS[0], s=name, **more))
         for lines in answer.leavings():
             session.send_records(lines)
         session.send(replies.group_begin(name))

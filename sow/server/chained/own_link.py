@@ -429,6 +429,8 @@ class OwnLink:
             ack["cid"] = command.cid
         if one.name and "s" in ack:
             ack["s"] = one.name
+        if one.name and not failed:
+            ack |= command.ignored_in(ack["a"])
         yield orjson.dumps(ack)
 
     def _finish(self) -> None:

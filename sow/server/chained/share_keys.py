@@ -114,6 +114,7 @@ def share_key_of(command: Command, is_pattern: bool) -> tuple[ShareKey, FeedKey]
         or (options.no_empties and not command.kind.is_delta)
         or (bool(options.conflation_key) and _is_hidden(options.conflation, options.select))
         or ((accounts or groups) and not begins)
+        or (accounts and bool(options.conflation_key))
         or ((accounts or groups or options.conflation is not None) and is_cut)
         or (not begins and (is_cut or command.order_by is not None))
     )

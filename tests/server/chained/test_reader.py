@@ -122,6 +122,9 @@ def test_what_upstream_refuses_is_refused_in_its_words(pair):
     commands = [
         {"c": "sow_and_subscribe", "t": "orders", "filter": "/id >"},
         {"c": "subscribe", "t": "nix"},
+        {**ALL, "order_by": "/x", "top_n": 5_000, "opts": "live"},
+        {**ALL, "opts": "conflation=1s,conflation_key=[/x],oof"},
+        {**ALL, "opts": "grouping=[/x]"},
         {"c": "publish", "t": "orders", "d": {"x": 1}},
         {"c": "sow", "t": "orders", "filter": "("},
         {"c": "unsubscribe", "s": "nothing"},
@@ -148,3 +151,23 @@ def test_many_bodies_are_passed_on_with_one_ack(pair):
         ack = one.ask({"c": "publish", "t": "orders", "n": 500}, *bodies)[-1]
         assert ack["status"] == "success"
     assert pair.chained.get(records("orders", filter="/id = 7")).body == b'[{"id": 7,  "x": 1.50}]'
+
+
+def test_options_that_are_ignored_are_named(pair):
+    commands = [
+        {**ALL, "opts": "max_backlog=3"},
+        {**ALL, "opts": "max_backlog=3,live", "top_n": 3},
+        {"c": "subscribe", "t": "orders", "opts": "max_backlog=3"},
+    ]
+    with pair.chained.socket() as one:
+        for at, command in enumerate(commands):
+            one.send({**command, "cid": f"{at}"})
+            assert one.until(c="ack", cid=f"{at}")[-1]["ignored"] == ["max_backlog"]
+
+
+def test_what_may_not_report_departures_may_be_conflated(pair):
+    wanted = {**ALL, "filter": "UNIX_TIMESTAMP() > 5", "opts": "conflation=20ms"}
+    with pair.chained.socket() as one:
+        assert begin(one, wanted)[-1]["status"] == "success"
+        pair.upstream.publish("orders", {"id": 1})
+        assert one.until(c="p")[-1]["d"] == {"id": 1}
