@@ -180,6 +180,19 @@ def test_windows_end_by_the_time_of_the_log_and_by_nothing_else():
     assert shown(follower.engine, "orders-C") == shown(world.engine, "orders-C") != []
 
 
+@pytest.mark.parametrize("name", ["orders", "plain"])
+def test_a_window_ends_before_the_change_that_follows_its_end(name):
+    """Also where that change is of a topic that nobody follows, right behind another one of it."""
+    world = World(ORDERS, SLOW, PLAIN)
+    follower = Follower(world)
+    for topic, wait_us in (("orders", 1), (name, 2 * SECOND), (name, 1)):
+        world.publish(topic, {"id": 1, "n": wait_us})
+        world.settle()
+        world.advance(wait_us)
+    run_to_completion(follower.following.apply([*world.journal.read(0)]))
+    assert shown(follower.engine, "orders-C") == shown(world.engine, "orders-C") != []
+
+
 def test_records_expire_when_the_log_says_so():
     world = World(LIVED)
     follower = Follower(world)

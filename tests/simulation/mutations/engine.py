@@ -234,7 +234,7 @@ ENGINE = (
     Mutation(
         "a follower lets a window end after the change that follows it",
         "sow/engine/following.py",
-        "                yield from self.pass_time(entry.ts_us)\n",
+        "                yield from self.pass_time(parts[0].ts_us)\n",
         "                yield from self._end_turn()\n",
     ),
     Mutation(
