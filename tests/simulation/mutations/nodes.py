@@ -12,8 +12,11 @@ NODES = (
     Mutation(
         "a follower shows a part of a batch",
         "sow/engine/following.py",
-        "if topic is None or len(parts) == 1:",
-        "if topic is None or parts:",
+        "        if topic is None:\n            self._number(parts)\n",
+        "        for part in parts:\n            self._number((part,))\n"
+        "            self._store(topic, (part,))\n            yield\n"
+        "        if parts:\n            return\n"
+        "        if topic is None:\n            self._number(parts)\n",
     ),
     Mutation(
         "a follower lets windows end before what is on its way",
