@@ -32,9 +32,9 @@ NODES = (
     ),
     Mutation(
         "a shared subscription goes on at the newest change after a loss",
-        "sow/server/chained/shared.py",
-        "opts=self.wanted.options(), bm=place)",
-        'opts=self.wanted.options(), bm="now")',
+        "sow/server/chained/shared_subscription.py",
+        "opts=self.wanted.options(*SHARED_FLAGS), bm=place)",
+        'opts=self.wanted.options(*SHARED_FLAGS), bm="now")',
     ),
     Mutation(
         "a client repeats what it had when it goes on elsewhere",
