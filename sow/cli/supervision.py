@@ -1,4 +1,4 @@
-"""Supervises pipelines beside a server: each in its own process, restarted when it fails.
+"""Supervision: of what runs beside a server, each in its own process, and by systemd.
 
 A pipeline runs at a lower priority so that it does not slow the server down. If Spark or Java is
 missing, or the pipeline fails again and again, the server goes on without it.
@@ -7,14 +7,29 @@ A killed server stops no children. So it holds one end of a pipe, the standard i
 process, and writes nothing: when the server is gone, that input ends. The child then stops itself
 as the server would stop it (`end_with_input`), and after a while is killed with its process group.
 A restarted server finds no old child at work for long.
+
+`Edges` are the chained servers of `sow serve --edges N`, on one port. The server itself listens on
+a port of this machine that nobody else need know. The port of the configuration is held by a socket
+that does not listen; N processes listen on it together (SO_REUSEPORT), so that the system shares
+out the connections. Each of them is a chained server (docs/chained.md). One that ends is started
+again, and all end with this process, however it ends.
+
+`Systemd` reports the state of `sow serve` in the protocol of sd_notify(3). A service of
+`Type=notify` finds a socket in NOTIFY_SOCKET. The server sends the progress of its start, with
+requests for more time; that it is ready; that it is alive, as often as WATCHDOG_USEC demands; that
+it stops. The event loop sends these messages, so a hanging loop sends none and systemd ends the
+process, which loses nothing acknowledged. Without these variables nothing happens.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -27,6 +42,9 @@ from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
+
+from sow.core.definitions import Configuration, authority
+from sow.errors import ClientError, StoreError
 
 NICE = 10
 """Half of the way to the lowest priority: a pipeline gets what the server leaves, and does not
@@ -295,3 +313,194 @@ def _wait(patience_s: float, descriptor: int) -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+EDGES_MAX = 256
+"""More than any machine has cores."""
+INSIDE = "127.0.0.1"
+READY_S_MAX = 30.0
+"""How long the first of them may take to listen: a hundred times what it takes."""
+LOOK_S = 0.05
+"""Interval of looks whether one serves: what a person does not notice."""
+READY = b"HTTP/1.1 200"
+EDGE_PAUSE_S = 0.2
+"""Delay before one that has ended is started again: clients that come back find the others."""
+
+
+class Edges:
+    """So many chained servers, at the address of a configuration; `words` are options and the file
+    that they are started with, and by `token` they report to it. Without any, the server has its
+    clients itself."""
+
+    def __init__(
+        self, count: int, configuration: Configuration, words: Sequence[str], token: str = ""
+    ) -> None:
+        self._count = count
+        self._token = token
+        self._security = configuration.security
+        self._words = words
+        self._host, self._port = configuration.host, configuration.port
+        self._held: socket.socket | None = None
+        if count:
+            self._held = _held(self._host, self._port)
+            self._port = self._held.getsockname()[1]
+
+    def inside(self, configuration: Configuration) -> Configuration:
+        """The configuration of the server that they are chained to: it listens on this machine
+        alone, and believes them which addresses their clients have."""
+        if not self._count:
+            return configuration
+        proxies = (*configuration.security.trusted_proxies, INSIDE)
+        security = dataclasses.replace(configuration.security, tls=None, trusted_proxies=proxies)
+        limits = dataclasses.replace(configuration.limits, connections_per_address_max=None)
+        return dataclasses.replace(
+            configuration, host=INSIDE, port=0, security=security, limits=limits
+        )
+
+    def url(self, address: str) -> str:
+        """The address for clients of the server at this one."""
+        if not self._count:
+            return address
+        return f"{self._security.scheme}://{authority(self._host, self._port)}"
+
+    def beside(self, url: str) -> Mapping[str, Beside]:
+        """What is to run beside the server at `url`."""
+        words = [sys.executable, "-m", "sow.cli", "serve", *self._words, "--upstream", url]
+        words += ["--host", self._host, "--port", str(self._port), "--until-input-ends"]
+        one = Beside(words, self._token, is_server=True, pause_s=EDGE_PAUSE_S)
+        return {f"chained server {number + 1}": one for number in range(self._count)}
+
+    async def listening(self) -> None:
+        """Return once one of them serves; raises StoreError."""
+        if not self._count:
+            return
+        try:
+            async with asyncio.timeout(READY_S_MAX):
+                while not await self._answers():
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise StoreError(f"none of the {self._count} chained servers listens") from None
+
+    async def _answers(self) -> bool:
+        context = ssl._create_unverified_context() if self._security.tls else None
+        try:
+            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=context)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = await reader.read(len(READY))
+        except OSError:
+            return False
+        writer.transport.abort()
+        return answer == READY
+
+    def close(self) -> None:
+        """Release the port."""
+        if self._held is not None:
+            self._held.close()
+
+
+def _held(host: str, port: int) -> socket.socket:
+    """A socket that has the port and does not listen; raises ClientError and StoreError."""
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise ClientError(
+            "this system does not let processes share a port, so there is no --edges; start "
+            "`sow serve --upstream` on several ports, behind a proxy"
+        )
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    held = socket.socket(family, kind)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        # A server that shares its port with nobody refuses this.
+        held.bind(address)
+    except OSError as error:
+        held.close()
+        raise StoreError(
+            f"cannot listen on {authority(host, port)}: {error.strerror}; choose another with "
+            "--port",
+            reason="address in use",
+        ) from None
+    return held
+
+
+Send = Callable[[bytes], object]
+
+STARTING_EVERY_S = 5.0
+"""Interval at which a start requests more time: that of the log's progress lines."""
+STARTING_MORE_US = 30_000_000
+"""The time requested: six intervals, so that one late request does no harm."""
+
+
+def sender(address: str) -> Send:
+    """Sends datagrams to the socket at an address; a missing socket is no error."""
+    place = "\0" + address[1:] if address.startswith("@") else address
+
+    def send(message: bytes) -> None:
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end,
+        ):
+            end.setblocking(False)  # the server never waits for its supervisor
+            end.sendto(message, place)
+
+    return send
+
+
+def notify_of(environment: Mapping[str, str], process_id: int | None = None) -> "Systemd":
+    """Notifications as the environment of this process requests them."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    wanted = environment.get("WATCHDOG_USEC", "")
+    own = str(os.getpid() if process_id is None else process_id)
+    # The watchdog may be meant for another process than this one.
+    mine = environment.get("WATCHDOG_PID", own) == own
+    watchdog_us = int(wanted) if mine and wanted.isascii() and wanted.isdigit() else 0
+    return Systemd(sender(address) if address else None, watchdog_us)
+
+
+class Systemd:
+    """Sends notifications by `send`, if there is one; `watchdog_us` is the silence in microseconds
+    after which systemd kills the process, 0 for none."""
+
+    def __init__(self, send: Send | None, watchdog_us: int = 0) -> None:
+        self._send = send
+        # Half of it, as sd_watchdog_enabled(3) advises: one late message is no failure.
+        self._alive_every_s = watchdog_us / 2_000_000
+        self._timer: asyncio.TimerHandle | None = None
+
+    def starting(self, progress: Callable[[], str]) -> None:
+        """Report the progress of the start, now and until it is over."""
+        self._notify(f"STATUS={_line(progress())}", f"EXTEND_TIMEOUT_USEC={STARTING_MORE_US}")
+        self._later(STARTING_EVERY_S, lambda: self.starting(progress))
+
+    def ready(self, status: str) -> None:
+        """Report that the server serves, and from now on that it is alive."""
+        self._notify("READY=1", f"STATUS={_line(status)}")
+        self._alive()
+
+    def _alive(self) -> None:
+        self._cancel()
+        if self._alive_every_s:
+            self._notify("WATCHDOG=1")
+            self._later(self._alive_every_s, self._alive)
+
+    def stopping(self) -> None:
+        """Report that the server stops; the last notification."""
+        self._cancel()
+        self._notify("STOPPING=1", "STATUS=stopping")
+
+    def _notify(self, *assignments: str) -> None:
+        if self._send is not None:
+            self._send("\n".join(assignments).encode())
+
+    def _later(self, after_s: float, what: Callable[[], None]) -> None:
+        self._cancel()
+        if self._send is not None:
+            self._timer = asyncio.get_running_loop().call_later(after_s, what)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _line(text: str) -> str:
+    """One line: the next one would be another assignment."""
+    return " ".join(text.split())

@@ -45,9 +45,8 @@ from sow.engine.engine import Engine
 from sow.engine.following import Windows, with_windows
 from sow.engine.patterns import made_of
 from sow.engine.reconfiguration import Reconfiguration
-from sow.engine.recovery.redo import is_unstored
+from sow.engine.recovery.redo import is_unstored, stored_slices
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.engine.stored_topics import stored_slices
 from sow.engine.views import KEPT_AT_ONCE
 from sow.errors import ClientError, TooLarge
 from sow.history.bookmarks import Moment as Moment

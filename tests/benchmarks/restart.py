@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import lmdb
 
 from sow.core.definitions import Topic, with_system_topics
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.store.directory import DataDirectory, file_name
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.measure import Figure, in_turn, seconds

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.cli.commands.serve import without_records
-from sow.cli.edges import Edges
+from sow.cli.supervision import Edges
 from sow.config import loads
 from sow.errors import StoreError
 from tests import forks

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from sow.cli.systemd import STARTING_EVERY_S, Systemd, notify_of, sender
+from sow.cli.supervision import STARTING_EVERY_S, Systemd, notify_of, sender
 from tests import forks
 from tests.server.stand_ins import stepped
 

@@ -13,7 +13,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, Topic
 from sow.engine.engine import Engine
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.quarantine import REMOVED
 from sow.store import repair

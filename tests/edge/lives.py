@@ -12,7 +12,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, ConflatedTopic, JournalSettings, Topic
 from sow.engine.engine import Engine
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.errors import StoreError
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.quarantine import REMOVED

@@ -13,7 +13,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic, History, Series, View
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.errors import NotKept
 from sow.history.bookmarks import _time as written
 from sow.history.bookmarks import moment_us

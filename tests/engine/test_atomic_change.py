@@ -8,7 +8,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.errors import Full, UnknownTopic
 from sow.query import Query
 from sow.sessions.commands.commit_plan import StagedRows

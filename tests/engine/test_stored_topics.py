@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import MessageTypeOptions, RecordField
-from sow.engine import stored_topics
-from sow.engine.stored_topics import binding, stored_bytes, stored_slices
+from sow.engine.recovery import redo
+from sow.engine.recovery.redo import binding, stored_bytes, stored_slices
 from tests.engine.making import DESKS, ORDERS, catalog, put
 
 INDEXED = replace(ORDERS, hash_indexes=(("/a",),), indexes=("/b",))
@@ -36,7 +36,7 @@ def test_what_indexes_knew_is_not_used_by_another_release(monkeypatch):
     made, _ = catalog(INDEXED)
     records = made.topics["orders"].records
     before = binding(made, records)
-    monkeypatch.setattr(stored_topics, "__version__", "another")
+    monkeypatch.setattr(redo, "__version__", "another")
     assert binding(made, records) != before
 
 

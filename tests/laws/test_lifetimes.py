@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import MS, SECOND, World

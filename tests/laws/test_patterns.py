@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sow.core.definitions import ConflatedTopic, Topic
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.errors import ClientError, InvalidTopic, UnknownTopic
 from tests.laws.harness import ORDERS, SECOND, SLOW, World, short
 

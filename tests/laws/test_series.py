@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Series, Topic
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import stored_slices
 from sow.errors import UnknownRecord
 from sow.security.authorization import EVERYTHING
 from sow.sessions.commands import record_ops

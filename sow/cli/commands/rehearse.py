@@ -41,6 +41,7 @@ from sow.core.definitions import (
 from sow.core.humanize import counted, did_you_mean
 from sow.engine.engine import Engine
 from sow.engine.patterns import copied_from
+from sow.engine.recovery.redo import named_in
 from sow.engine.rehearsal import (
     NEW,
     OLD,
@@ -52,7 +53,6 @@ from sow.engine.rehearsal import (
 )
 from sow.engine.replay import HeldRecords, InForceSince, Moment, Replay, Sent, StartingState
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.engine.stored_topics import named_in
 from sow.errors import (
     ClientError,
     ConfigError,

@@ -16,12 +16,19 @@ import click
 from click.core import ParameterSource
 
 from sow.cli.commands.pipeline import beside, run_by_spark
-from sow.cli.edges import EDGES_MAX, Edges
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
 from sow.cli.starting import check_folder, scratch, server_above, starter_of, without_records
-from sow.cli.supervision import Beside, KeptRunning, end_with_input, pipeline_words, supervised
-from sow.cli.systemd import notify_of
+from sow.cli.supervision import (
+    EDGES_MAX,
+    Beside,
+    Edges,
+    KeptRunning,
+    end_with_input,
+    notify_of,
+    pipeline_words,
+    supervised,
+)
 from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
 from sow.core.definitions import Configuration

@@ -3,24 +3,229 @@
 `/v1/status` shows the newest bookmark and the state hash (`sow.engine.state_hash`) of one moment.
 Requests at the same time share the answer: it takes some milliseconds where there are millions of
 records. A client without credentials sees only what the server is called.
+
+`/healthz`, `/readyz` and `/metrics`, for load balancers, orchestrators and Prometheus, answer as
+soon as the port is open. During recovery they report its progress, and after that the state of the
+engine.
 """
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
+from sow.core.clock import SECOND_US
+from sow.core.media_types import PLAIN_TEXT
+from sow.core.quota import Quota
 from sow.engine.engine import Engine
+from sow.engine.running_topics import SourceTopic
 from sow.engine.state_hash import StateHash
-from sow.server.api.health import RecordSource
+from sow.errors import Replaying
+from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
 from sow.server.api.nodes import AS_CHAINED, AS_FOLLOWER, AS_PRIMARY, Nodes, ServerNode
 from sow.server.api.response_schemas import ServerStatus
+from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.preconditions import BOOKMARK_HEADER, Heard
-from sow.server.http.responses import json_response
-from sow.server.http.route import operation, route
+from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER, json_response
+from sow.server.http.route import operation, parameters_of, read_flag, route
+from sow.server.http.server_log import LastError
+from sow.server.http.tls import Certificate
 from sow.server.loop.runtime import ServerRuntime
+from sow.server.loop.startup_progress import StartupProgress
+from sow.sessions.commands.consumers import ConsumerLags
+from sow.sessions.commands.executor import Executor
+
+STALLED_S = 5.0
+"""Work overdue for so long is stalled: a busy conflated topic is late by milliseconds, and no step
+lasts a second."""
+
+
+class RecordSource(Protocol):
+    """Where the records of a server are: here, or with its upstream."""
+
+    @property
+    def upstream(self) -> str:
+        """The address of the upstream server, empty where they are here."""
+        ...
+
+    @property
+    def chain(self) -> Sequence[str]:
+        """The random ids of the servers from this one to the one that has them."""
+        ...
+
+    @property
+    def log_id(self) -> str:
+        """The name of their log where it is another server's, else empty."""
+        ...
+
+    @property
+    def bookmark(self) -> str:
+        """The newest one that its server has named where it is another one, else empty."""
+        ...
+
+    def silent_s(self) -> float:
+        """For how long its server has not answered; 0 while it answers."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """What has come from there, by name (`sow.server.api.metrics`); none where they are
+        here."""
+        ...
+
+    @property
+    def refusal(self) -> str | None:
+        """Why they cannot be reached; None if they can."""
+        ...
+
+
+class HealthHandler:
+    """`/healthz`, `/readyz` and `/metrics` of one server.
+
+    `replay` is the progress of its start, `crowd` counts connections, `reading` is the memory that
+    requests hold, and `certificates` gives those that the server presents and trusts. The time of
+    `last_error` is for everybody, its text for clients that `may_administer` accepts. `source` is
+    where the records are, `nodes` those below this one, and `heard` what a follower has heard of
+    its primary."""
+
+    def __init__(
+        self,
+        replay: StartupProgress,
+        crowd: ConnectionLimiter,
+        reading: Quota,
+        certificates: Callable[[], Mapping[str, Certificate]],
+        last_error: LastError,
+        may_administer: Callable[[web.Request], Awaitable[bool]],
+        source: RecordSource,
+        nodes: Nodes,
+        heard: Heard | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._heard = heard
+        self._replay = replay
+        self._crowd = crowd
+        self._reading = reading
+        self._certificates = certificates
+        self._last_error = last_error
+        self._may_administer = may_administer
+        self._source = source
+        self._running: Scrape | None = None
+
+    def follow(
+        self,
+        runtime: ServerRuntime,
+        executor: Executor,
+        checkpoint_failure: Callable[[], str | None],
+    ) -> None:
+        """Recovery is done: report the state of these from now on. `checkpoint_failure` gives the
+        reason why checkpoints cannot be written, if so."""
+        self._running = Scrape(
+            runtime,
+            executor,
+            self._crowd,
+            self._reading,
+            checkpoint_failure,
+            self._certificates,
+            ConsumerLags(runtime.engine, runtime.journal),
+            lambda: 0.0 if self._heard is None else self._heard.lag_us() / SECOND_US,
+            self._source.figures,
+            self._nodes,
+        )
+
+    @route("GET", "/metrics", "admin", "Prometheus metrics", ("topics",))
+    @operation("read_metrics", answers=(PLAIN_TEXT,))
+    async def metrics(self, request: web.Request) -> web.Response:
+        """`GET /metrics`: text for Prometheus; with `topics=false` without the series of topics."""
+        requested = parameters_of(request)
+        reports_topics = requested.get("topics") is None or read_flag(requested, "topics")
+        if self._running is None:
+            page = process_exposition() + replay_exposition(self._replay)
+        else:
+            # Open files are counted one by one, and each connection has one.
+            loop = asyncio.get_running_loop()
+            page = await loop.run_in_executor(None, process_exposition)
+            page += replay_exposition(self._replay)
+            steps = exposing(self._running, reports_topics)
+            page += await self._running.runtime.turns.run("metrics", steps)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    @route("GET", "/healthz", "nothing", "The process is alive")
+    @operation("is_alive", answers=(PLAIN_TEXT,))
+    async def alive(self, _request: web.Request) -> web.Response:
+        """`GET /healthz`: the process runs."""
+        return web.Response(text="ok\n")
+
+    @route("GET", "/readyz", "nothing", "Messages are taken")
+    @operation("is_ready", answers=(PLAIN_TEXT,), also=(503,))
+    async def ready(self, request: web.Request) -> web.Response:
+        """`GET /readyz`: whether clients should use this server; 503 and the reason if not."""
+        refusal = self._refusal()
+        parts = ["ok", *self._remarks()] if refusal is None else [refusal]
+        if self._last_error.is_there:
+            parts.append(self._last_error.summary(await self._may_administer(request)))
+        status = 200 if refusal is None else 503
+        headers = {CHAIN_HEADER: ",".join(self._source.chain), **self._moment()}
+        return web.Response(status=status, text="; ".join(parts) + "\n", headers=headers)
+
+    def _moment(self) -> dict[str, str]:
+        """The name of the log and its newest bookmark, once they are known."""
+        if self._running is None:
+            return {}
+        seq = self._running.runtime.engine.sequencer.durable_seq
+        bookmark = self._source.bookmark if self._source.upstream else str(seq)
+        moment = {BOOKMARK_HEADER: bookmark} if bookmark else {}
+        return {LOG_HEADER: self._log_id(self._running), **moment}
+
+    def _log_id(self, running: Scrape) -> str:
+        return self._source.log_id or running.runtime.journal.log_id
+
+    def _serving(self) -> Scrape:
+        """The running server, once recovery is done; raises Replaying."""
+        if self._running is None:
+            raise Replaying(self._replay.public_status())
+        return self._running
+
+    def _refusal(self) -> str | None:
+        """Why clients should not use this server at the moment; None if they should."""
+        if (lost := self._source.refusal) is not None:
+            return lost
+        if self._running is None:
+            return self._replay.public_status()
+        stale_s = None if self._heard is None else self._heard.stale_s()
+        if stale_s is not None:
+            return f"stale: {stale_s} s behind the primary, more than Follower/MaxLag"
+        runtime = self._running.runtime
+        capacity = self._running.executor.engine.capacity
+        if runtime.refusal is None and capacity.is_full:
+            return f"memory full: {capacity.warning}"
+        if runtime.refusal is not None:
+            return runtime.refusal
+        if (late_s := runtime.late_s()) > STALLED_S:
+            return f"conflation stalled: work due {late_s:.0f} s ago is not done"
+        # Names of topics are not for unauthenticated clients.
+        return (
+            None
+            if self._running.checkpoint_failure() is None
+            else "checkpoint failed: the log says why"
+        )
+
+    def _remarks(self) -> list[str]:
+        """What an operator should know although the server is ready."""
+        runtime, executor = self._serving()[:2]
+        ahead_s, full = runtime.clock_ahead_s(), executor.engine.capacity.warning
+        remarks = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
+        stopped = sum(
+            not isinstance(topic, SourceTopic) and bool(topic.stopped)
+            for topic in executor.engine.catalog.listed()
+        )
+        remarks += [f"{stopped} views or conflated topics have stopped"] if stopped else []
+        if (scarce_bytes := runtime.scarce_bytes) is not None:
+            remarks.append(f"disk nearly full: publishes over {scarce_bytes >> 20} MiB are refused")
+        groups = executor.subscriptions.aggregations.memory.warning("group memory")
+        return remarks + [one for one in (full, executor.sessions.memory.warning, groups) if one]
+
 
 Above = Callable[[web.Request], Awaitable[Sequence[ServerNode]]]
 """What the server above this one knows of all nodes, requested for a client's request."""

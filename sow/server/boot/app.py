@@ -23,9 +23,8 @@ from sow.expressions import make_parser
 from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.followers import FollowersHandler
-from sow.server.api.health import HealthHandler
 from sow.server.api.nodes import Nodes
-from sow.server.api.status import StatusHandler
+from sow.server.api.status import HealthHandler, StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower

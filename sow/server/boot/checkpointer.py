@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from sow.core.definitions import Configuration, History, Topic
-from sow.engine import stored_topics
+from sow.engine.recovery import redo
 from sow.errors import SowError, clipped
 from sow.server.boot.replay_places import ReplayPlaces
 from sow.server.loop.runtime import ServerRuntime
@@ -141,7 +141,7 @@ class Checkpointer:
         return found
 
     async def _stored_bytes(self, name: str, why: str) -> int:
-        steps = stored_topics.stored_bytes(self._runtime.engine.catalog, name)
+        steps = redo.stored_bytes(self._runtime.engine.catalog, name)
         return await self._runtime.turns.run(why, steps)
 
     def _has_room(self, name: str, stored_bytes: int) -> bool:
@@ -185,7 +185,7 @@ class Checkpointer:
         abandoned = asyncio.Event()
         moments: list[tuple[int, int]] = []
 
-        records = stored_topics.stored_slices(engine.catalog, name, SLICE_SLOTS, known)
+        records = redo.stored_slices(engine.catalog, name, SLICE_SLOTS, known)
 
         def slices() -> Iterator[Slice]:
             while not abandoned.is_set():

@@ -30,7 +30,6 @@ from sow.server.api.events import EventsHandler
 from sow.server.api.explain import ExplainHandler
 from sow.server.api.explain_session import ExplainSessionHandler
 from sow.server.api.followers import FollowersHandler
-from sow.server.api.health import HealthHandler
 from sow.server.api.log import LogHandler
 from sow.server.api.openapi import DescriptionHandler
 from sow.server.api.record_resource import RecordHandler
@@ -38,7 +37,7 @@ from sow.server.api.records import RecordsHandler
 from sow.server.api.sessions import SessionsHandler
 from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.api.static_files import Pages
-from sow.server.api.status import StatusHandler
+from sow.server.api.status import HealthHandler, StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
 from sow.server.http.route import READ_METHODS, Route, parameters_of, routes_of

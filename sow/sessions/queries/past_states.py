@@ -28,6 +28,7 @@ from sow.core.cooperative import RESTS, Result, SharedTask, Task
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.queries import place_of
+from sow.engine.recovery.redo import named_in, topic_slices
 from sow.engine.replay import (
     HeldRecords,
     Reach,
@@ -37,7 +38,6 @@ from sow.engine.replay import (
 )
 from sow.engine.replay_places import are_stored_alike, newest_state
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.engine.stored_topics import named_in, topic_slices
 from sow.engine.wal import CurrentLog
 from sow.errors import Busy, ClientError, NotKept, StoreError, TooLarge, UnknownTopic
 from sow.history.bookmarks import Moment, covered, last_before, parse_moment, pause_before

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, Limits, Topic
 from sow.engine.recovery import redo
-from sow.engine.recovery.redo import LogTailReplay, Progress, restore, restore_accounts
-from sow.engine.stored_topics import stored_slices
+from sow.engine.recovery.redo import (
+    LogTailReplay,
+    Progress,
+    restore,
+    restore_accounts,
+    stored_slices,
+)
 from sow.errors import StoreError
 from sow.messages import message_type
 from sow.messages.json import JsonDecoder

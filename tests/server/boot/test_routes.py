@@ -14,10 +14,9 @@ from sow.engine.recovery.redo import Progress
 from sow.errors import Busy, Replaying
 from sow.protocol.commands import COMMANDS
 from sow.server.api.followers import FollowersHandler
-from sow.server.api.health import HealthHandler
 from sow.server.api.nodes import Nodes
 from sow.server.api.openapi import description
-from sow.server.api.status import StatusHandler
+from sow.server.api.status import HealthHandler, StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
     TABLE,
