@@ -268,7 +268,7 @@ class Following:
         yield from self._catch_up()
 
     def _apply_whole(self, parts: Sequence[LogEntry]) -> Task[None]:
-        """Apply a change of many records, of which no reader sees a part."""
+        """Apply a change of many records: readers see all of it or nothing."""
         topic = None if is_unstored(parts[0]) else self._topic(parts[0])
         if topic is None:
             self._number(parts)
