@@ -17,8 +17,8 @@ from sow.core.definitions import Configuration, ConflatedTopic, Topic, is_persis
 from sow.engine.configuration_history import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.patterns import is_made_alike, source_definition
+from sow.engine.recovery.redo import BELONGS, topic_slices
 from sow.engine.replay import FROM_THE_BEGINNING, Reach, Replay, StartingState
-from sow.engine.stored_topics import BELONGS, topic_slices
 from sow.history.bookmarks import Moment
 from sow.store.protocols import (
     NOTHING_STORED,
