@@ -15,8 +15,8 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS
 from sow.engine.configuration_history import noted
 from sow.engine.following import pinned_windows
+from sow.engine.recovery.redo import stored_slices
 from sow.engine.replay_places import open_windows
-from sow.engine.stored_topics import stored_slices
 from sow.sessions.queries import past_states
 from sow.store.protocols import OpenWindows
 from tests.laws.harness import SECOND, World
