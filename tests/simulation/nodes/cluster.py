@@ -162,7 +162,7 @@ class Edge(Node):
     def make(self):
         own = self.configuration()
         own = replace(own, data_directory=str(self.directory / str(self.lives)))
-        return self.made(own, upstream=(self.of.url, ""))
+        return self.made(own, upstream=Upstream(self.of.url))
 
 
 class Cluster:

@@ -130,6 +130,9 @@ class Listening:
     def fileno(self):
         return self.number
 
+    def dup(self):
+        return self
+
     def getsockname(self):
         return (self.host, self.port)
 
