@@ -130,6 +130,8 @@ class Listening:
     def fileno(self):
         return self.number
 
+    family, type, proto = 2, 1, 6
+
     def dup(self):
         return self
 
