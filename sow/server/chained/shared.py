@@ -77,6 +77,7 @@ class Shares:
         self._now_us = now_us
         self._calls = ChannelCalls(
             engine.output.flush_channel,
+            engine.output.touch,
             lambda channel: engine.timers.add(channel, engine.output.flush_due),
             self._on_channel_over,
         )
@@ -203,7 +204,6 @@ class Shares:
 
     def _open(self, channel: SharedChannel, session: Session) -> None:
         channel.open(session, self._now_us())
-        self._engine.output.touch(session)
         self._engine.notify_work()
 
     async def caught_up(self) -> None:

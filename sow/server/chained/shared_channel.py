@@ -129,10 +129,11 @@ class PassedEncoder(UpdateEncoder):
 
 @dataclass(slots=True)
 class ChannelCalls:
-    """What channels need of the engine: hand out what is pending, let one act in time; and what is
-    called once nobody follows one of them."""
+    """What channels need of the engine: hand out what is pending, write to a session, let a channel
+    act in time; and what is called once nobody follows one of them."""
 
     flush: Callable[[Channel], None]
+    touch: Callable[[Session], None]
     time: Callable[[ConflatedChannel], None]
     over: Callable[["SharedChannel"], None]
 
@@ -241,6 +242,8 @@ class SharedChannel(ChangeChannel):
         lines, parts = self._sent(some)
         if lines:
             session.deliver(Delivery(self.name, self.encoding, lines, [*parts]), 0, now_us)
+            # Not a member, so that no flush of the channel would write to it.
+            self._calls.touch(session)
 
     def leave(self, session: Session) -> None:
         """A member leaves, or one that is on its way."""

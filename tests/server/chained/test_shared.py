@@ -90,6 +90,16 @@ def test_a_client_that_joins_late_holds_what_others_hold(pair, command, options)
                 assert held == known(at[1])
 
 
+def test_a_record_that_leaves_after_the_snapshot_is_reported_at_once(pair):
+    """Such a line has no bookmark, so that it does not make the session a member of the channel."""
+    pair.upstream.publish("orders", {"id": 1})
+    with pair.chained.socket() as socket:
+        begin(socket, {**ALL, "opts": "oof"})
+        socket.ask({"c": "flush"}, cid="all that came with the snapshot")
+        pair.upstream.request("DELETE", "/v1/topics/orders/records?filter=/id=1")
+        assert socket.until(c="oof")[-1]["reason"] == "deleted"
+
+
 def test_a_snapshot_is_not_older_than_what_follows_it_in_a_chain(pair, tmp_path):
     """What is late on its way to the server in between is not news to a client of the last one."""
     wanted = {**ALL, "opts": "oof"}

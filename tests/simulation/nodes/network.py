@@ -133,7 +133,8 @@ class Listening:
     family, type, proto = 2, 1, 6
 
     def dup(self):
-        return self
+        """The same, which stays open when that one is closed."""
+        return Duplicate(self)
 
     def getsockname(self):
         return (self.host, self.port)
@@ -147,6 +148,19 @@ class Listening:
         self._network.free(self)
         for end in self.backlog:
             end.connection.reset()
+
+
+class Duplicate:
+    """A listening socket that another one keeps open."""
+
+    def __init__(self, listener):
+        self._listener = listener
+
+    def __getattr__(self, name):
+        return getattr(self._listener, name)
+
+    def close(self):
+        pass
 
 
 class Connection:

@@ -160,7 +160,7 @@ class Mover(Reader):
     def wanted(self, log):
         """What it should have had, of the rows of the log: all behind its first."""
         mine = [row["n"] for topic, row in log if WANTED[self.form](topic, row)]
-        if not self.numbers:
-            return [] if "now" in self.form or "filtered" in self.form else mine
         from_now = self.form in ("from now on", "filtered", "with a snapshot")
+        if not self.numbers:
+            return [] if from_now else mine
         return mine[mine.index(self.numbers[0]) :] if from_now and self.numbers[0] in mine else mine

@@ -135,6 +135,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def remove_reader(self, fd: Any) -> bool:
         return bool(self.network.on_call(fd, None))
 
+    async def create_server(
+        self, protocol_factory: Any, *_: Any, sock: Any = None, **_more: Any
+    ) -> Any:
+        def accept() -> None:
+            try:
+                while True:
+                    sock.accept()[0].opened(protocol_factory())
+            except BlockingIOError:
+                pass
+
+        self.add_reader(sock.fileno(), accept)
+        self.call_soon(accept)
+        return Accepting(self, sock)
+
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_more: Any) -> Any:
         protocol = protocol_factory()
         return sock.opened(protocol), protocol
@@ -144,6 +158,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> Any:
         protocol = protocol_factory()
         return sock.opened(protocol), protocol
+
+
+class Accepting:
+    """What `create_server` of the loop returns."""
+
+    def __init__(self, loop: VirtualLoop, sock: Any) -> None:
+        self._loop, self._sock = loop, sock
+
+    def close(self) -> None:
+        """Accept no more; what connects from now on waits for somebody else."""
+        self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+
+    async def wait_closed(self) -> None:
+        """Nothing is to be waited for."""
 
 
 class VirtualWriter(JournalThread):
