@@ -8,6 +8,7 @@ one of `ALLOWED` or `REFUSED`: others than the one that the data was written for
 import asyncio
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sow.core.definitions import Configuration, ConflatedTopic, Join, Topic, View
@@ -63,7 +64,7 @@ CONFIGURATION = Configuration("crash", ALLOWED["as it was"])
 async def serve(data, growth_bytes, port, configuration, say):
     checkpointer.GROWTH_BYTES_MIN = growth_bytes
     checkpointer.CHECK_S = 0.02
-    app.Checkpointer.__init__.__defaults__ = (0, growth_bytes)
+    app.Checkpointer = partial(checkpointer.Checkpointer, growth_bytes_min=growth_bytes)
     topics = (ALLOWED | REFUSED)[configuration]
     if configuration in ALLOWED:
         topics += VIEWS
