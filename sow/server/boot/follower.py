@@ -439,12 +439,15 @@ class Follower:
 
 class LogTail:
     """Appends what a primary sends to a journal that nobody else uses, up to the moment of the
-    windows that come first."""
+    windows that come first. Each append ends between two changes, and has the reloads up to there:
+    a start from it shows no half of a change, and nothing under an earlier configuration."""
 
     def __init__(self, journal: LmdbJournal) -> None:
         self._journal = journal
         self._known = {_place_of(one) for one in journal.accounts() or ()}
         self._accounts: list[LogEntry] = []
+        self._last: list[LogEntry] = []
+        """The newest change, which may go on in the next block: a beat ends it."""
         self.open: OpenWindows | None = None
         """The windows that are open at the end."""
         self.has_started = False
@@ -469,13 +472,25 @@ class LogTail:
         elif self.open is None:
             raise Damaged("no open windows came, though they were requested")
         elif kind == BLOCK_FRAME:
-            last_seq = self._journal.last_seq
-            cut = [_between(one, last_seq, self.open.seq) for one in entries_of(content)]
-            self._journal.append([one for one in cut if len(one)])
-        elif self._journal.last_seq >= self.open.seq:
-            # Together, so that no configuration is here before its place in the log.
-            self._journal.append([one for one in self._accounts if one.seq <= self.open.seq])
-            self.is_over = True
+            *whole, self._last = changes([*self._last, *entries_of(content)])
+            self._append([entry for change in whole for entry in change])
+        else:
+            last, self._last = self._last, []
+            self._append(last)
+            self.is_over = self._journal.last_seq >= self.open.seq
+
+    def _append(self, entries: Sequence[LogEntry]) -> None:
+        """Append entries, without what is there and what comes after the windows, together with the
+        accounts up to there."""
+        assert self.open is not None
+        last_seq = self._journal.last_seq
+        cut = [_between(one, last_seq, self.open.seq) for one in entries]
+        more = [one for one in cut if len(one)]
+        reached = more[-1].seq + len(more[-1]) - 1 if more else last_seq
+        due = [one for one in self._accounts if one.seq <= reached]
+        self._accounts = [one for one in self._accounts if one.seq > reached]
+        if more or due:
+            self._journal.append([*more, *due])
 
 
 def check_goes_on(account: LogEntry, held_seq: int) -> None:

@@ -3,15 +3,18 @@ in tests/edge/test_followers.py."""
 
 import asyncio
 import errno
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
 
 from sow.core.clock import LogClock
 from sow.core.definitions import (
+    CONFIGURATIONS,
     Configuration,
     ConflatedTopic,
     FollowerSettings,
+    JournalSettings,
     Limits,
     Topic,
     with_system_topics,
@@ -23,11 +26,22 @@ from sow.server.boot.follower import (
     FOLLOWING,
     FollowedData,
     Follower,
+    LogTail,
     Upstream,
     followed,
     held_in,
     with_journal,
 )
+from sow.store.backup import (
+    Beat,
+    FrameReader,
+    account_frame,
+    beat_frame,
+    block_frame,
+    windows_frame,
+)
+from sow.store.directory import DataDirectory
+from sow.store.protocols import LogEntry, OpenWindows
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 COPY = ConflatedTopic("orders-C", "json", "orders", interval_us=1_000_000, engine="spark")
@@ -190,3 +204,79 @@ def test_a_refusal_of_the_primary_ends_it(tmp_path, monkeypatch):
     monkeypatch.setattr(full.follower, "_bring", refuse)
     with pytest.raises(StoreError, match="refuses"):
         asyncio.run(full.follower.prepare())
+
+
+def published(seq, count, ts_us):
+    """Records that were published at one time, the first of them `seq`."""
+    return LogEntry("publish", "orders", seq, ts_us, None, [b'{"id":1}'] * count, 0)
+
+
+def reloaded(seq):
+    """The account of a reload behind a record."""
+    body = b'{"start":false}'
+    name = CONFIGURATIONS.name
+    return LogEntry("publish", name, seq, seq + 1, [f"reload-{seq}"], [body], account=True)
+
+
+@contextmanager
+def journal_at(path, **settings):
+    with (
+        closing(DataDirectory(path)) as directory,
+        closing(directory.journal(JournalSettings(**settings))) as journal,
+    ):
+        yield journal
+
+
+@pytest.fixture
+def primary_log(tmp_path):
+    """What a primary sends of a change in several blocks between two others, and of a reload behind
+    the first one."""
+    with journal_at(tmp_path / "primary") as journal:
+        journal.append([published(1, 2, 10)])
+        for seq in (3, 5, 7):
+            journal.append([published(seq, 2, 20)])
+        journal.append([published(9, 1, 30)])
+        first, *rest = map(block_frame, journal.blocks(0, 9))
+    return [windows_frame(OpenWindows(9, 40, [])), account_frame(reloaded(2)), first, *rest]
+
+
+def taken(tail, frames):
+    """Give these frames to a tail."""
+    some = []
+    FrameReader(lambda *one: some.append(one)).feed(b"".join(frames))
+    for kind, content in some:
+        tail.take(kind, content)
+
+
+def test_a_log_that_breaks_off_is_held_up_to_a_whole_change_with_what_was_in_force(
+    tmp_path, primary_log
+):
+    held = []
+    for count in range(len(primary_log) + 1):
+        with journal_at(tmp_path / str(count)) as journal:
+            tail = LogTail(journal)
+            taken(tail, primary_log[:count])
+            assert not tail.is_over
+            held.append((journal.last_seq, [one.seq for one in journal.accounts() or ()]))
+    nothing, first, whole = (0, []), (2, [2]), (8, [2])
+    assert held == [nothing] * 3 + [nothing] + [first] * 3 + [whole]
+
+
+def test_a_beat_ends_the_last_change_of_a_log(tmp_path, primary_log):
+    with journal_at(tmp_path / "held") as journal:
+        tail = LogTail(journal)
+        taken(tail, [*primary_log[:4], beat_frame(Beat(4, 0))])
+        assert (journal.last_seq, tail.is_over) == (4, False)
+        taken(tail, [*primary_log[4:], beat_frame(Beat(9, 0))])
+        assert (journal.last_seq, tail.is_over) == (9, True)
+        assert [one.seq for one in journal.accounts() or ()] == [2]
+
+
+def test_what_was_in_force_is_held_when_its_place_is_there(tmp_path, primary_log):
+    account = account_frame(reloaded(8))
+    with journal_at(tmp_path / "held") as journal:
+        taken(LogTail(journal), [primary_log[0], account, *primary_log[2:-1]])
+        assert (journal.last_seq, journal.accounts() or []) == (2, [])
+        taken(tail := LogTail(journal), [primary_log[0], account, *primary_log[3:]])
+        assert (journal.last_seq, [one.seq for one in journal.accounts() or ()]) == (8, [8])
+        assert not tail.is_over
