@@ -8,6 +8,7 @@ replay begins earlier, and says the same.
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -41,6 +42,9 @@ class WindowFiles:
         self._places = sorted(one for one in found if one is not None)
         # What a repair has taken from the log may be numbered otherwise by now.
         self._drop([one for one in self._places if one.seq > last_seq])
+        # A process has died while it wrote one.
+        for path in directory.glob(f"*{UNFINISHED}"):
+            path.unlink(missing_ok=True)
 
     @property
     def places(self) -> Sequence[WindowsPlace]:
@@ -65,6 +69,9 @@ class WindowFiles:
                 file.write(block)
             unfinished.rename(path)
         except OSError as error:
+            # The disk may be full: what is there of it takes room from the log.
+            with suppress(OSError):
+                unfinished.unlink()
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         self._places = [*self._places, place]
 

@@ -1,10 +1,13 @@
 """Open windows in files beside the log: an index that may be missing, and never wrong."""
 
+import errno
 import logging
 
 import pytest
 
 from sow.errors import StoreError
+from sow.store import kept_windows
+from sow.store.files import rewrite
 from sow.store.journal import LmdbJournal
 from sow.store.kept_windows import WindowFiles
 from sow.store.protocols import LogEntry, OpenWindows, WindowsPlace
@@ -73,6 +76,39 @@ def test_a_disk_that_refuses_says_so(tmp_path):
     (tmp_path / "windows").write_bytes(b"")
     with pytest.raises(StoreError, match="cannot be written"):
         WindowFiles(tmp_path / "windows", 0).put(found(9))
+
+
+def test_nothing_is_left_of_what_a_full_disk_refuses(tmp_path, monkeypatch):
+    files = WindowFiles(tmp_path, 0)
+    files.put(found(9))
+
+    class Full:
+        def __init__(self, path):
+            self._file = rewrite(path)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self._file.close()
+
+        def write(self, block):
+            self._file.write(block[:9])
+            self._file.flush()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(kept_windows, "rewrite", Full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        files.put(found(10))
+    assert places(files) == [9]
+    assert [one.name for one in tmp_path.iterdir()] == ["9-1000.windows"]
+
+
+def test_nothing_is_left_of_what_a_process_died_in(tmp_path):
+    WindowFiles(tmp_path, 0).put(found(9))
+    (tmp_path / "10-1000.unfinished").write_bytes(b"half")
+    assert places(WindowFiles(tmp_path, 10)) == [9]
+    assert [one.name for one in tmp_path.iterdir()] == ["9-1000.windows"]
 
 
 def test_they_go_with_the_log(tmp_path):
