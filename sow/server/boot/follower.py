@@ -40,7 +40,7 @@ from sow.core.definitions import (
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine, changes, with_windows
-from sow.errors import Damaged, NotKept, SowError, StoreError, clipped
+from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import StatusHandler
 from sow.server.boot.reporting import Upstream, nodes_of, report
@@ -159,12 +159,13 @@ class Follower:
                     # What has just been put in force takes a start at this very place.
                     if held is not None and held.since_seq < held.seq:
                         await self._catch_up(calls, held)
-                        held = await asyncio.to_thread(held_in, self.directory)
             except NotKept as error:
                 log.warning("%s: everything is copied again", error.detail)
                 goes_on = False
             except (CallFailed, OSError, TimeoutError, StoreError) as error:
-                if isinstance(error, StoreError) and not self._is_copying:
+                # On a full disk it starts with what is there, and goes on when there is room.
+                is_refusal = isinstance(error, StoreError) and not isinstance(error, DiskFull)
+                if is_refusal and not self._is_copying:
                     raise
                 why = clipped(failure_of(error))
                 if why != said:
@@ -174,12 +175,14 @@ class Follower:
                 # A copy costs the primary and the disk much, a call next to nothing.
                 pause_s = min(2 * pause_s, COPY_PAUSE_S_MAX) if self._is_copying else RETRY_S
                 self.waits_for = f"{public_failure(error)}; next attempt in {pause_s:g} s"
+            # More than before, also where catching up has failed half-way.
+            held = await asyncio.to_thread(held_in, self.directory)
             if held is not None and goes_on:
                 return followed(held.configuration, self._own)
             await self._sleep(pause_s)
 
     async def _bring(self, calls: ClientSession, held: FollowedData | None) -> None:
-        """Copy everything, unless what is held can go on by the log."""
+        """Copy everything where nothing is held; raises NotKept where the log does not go on."""
         self._is_copying = False
         async with calls.get(self._address("/v1/log/extent")) as answer:
             await _check(answer)
@@ -189,15 +192,10 @@ class Follower:
                 int(extent["oldest"]) <= held.seq <= int(extent["newest"])
             ):
                 return
-            log.warning(
-                "what is held ends at bookmark %s of log %s, and %s has %s to %s of log %s: "
-                "everything is copied again",
-                held.seq,
-                held.log_id,
-                self.upstream.url,
-                extent["oldest"],
-                extent["newest"],
-                extent["log"],
+            raise NotKept(
+                f"what is held ends at bookmark {held.seq} of log {held.log_id}, and "
+                f"{self.upstream.url} has {extent['oldest']} to {extent['newest']} of log "
+                f"{extent['log']}"
             )
         await self._copy(calls)
 

@@ -5,6 +5,7 @@ import asyncio
 import errno
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -20,7 +21,7 @@ from sow.core.definitions import (
     with_system_topics,
 )
 from sow.core.security_definitions import Authentication, Role, Security
-from sow.errors import NotKept, StoreError
+from sow.errors import DiskFull, NotKept, StoreError
 from sow.server.boot import follower as module
 from sow.server.boot.follower import (
     FOLLOWING,
@@ -134,12 +135,13 @@ class Full:
 
     def __init__(self, monkeypatch, tmp_path, errors):
         self.errors, self.copies, self.pauses, self.said = [*errors], 0, [], []
+        self.is_copied = False
         own = replace(OWN, data_directory=str(tmp_path / "data"))
         self.follower = Follower(
             Upstream("http://127.0.0.1:1"), own, LogClock(), lambda: 0.0, self._sleep
         )
         held = FollowedData("0" * 16, 7, LOG_HAS, 7)
-        monkeypatch.setattr(module, "held_in", lambda _path: held if not self.errors else None)
+        monkeypatch.setattr(module, "held_in", lambda _path: held if self.is_copied else None)
         monkeypatch.setattr(self.follower, "_bring", self._bring)
         monkeypatch.setattr(self.follower, "_copy_to", self._copy_to)
         monkeypatch.setattr(module.log, "warning", lambda *said: self.said.append(said[-1]))
@@ -163,6 +165,7 @@ class Full:
         coming.mkdir()
         if self.errors:
             raise self.errors.pop(0)
+        self.is_copied = True
 
 
 def no_space():
@@ -204,6 +207,60 @@ def test_a_refusal_of_the_primary_ends_it(tmp_path, monkeypatch):
     monkeypatch.setattr(full.follower, "_bring", refuse)
     with pytest.raises(StoreError, match="refuses"):
         asyncio.run(full.follower.prepare())
+
+
+@pytest.mark.parametrize("error", [DiskFull("no room"), ConnectionResetError("it has gone")])
+def test_catching_up_that_fails_half_way_starts_with_what_is_there_by_then(
+    tmp_path, monkeypatch, error
+):
+    then = replace(LOG_HAS, name="reloaded")
+    held = [FollowedData("0" * 16, 7, LOG_HAS, 3)]
+    monkeypatch.setattr(module, "held_in", lambda _path: held[-1])
+    own = replace(OWN, data_directory=str(tmp_path))
+    follower = Follower(Upstream("http://127.0.0.1:1"), own, LogClock())
+
+    async def bring(_calls, _held):
+        pass
+
+    async def catch_up(_calls, _held):
+        held.append(FollowedData("0" * 16, 9, then, 8))
+        raise error
+
+    monkeypatch.setattr(follower, "_bring", bring)
+    monkeypatch.setattr(follower, "_catch_up", catch_up)
+    assert asyncio.run(follower.prepare()) == followed(then, own)
+    assert len(held) == 2
+    assert follower.windows(then) is None
+
+
+class Extent:
+    """A session in which the primary's log has another name than what is held."""
+
+    status = 200
+
+    def get(self, _address):
+        return self
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        pass
+
+    async def json(self):
+        return {"log": "f" * 16, "oldest": "1", "newest": "9"}
+
+
+def test_what_is_of_another_log_is_not_shown_while_the_copy_fails(tmp_path, monkeypatch):
+    full = Full(monkeypatch, tmp_path, [no_space() for _ in range(4)])
+    then = FollowedData("f" * 16, 9, replace(LOG_HAS, name="then"), 9)
+    other = FollowedData("0" * 16, 7, LOG_HAS, 7)
+    monkeypatch.setattr(module, "held_in", lambda _path: then if full.is_copied else other)
+    monkeypatch.setattr(full.follower, "_session", Extent)
+    monkeypatch.setattr(full.follower, "_bring", partial(Follower._bring, full.follower))
+    found = asyncio.run(full.follower.prepare())
+    assert (found.name, full.copies) == ("then", 5)
+    assert full.pauses == [module.RETRY_S, 1.0, 2.0, 4.0, 8.0]
 
 
 def published(seq, count, ts_us):
