@@ -408,12 +408,12 @@ def tree(nodes: Sequence[Described]) -> list[Described]:
         below.setdefault("" if one["url"] in (primary, known) else known, []).append(one)
     found: list[Described] = []
 
-    def walk(url: str, depth: int) -> None:
-        for one in below.pop(url, ()):
-            found.append({**one, "depth": depth})
-            walk(one["url"], depth + 1)
-
-    walk("", 0)
+    # A list and no recursion: others report how deep it is.
+    waiting = [{**one, "depth": 0} for one in reversed(below.pop("", []))]
+    while waiting:
+        found.append(one := waiting.pop())
+        deeper = reversed(below.pop(one["url"], []))
+        waiting += [{**each, "depth": one["depth"] + 1} for each in deeper]
     # Those of a circle, which a server that is not ours may describe.
     return found + [{**one, "depth": 0} for rest in below.values() for one in rest]
 

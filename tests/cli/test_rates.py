@@ -115,6 +115,12 @@ def test_nodes_in_a_circle_or_without_a_primary_are_all_there():
     assert tree([]) == []
 
 
+def test_nodes_may_be_as_deep_as_a_report_says():
+    chain = [node(f"n{at}", "chained", f"n{at - 1}") for at in range(1, 2_000)]
+    found = tree([node("n0", "primary"), *reversed(chain)])
+    assert [(one["url"], one["depth"]) for one in found] == [(f"n{at}", at) for at in range(2_000)]
+
+
 def test_a_node_that_was_not_heard_is_a_row_that_says_so():
     silent = node("f", "follower", bookmark=None, state_hash=None, lag_ms=None, pid=None,
                   sessions=None)  # fmt: skip

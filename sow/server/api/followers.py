@@ -179,11 +179,10 @@ class FollowersHandler:
         if report.below or report.role != AS_CHAINED:
             rights.check("admin")
         found = msgspec.structs.asdict(report)
-        for below in found.pop("below"):
-            self._nodes.note(ServerNode(**msgspec.structs.asdict(below)))
+        below = [ServerNode(**msgspec.structs.asdict(one)) for one in found.pop("below")]
         url = node_address(request.match_info["node"], client_address(request))
         node = ServerNode(url=url, **found)
-        self._nodes.note(node)
+        self._nodes.note(*below, node)
         return json_response(node._asdict())
 
     def close(self) -> None:

@@ -66,12 +66,14 @@ class Nodes:
         self._read: dict[str, FeedPosition] = {}
         self._heard_s: dict[str, float] = {}
 
-    def note(self, node: ServerNode) -> None:
-        """A node has reported; raises TooLarge."""
-        self._check(node.url)
-        name = f"{node.url} {node.pid}" if node.role == AS_CHAINED else node.url
-        self._said[name] = node
-        self._heard_s[name] = self._now_s()
+    def note(self, *nodes: ServerNode) -> None:
+        """Nodes have reported; raises TooLarge, and notes none then."""
+        for node in nodes:
+            self._check(node.url)
+        for node in nodes:
+            name = f"{node.url} {node.pid}" if node.role == AS_CHAINED else node.url
+            self._said[name] = node
+            self._heard_s[name] = self._now_s()
         self._forget()
 
     @contextmanager

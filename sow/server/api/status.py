@@ -296,9 +296,10 @@ class StatusHandler:
         self._address = address
 
     async def _all(self, own: ServerNode, request: web.Request) -> list[ServerNode]:
-        """This server, those below it, and all else that the server above knows."""
-        found = {(one.url, one.pid): one for one in (own, *self._nodes.all())}
-        for one in await self._above(request):
+        """This server, those below it, and all else that the server above knows; what others say
+        of one that is there already does not count."""
+        found: dict[tuple[str, int | None], ServerNode] = {}
+        for one in (own, *self._nodes.all(), *await self._above(request)):
             found.setdefault((one.url, one.pid), one)
         return [*found.values()]
 

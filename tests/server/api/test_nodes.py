@@ -24,6 +24,24 @@ def test_of_many_nodes_the_most_silent_are_forgotten():
     assert not nodes._heard_s
 
 
+def test_a_report_of_many_nodes_is_sorted_once_and_noted_wholly_or_not_at_all():
+    calls = 0
+
+    def now_s():
+        nonlocal calls
+        calls += 1
+        return 0.0
+
+    nodes = Nodes(now_s)
+    many = [ServerNode(f"http://{number}", "chained", pid=number) for number in range(NODES_MAX)]
+    nodes.note(*many)
+    assert calls <= NODES_MAX + 1, "the times are looked through once"
+    assert nodes.all() == many
+    with pytest.raises(TooLarge):
+        nodes.note(ServerNode("http://new", "chained", pid=1), ServerNode("x" * 3_000, "chained"))
+    assert nodes.all() == many
+
+
 def test_the_log_is_kept_for_who_reads_and_a_while_longer():
     now_s = 0.0
     nodes = Nodes(lambda: now_s)

@@ -71,6 +71,14 @@ async def test_the_server_above_is_asked_for_what_is_not_known_here():
 
 
 @stepped
+async def test_nobody_reports_in_the_name_of_this_server():
+    async with Place(World()) as place:
+        place.nodes.note(ServerNode("http://here:1", "chained", "9", pid=os.getpid()))
+        (own,) = (await place.get("/v1/status")).json["nodes"]
+        assert (own["role"], own["bookmark"]) == ("primary", "0")
+
+
+@stepped
 async def test_it_says_what_it_is_for_to_everybody():
     authn = authenticator_of(asking(Allow(".*", ("read",))), lambda _by: Anybody())
     world = World()
