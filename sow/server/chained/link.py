@@ -29,7 +29,7 @@ class LinkOwner(Protocol):
     """Whose connection it is."""
 
     async def take(self, lines: Sequence[bytes]) -> None:
-        """Lines have arrived: all are taken before this waits for anything."""
+        """Lines have arrived: all are taken, even where this is cancelled."""
         ...
 
     def on_lost(self) -> None:

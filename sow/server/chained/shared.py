@@ -34,6 +34,9 @@ OVER_S = 1.0
 DESCRIBED_S, DESCRIBED_MAX = 10.0, 1_000
 """How long, and of how many topics, it is known what upstream says of them: equal rules are kept
 once, and an operator who has changed them sees it soon."""
+AT_ONCE = 1_000
+"""So many lines are taken before others have their turn, each counted once for each channel that it
+is put into: some milliseconds."""
 MARK, MARKS = "mark", 2
 """The acks that have to come until all has come that had happened when the first was requested: it
 may go before the lines of its own turn, the second does not."""
@@ -323,9 +326,11 @@ class Shares:
     # The owner of the connection.
 
     async def take(self, lines: Sequence[bytes]) -> None:
-        """Lines of subscriptions, and the acks of those that begin."""
-        now_us = self._now_us()
+        """Lines of subscriptions, and the acks of those that begin. All are taken, also where this
+        is cancelled meanwhile: they count as seen."""
+        now_us, left = self._now_us(), AT_ONCE
         touched: dict[SharedSubscription, None] = {}
+        cancelled: asyncio.CancelledError | None = None
         for raw in lines:
             line = read_line(raw)
             one = self._by_upstream.get(line.s)
@@ -334,8 +339,18 @@ class Shares:
                 continue
             one.take(line, raw, now_us)
             touched[one] = None
+            left -= len(one.channels)
+            if left <= 0 and cancelled is None:
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                left = AT_ONCE
+        # Together, so that what changed together leaves together.
         for one in touched:
             self._schedule(one)
+        if cancelled is not None:
+            raise cancelled
 
     def _schedule(self, one: SharedSubscription) -> None:
         for channel in one.all_channels():

@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from sow.server.boot.reporting import Upstream
+from sow.server.chained.shared import AT_ONCE, Shares
 from tests.edge.serving import Running, configuration
 from tests.server.chained.chains import (
     ALL,
@@ -132,6 +134,41 @@ def hold_back(running):
 
     shares.take = held
     return passes
+
+
+class Channels:
+    """A shared subscription with so many channels."""
+
+    def __init__(self, count):
+        self.channels = range(count)
+        self.taken = []
+
+    def take(self, _line, raw, _now_us):
+        self.taken.append(raw)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_lines_for_many_channels_are_taken_in_turns_with_others(is_cancelled):
+    """All are taken and handed out together, also where the connection is lost meanwhile."""
+    one, handed_out, seen = Channels(AT_ONCE // 10), [], set()
+    shares = SimpleNamespace(
+        _now_us=lambda: 0, _by_upstream={"u": one}, _schedule=lambda _: handed_out.append(100)
+    )
+
+    async def run():
+        taking = asyncio.create_task(Shares.take(shares, 100 * [b'{"c":"p","s":"u"}']))
+        while not taking.done():
+            await asyncio.sleep(0)
+            seen.add(len(one.taken))
+            if is_cancelled and one.taken:
+                taking.cancel()
+        await asyncio.wait((taking,))
+        return taking.cancelled()
+
+    assert asyncio.run(run()) == is_cancelled
+    assert {*range(10, 100, 10)} <= seen or is_cancelled, "others have their turns"
+    assert len(one.taken) == 100
+    assert handed_out == [100]
 
 
 def test_a_flush_is_answered_behind_the_lines_before_it(pair):
