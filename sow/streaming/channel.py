@@ -150,6 +150,10 @@ class Channel(Latecomer, ABC):
         """Accept nothing more: the last member has left."""
         self.is_over = True
 
+    def fall_silent(self) -> None:
+        """The last member is about to leave, and is sent nothing more."""
+        self.is_over = True
+
     def fail(self, error: Exception) -> None:
         """An update could not be encoded: emit nothing beyond the pending lines."""
         if not self.is_over:

@@ -14,6 +14,7 @@ from sow.engine.views import ROWS_AT_ONCE
 from sow.expressions import Filter
 from sow.protocol.commands import Command
 from sow.protocol.publish_batching import read_frames
+from sow.sessions.subscriptions import unsubscribe
 from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
 from sow.topic.rendering import Renderer
@@ -281,6 +282,28 @@ def test_no_step_is_longer_when_one_that_is_late_leaves(processed, monkeypatch, 
     assert (sum(steps) + processed() < RECORDS) == (leaves == "goes")
     world.check()
     assert (world.engine.topics["orders"].records.late, world.engine.output.late) == (0, {})
+
+
+def test_nothing_is_made_for_who_has_gone_while_the_rest_of_its_end_waits(late, monkeypatch):
+    """Its end goes on once for all else that is due, and it may have followed ten thousand."""
+    monkeypatch.setattr(unsubscribe, "ENDED_AT_ONCE", 1)
+    client = late.client()
+    for number in range(10):
+        client.say(c="subscribe", t="orders", opts=f"conflation={number + 1}s")
+    late.engine.publish("orders", prices(1), late.now)
+    feeds = [*late.engine.topics["orders"].router.feeds()]
+    offered = [feed.channel.updates_in for feed in feeds]
+    late.executor.sessions.close(client.session)
+    late.engine.publish("orders", prices(2), late.now)
+    left = [feed.channel for feed in late.engine.topics["orders"].router.feeds()]
+    assert len(left) == 9
+    while any(channel.late for channel in left):
+        late.engine.output.catch_up()
+    assert [feed.channel.updates_in for feed in feeds] == offered
+    late.settle()
+    late.advance(0)
+    assert not [*late.engine.topics["orders"].router.feeds()]
+    late.check()
 
 
 def test_it_costs_next_to_nothing_that_one_more_is_late():

@@ -257,6 +257,9 @@ class SharedChannel(ChangeChannel):
         if not self.members:
             self.end()
 
+    def fall_silent(self) -> None:
+        """It goes on until it ends, for those that are on their way."""
+
     def end(self) -> None:
         """The last member has left; others may be on their way."""
         if not self.joining and not self.is_over:

@@ -96,6 +96,9 @@ class SharedWindowChannel(WindowChannel):
         self.joining.pop(session, None)
         super().leave(session)
 
+    def fall_silent(self) -> None:
+        """It goes on until it ends, for those that are on their way."""
+
     def end(self) -> None:
         """The last member has left; others may be on their way."""
         if not self.joining and not self.is_over:
