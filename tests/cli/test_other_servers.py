@@ -148,6 +148,8 @@ def older(path):
         return (400, "application/problem+json", json.dumps({"detail": detail}).encode())
     if address == "/metrics":
         return (200, "text/plain", b"")
+    if address == "/v1/status":
+        return (404, "application/problem+json", json.dumps({"detail": "nothing here"}).encode())
     found = [{**dict.fromkeys(FIELDS, 1), "name": "old", "kind": "topic", "message_type": "json"}]
     return (200, "application/json", json.dumps(found if address == "/v1/topics" else []).encode())
 

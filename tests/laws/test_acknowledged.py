@@ -173,7 +173,6 @@ def test_a_query_has_what_was_acknowledged_before_it_began(seed, monkeypatch):
     for name, values in (
         ("sow.engine.bulk_publish.SLICE_ROWS", (2, 5)),
         ("sow.sessions.commands.commit_plan.STORED_AT_ONCE", (1, 3)),
-        ("sow.sessions.commands.commit_plan.STORED_AT_ONCE", (1, 3)),
         ("sow.sessions.commands.staged_writes.WAITED_ROWS_MAX", (0, 3, 4000)),
         ("sow.engine.views.ROWS_AT_ONCE", (2, 5, 500)),
         ("sow.engine.output.CAUGHT_UP_US", (20, 2000)),

@@ -167,7 +167,7 @@ function named(primary) {
   const wrong = (why) => final("bad request", `a server for writes is named whose address ${why}`);
   const text = String(primary);
   if (text.length > NAMED_CHARS_MAX) throw wrong(`has ${text.length} characters`);
-  if (!/^[a-z]+:\/\/[!-~]+$/i.test(text) || /[?#]/.test(text)) throw wrong("is none such as http://a:8080");
+  if (!/^[a-z]+:\/\/[!-~]+$/i.test(text) || /[?#]/.test(text)) throw wrong("is none such as http://127.0.0.1:8080");
   try {
     return address(text);
   } catch (error) {
