@@ -321,6 +321,8 @@ class OwnLink:
         line, stand_in, answer = read_line(raw), self._stand_in, self._answer
         if stand_in is None or line.s != stand_in.name:
             return () if line.s in self._over else (raw,)
+        if stand_in.is_replaced and answer is None:
+            return ()  # it follows the difference: the shared one says it
         stand_in.take(line)
         if not stand_in.is_replaced or answer is None or (line.c == "oof" and not stand_in.oof):
             return ()
@@ -385,6 +387,8 @@ class OwnLink:
         elif ack["a"] == "completed":
             self._beginnings.pop(cid, None)
             self._done.append(one)
+            if one is self._answer:
+                self._answer = None
 
     def _count_down(self, cid: str, has_failed: bool) -> None:
         """A command has got an ack; one that has failed gets no other. Of several with one cid it
@@ -437,8 +441,6 @@ class OwnLink:
         """Snapshots that are complete, once their lines are on the way."""
         done, self._done = self._done, []
         for one in done:
-            if one is self._answer:
-                self._answer = None
             if one.on_end is not None:
                 one.on_end(one.bookmark)
 

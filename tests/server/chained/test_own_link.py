@@ -2,8 +2,13 @@
 
 import asyncio
 
+import orjson
+
 from sow.client import Client
+from sow.protocol.commands import Command
 from sow.server.chained import own_link
+from sow.server.chained.own_link import Beginning, LinkCalls, OwnLink, StandIn
+from sow.server.chained.shared_channel import Joining
 from tests.edge.serving import records
 from tests.server.chained.chains import ALL, BACK, Pair, lines_up_to, logged_on
 
@@ -79,3 +84,57 @@ def test_a_client_that_reads_late_gets_all_of_a_long_answer(tmp_path):
         (session,) = pair.chained.get("/v1/sessions").json
         assert session["dropped_messages"] == 0
     pair.close()
+
+
+class Connection:
+    """Takes commands, and stands for the pool of connections as well."""
+
+    async def take(self, *_of):
+        return self
+
+    async def ready(self):
+        pass
+
+    async def send(self, _frame):
+        pass
+
+
+def test_what_follows_the_difference_of_a_replacement_is_left_to_the_shared_one():
+    """What is sent twice, or counted as sent when it is not, is wrong in the client for good."""
+    said = []
+    calls = LinkCalls(said.extend, said.append, print, print, print, lambda: False)
+    state, joining = Joining(keys={"7"}), Joining(keys=set())
+    stand_in = StandIn(state, True, lambda: state.hold_for(joining))
+    stand_in.gate.set()
+    ack = {"c": "ack", "cid": "node 1", "status": "success", "s": "there"}
+    change = {"s": "there", "t": "orders", "d": {"id": 1}}
+    lines = [
+        {**ack, "a": "processed"},
+        {"c": "oof", "k": "8", "reason": "match", **change},
+        {"c": "group_begin", "s": "there"},
+        {"c": "group_end", "s": "there", "bm": "5"},
+        {**ack, "a": "completed"},
+        {"c": "oof", "k": "7", "reason": "deleted", **change},
+        {"c": "p", "k": "9", "bm": "6", **change},
+    ]
+
+    async def replaced(at_once):
+        link = OwnLink(None, Connection(), None, calls, "node", "")
+        link.stand_for(stand_in)
+        command = Command("sow_and_subscribe", "1", "orders")
+        beginning = Beginning(command, "here", joining, None, True, stand_in, replaces=True)
+        await link.begin({"c": "sow_and_subscribe"}, beginning)
+        raw = [orjson.dumps(line) for line in lines]
+        for some in [raw] if at_once else [[one] for one in raw]:
+            await link.take(some)
+
+    for at_once in (True, False):
+        said.clear()
+        asyncio.run(replaced(at_once))
+        assert [orjson.loads(one)["c"] for one in said if b'"ack"' not in one] == [
+            "oof",
+            "group_begin",
+            "group_end",
+        ]
+        assert joining.keys == {"7"}
+        stand_in.is_replaced = False
