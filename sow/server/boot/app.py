@@ -300,7 +300,8 @@ class Server:
     def startup_status(self) -> str:
         """The progress of the start as a sentence, with topics' names."""
         if not self.address:
-            return "replaying: opening files" if self._follower is None else self._follower.waits_for
+            follower = self._follower
+            return "replaying: opening files" if follower is None else follower.waits_for
         return self._replay.status()
 
     async def _restore_records(self) -> None:
