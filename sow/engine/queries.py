@@ -251,10 +251,7 @@ def place_of(topic: LiveTopic, topics: Mapping[str, LiveTopic], seq: int, now_us
         return seq
     if topic.view.is_dirty:
         return topic.view.place
-    # A copy may be late, and what it sends next has no newer change than it has sent: so has the
-    # view.
-    there = [topics[name] for name in topic.view.sources if name in topics]
-    places = [place_of(source, topics, seq, now_us) for source in there]
-    times_us = [one.time_us for one in places if isinstance(one, SentPlace)]
-    newest = max(int(topic.view.place), min(map(int, places), default=seq))
-    return SentPlace(newest, min(times_us, default=now_us))
+    for source in map(topics.get, topic.view.sources):
+        if isinstance(source, CopyTopic):  # it may be late
+            now_us = min(now_us, source.copy.place(now_us).time_us)
+    return SentPlace(seq, now_us)

@@ -151,9 +151,7 @@ class MaterializedView:
     @property
     def place(self) -> int:
         """The place in what it has sent that its rows show."""
-        mark = self._sent if self.is_dirty else self._newest_mark
-        newest = max(int(mark), self.filled_seq)
-        return SentPlace(newest, mark.time_us) if isinstance(mark, SentPlace) else newest
+        return max(self._sent if self.is_dirty else self._newest_mark, self.filled_seq)
 
     @property
     def is_dirty(self) -> bool:
