@@ -2,10 +2,11 @@
 
 import pytest
 
-from sow.core.definitions import SessionSettings, Topic, View
+from sow.core.definitions import ConflatedTopic, SessionSettings, Topic, View
 from sow.query import Query
+from sow.server.chained.lines import is_later, place_of
 from sow.topic.views.groups import KEY_LENGTH_MAX
-from tests.laws.harness import World, short
+from tests.laws.harness import SECOND, World, short
 
 T = Topic("t", "json", keys=("/id",))
 DESKS = View(
@@ -37,6 +38,31 @@ def test_its_indexes_serve_queries_as_its_rows_change():
     world.delete("t", "/desk = 'd9'")
     assert requested(world, "/firm = 'f1'") == ("hash(/firm)", 1)
     world.check()
+
+
+@pytest.mark.parametrize("view", ["of a copy", "of a view of it"])
+def test_a_snapshot_is_of_an_earlier_place_than_what_follows(view):
+    """Whoever has it knows by their bookmarks what it contains, also where others publish."""
+    copy = ConflatedTopic("t-C", "json", "t", interval_us=SECOND)
+    rows = ("/desk", "COUNT(1) AS /n")
+    world = World(
+        T,
+        Topic("other", "json", keys=("/id",)),
+        copy,
+        View("of a copy", "json", ("t-C",), rows, ("/desk",)),
+        View("of a view of it", "json", ("of a copy",), rows, ("/desk",)),
+    )
+    world.publish("t", {"id": 1, "desk": "d1"})
+    for at in range(3):
+        world.publish("t", {"id": 10 + at, "desk": f"d{10 + at}"})
+        world.publish("other", *({"id": one} for one in range(5)))
+        client = world.client()
+        lines = client.say(c="sow_and_subscribe", t=view)
+        (snapshot,) = [line["bm"] for line in lines if line["c"] == "group_end"]
+        world.advance(2 * SECOND)
+        later = [line["bm"] for line in client.lines() if line["c"] == "p"]
+        assert later
+        assert all(is_later(place_of(one), place_of(snapshot)) for one in later), (snapshot, later)
 
 
 def test_a_row_that_changes_is_a_delta_to_clients_that_request_deltas():

@@ -45,6 +45,15 @@ def place_of(bookmark: str) -> int:
     return SentPlace(int(seq), int(time_us))
 
 
+def is_later(place: int, than: int) -> bool:
+    """Whether a line of one place comes after another place of the same subscription. Places in
+    what a conflated topic or a view of one has sent are ordered by their times: their number, that
+    of the newest change in it, may be smaller than that of a snapshot before."""
+    if isinstance(place, SentPlace) and isinstance(than, SentPlace):
+        return (place.time_us, int(place)) > (than.time_us, int(than))
+    return int(place) > int(than)
+
+
 def time_of(timestamp: str) -> int:
     """The time of a line in microseconds; 0 where it has none."""
     if not timestamp:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sow.core.paths import value_at
 from sow.protocol.replies import LINES
-from sow.server.chained.lines import name_field, renamed, without_key
+from sow.server.chained.lines import is_later, name_field, renamed, without_key
 from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.deliveries import Delivery
@@ -79,7 +79,7 @@ class Joining:
         done = {
             one.update.identity: at
             for at, one in enumerate(held)
-            if one.marked and one.update.seq <= self.place
+            if one.marked and not is_later(one.update.seq, self.place)
         }
         found = []
         for at, one in enumerate(held):
@@ -90,7 +90,7 @@ class Joining:
     def passes(self, one: Passed) -> bool:
         """Whether a line says what the session does not know."""
         update, keys, place = one.update, self.keys, self.place
-        if one.marked and place is not None and update.seq <= place:
+        if one.marked and place is not None and not is_later(update.seq, place):
             return False
         if keys is None:
             return True
@@ -103,7 +103,7 @@ class Joining:
 
     def is_past(self, one: Passed) -> bool:
         """All that follows this line is newer than the snapshot."""
-        return self.place is not None and one.marked and one.update.seq > self.place
+        return self.place is not None and one.marked and is_later(one.update.seq, self.place)
 
 
 def withdraw(session: Session, name: str, identity: str) -> None:

@@ -1,7 +1,10 @@
 """Lines of an upstream server, read as far as a chained one needs them."""
 
+import pytest
+
 from sow.protocol.replies import SentPlace
 from sow.server.chained.lines import (
+    is_later,
     name_field,
     place_of,
     read_line,
@@ -15,6 +18,21 @@ def test_a_place_in_what_was_sent_lies_behind_its_change_and_before_the_next():
     assert place_of("7.5") < place_of("7.6") < place_of("8")
     assert place_of("6") < place_of("7.5")
     assert isinstance(place_of("7.5"), SentPlace)
+
+
+@pytest.mark.parametrize(
+    ("place", "than", "later"),
+    [
+        ("3.20", "9.10", True),  # others had published before the snapshot
+        ("9.20", "9.10", True),
+        ("9.10", "9.10", False),
+        ("9.10", "3.20", False),
+        ("9", "9.10", False),
+        ("10", "9.10", True),
+    ],
+)
+def test_what_copies_have_sent_is_ordered_by_its_time(place, than, later):
+    assert is_later(place_of(place), place_of(than)) is later
 
 
 def test_the_time_of_a_line_is_read_to_the_microsecond():
