@@ -78,6 +78,8 @@ def _bounded(value: int, text: str) -> int:
     return value
 
 
+LABEL_CHARS_MAX = 100
+"""Characters of what every page of the console and every answer of the status shows."""
 LONGEST_NAME = 255
 """Characters of a name. Topics that come into being by a Pattern keep to the same
 (sow.engine.catalog)."""
@@ -108,12 +110,20 @@ def _text(text: str) -> str:
     return text
 
 
+def _label(text: str) -> str:
+    if len(text) > LABEL_CHARS_MAX:
+        raise MistakeError(
+            f"the text has {len(text)} characters", f"use at most {LABEL_CHARS_MAX} characters"
+        )
+    return _text(text)
+
+
 def _instance_name(text: str) -> str:
     if bad := re.search(r"[/\\$~]", text):
         raise MistakeError(
             f"{shown(text)} contains {bad[0]!r}", "use letters, digits, blanks, '-', '_' and '.'"
         )
-    return _text(text)
+    return _label(text)
 
 
 def _topic_name(text: str) -> str:
@@ -408,6 +418,7 @@ FLAG = switch(
     false=("no", "off", "0", "disabled", "disable"),
 )
 TEXT = ValueKind("text", _text)
+LABEL = ValueKind("text", _label)
 PRESENT = ValueKind("empty", _present, may_be_empty=True)
 INSTANCE_NAME = ValueKind("name", _instance_name)
 TOPIC_NAME = ValueKind("topic name", _topic_name)

@@ -182,7 +182,7 @@ ENVIRONMENT = Element(
     children=(
         leaf(
             "Name",
-            value_types.TEXT,
+            value_types.LABEL,
             "What it is called; the element's own text.",
             required=True,
             fields=("environment",),

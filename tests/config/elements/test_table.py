@@ -103,6 +103,7 @@ def test_an_environment_has_a_name_and_may_have_a_colour(colour):
         ('<Environment colour="red"/>', "has no Name"),
         ("<Environment>a</Environment><Environment>b</Environment>", "is given twice"),
         ("<Environment>a&#10;b</Environment>", "control character"),
+        (f"<Environment>{'a' * 101}</Environment>", "use at most 100 characters"),
     ],
 )
 def test_a_mistake_in_an_environment_is_a_sentence(text, said):
