@@ -8,6 +8,7 @@ batches            nobody ever sees a part of one
 """
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -318,29 +319,35 @@ async def _rows(client, topic, asked):
 
 def run(seed, steps=150):
     """Run one seed; what fails says how to see it again."""
-    chance = Random(f"machine {seed}")
-    loop = VirtualLoop(chance)
-    loop.network = Network(loop, chance)
-    names = Random(f"names {seed}")
+    # Who is killed closes nothing, so what is collected of it would warn.
     ignored, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
     logging.disable()
     try:
-        with (
-            tempfile.TemporaryDirectory() as directory,
-            patch("secrets.token_hex", lambda count: names.randbytes(count).hex()),
-            patch("secrets.token_urlsafe", lambda count=16: names.randbytes(count).hex()),
-        ):
-            loop.set_exception_handler(lambda *_: None)
-            simulation = Simulation(seed, steps, loop, Path(directory))
-            try:
-                loop.run_until_complete(simulation.run())
-            finally:
-                simulation.cluster.end()
-                loop.drop(None)
-                loop.close()
+        _run(seed, steps)
     except AssertionError as error:
         again = f"python -m tests.simulation.nodes --seed {seed} --steps {steps}"
         raise AssertionError(f"{again}\n{error}") from error
     finally:
+        gc.collect()
         logging.disable(logging.NOTSET)
         sys.unraisablehook = ignored
+
+
+def _run(seed, steps):
+    chance = Random(f"machine {seed}")
+    loop = VirtualLoop(chance)
+    loop.network = Network(loop, chance)
+    names = Random(f"names {seed}")
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        patch("secrets.token_hex", lambda count: names.randbytes(count).hex()),
+        patch("secrets.token_urlsafe", lambda count=16: names.randbytes(count).hex()),
+    ):
+        loop.set_exception_handler(lambda *_: None)
+        simulation = Simulation(seed, steps, loop, Path(directory))
+        try:
+            loop.run_until_complete(simulation.run())
+        finally:
+            simulation.cluster.end()
+            loop.drop(None)
+            loop.close()
