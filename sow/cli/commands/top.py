@@ -16,6 +16,7 @@ import termios
 import time
 import tty
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from http import HTTPStatus
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -40,9 +41,9 @@ from sow.cli.measuring import (
 from sow.cli.output import as_json, json_text, printable
 from sow.cli.tables import figures, terminal_console
 from sow.client import Client, Disconnected, Unreachable
-from sow.client.errors import OlderServer
 from sow.client.http import understood
 from sow.core.humanize import duration
+from sow.errors import SowError
 
 ASKING_MAX = 0.1
 """The share of time that answers may take, so that watching a server is always cheap."""
@@ -146,10 +147,12 @@ async def _look(client: Client) -> Look:
 
 
 async def _status(client: Client) -> dict[str, object] | None:
-    """What the server is; None if it is of an earlier version, which does not say."""
+    """What the server is; None if it is of an earlier version, which has no such address."""
     try:
         found: dict[str, object] = await client.http.json("GET", "/v1/status", kind=dict)
-    except OlderServer:
+    except SowError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
         return None
     return found
 
