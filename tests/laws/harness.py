@@ -373,17 +373,21 @@ class Client:
 
     def raw(self):
         """Frames that may leave, without their WebSocket heads."""
-        frames = []
+        frames, settled = [], False
         while True:
             frame = self.pull()
             if frame:
                 frames.append(_without_head(frame))
+                settled = False
             elif frame is None:
                 self.world.executor.sessions.apply_back_pressure(self.session, self.world.now)
                 self.world.executor.subscriptions.drained(self.session)
-                if not self.world.engine.has_work:
+                engine = self.world.engine
+                # Views wait for the end of an atomic change, whose steps the caller takes.
+                if not engine.has_work or (settled and engine.atomic.topic is not None):
                     return frames
                 self.world.settle()
+                settled = True
             elif self.world.unstored:
                 return frames  # a replay that waits for the disk
 
