@@ -103,6 +103,8 @@ def test_what_upstream_withdraws_leaves_in_order(users):
     with users.chained.socket(headers=ANN) as one, users.chained.socket(headers=ANN) as two:
         for socket in (one, two):
             begin(socket, {**ALL, "opts": "oof"})
+            # A session for which something waits when rights change is closed.
+            socket.ask({"c": "flush"}, cid="nothing waits any more")
         users.next = secured(users.place, CONFINED)
         assert users.reload().status == 200
         assert users.ask("POST", records("orders"), ADMIN, b'{"id": 3, "desk": "b"}').status == 200
