@@ -112,8 +112,7 @@ class Shares:
     @property
     def subscriber_count(self) -> int:
         """The sessions that share them, once for each."""
-        channels = [channel for one in self._by_wanted.values() for channel in one.channels]
-        return sum(len(one.members) + len(one.joining) for one in channels)
+        return sum(1 for one in self._by_wanted.values() for _ in one.followers())
 
     def be_full(self) -> None:
         """Upstream allows no more, until one has ended."""
@@ -353,7 +352,7 @@ class Shares:
             raise cancelled
 
     def _schedule(self, one: SharedSubscription) -> None:
-        for channel in one.all_channels():
+        for channel in one.channels:
             self._engine.output.schedule(channel)
 
     def _take_other(self, line: UpstreamLine, raw: bytes, one: SharedSubscription | None) -> None:

@@ -7,7 +7,7 @@ it, is compared with that: its sessions are sent what differs.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sow.core.definitions import Topic
@@ -22,7 +22,6 @@ from sow.server.chained.shared_channel import (
     SharedChannel,
     channel_for,
 )
-from sow.streaming.channel import Channel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.batch import Update
@@ -42,7 +41,8 @@ class SharedSubscription:
     ) -> None:
         self.wanted = wanted
         self.cid = cid
-        self.channels: dict[SharedChannel, FeedKey] = {}
+        self.channels: dict[Any, FeedKey] = {}
+        """Its channels, those of a live window included, and what is sent alike on each."""
         self.upstream_name = ""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.place: int | None = None
@@ -67,26 +67,30 @@ class SharedSubscription:
     def channel_for(self, key: FeedKey, session: Session, name: str) -> SharedChannel:
         """The channel of those who are sent the same in the same way, under `name` if there is one;
         another one for a session that follows this already."""
-        if key.auto:
-            key = key._replace(scope=f"session {session.id}")
-        for channel, other in self.channels.items():
-            is_there = session in channel.members or session in channel.joining
-            if other == key and not is_there and name in ("", channel.name):
-                return channel
+        key, there = self._there(key, session, name)
+        if there is not None:
+            found: SharedChannel = there
+            return found
         encoder = PassedEncoder(self._records, name or self._new_name(), LINES, key)
         channel = channel_for(encoder, self._calls)
         self.channels[channel] = key
         return channel
 
-    def followers(self) -> Iterator[tuple[Session, SharedChannel]]:
+    def _there(self, key: FeedKey, session: Session, name: str) -> tuple[FeedKey, Any]:
+        """The key of a session's channel, and the channel if there is one that it may join."""
+        if key.auto:
+            key = key._replace(scope=f"session {session.id}")
+        for channel, other in self.channels.items():
+            is_member = session in channel.members or session in channel.joining
+            if other == key and not is_member and name in ("", channel.name):
+                return key, channel
+        return key, None
+
+    def followers(self) -> Iterator[tuple[Session, Any]]:
         """All sessions that follow it, or are about to."""
         for channel in [*self.channels]:
             for session in [*channel.members, *channel.joining]:
                 yield session, channel
-
-    def all_channels(self) -> Iterable[Channel]:
-        """The channels of all of these."""
-        return self.channels
 
     def drop(self, channel: Any) -> None:
         """Nobody follows a channel any more."""

@@ -6,7 +6,7 @@ channel (`sow.streaming.windows.window_channel`). One that joins, or scrolls to 
 sent what differs from the page that is here.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 from sow.protocol.replies import LINES
@@ -14,7 +14,6 @@ from sow.server.chained.lines import UpstreamLine, place_of, time_of
 from sow.server.chained.share_keys import SHARED_FLAGS
 from sow.server.chained.shared_channel import PassedEncoder, SharedChannel
 from sow.server.chained.shared_subscription import SharedSubscription
-from sow.streaming.channel import Channel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from sow.streaming.windows.window_channel import WindowChannel
@@ -113,11 +112,8 @@ SHARED = (SharedChannel, SharedWindowChannel)
 class SharedWindow(SharedSubscription):
     """A live window that is `wanted`."""
 
-    windows: dict[SharedWindowChannel, FeedKey]
-
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self.windows = {}
         self.page = EMPTY_PAGE
         self._order: list[str] = []
         self._shown: dict[str, PageRow] = {}
@@ -126,35 +122,14 @@ class SharedWindow(SharedSubscription):
         self, key: FeedKey, session: Session, name: str, over: Callable[[SharedWindowChannel], None]
     ) -> SharedWindowChannel:
         """The channel of those who are sent the same in the same way."""
-        if key.auto:
-            key = key._replace(scope=f"session {session.id}")
-        for channel, other in self.windows.items():
-            is_there = session in channel.members or session in channel.joining
-            if other == key and not is_there and name in ("", channel.name):
-                return channel
+        key, there = self._there(key, session, name)
+        if there is not None:
+            found: SharedWindowChannel = there
+            return found
         encoder = PassedEncoder(self._records, name or self._new_name(), LINES, key)
         channel = SharedWindowChannel(self, encoder, over)
-        self.windows[channel] = key
+        self.channels[channel] = key
         return channel
-
-    def all_channels(self) -> Iterable[Channel]:
-        """The channels of all of these."""
-        return self.windows
-
-    def drop(self, channel: Any) -> None:
-        """Nobody follows a channel any more."""
-        self.windows.pop(channel, None)
-
-    @property
-    def is_followed(self) -> bool:
-        """Somebody follows it, or is about to."""
-        return bool(self.windows)
-
-    def followers(self) -> Iterator[tuple[Session, Any]]:
-        """All sessions that follow it, or are about to."""
-        for channel in [*self.windows]:
-            for session in [*channel.members, *channel.joining]:
-                yield session, channel
 
     def first_frame(self) -> bytes:
         """What begins it."""
@@ -194,7 +169,7 @@ class SharedWindow(SharedSubscription):
         """The page is complete as of a bookmark."""
         self.note_place(place_of(line.bm), line.bm)
         self.page = WindowPage({key: self._shown[key] for key in self._order})
-        for channel in self.windows:
+        for channel in self.channels:
             channel.notice(now_us)
 
     def _put_row(self, line: UpstreamLine) -> None:
@@ -206,7 +181,7 @@ class SharedWindow(SharedSubscription):
         self._shown[line.k] = row if line.bm else _known(self.page, line.k, row)
 
     def _part(self, identity: str, parted: Parted) -> None:
-        for channel in self.windows:
+        for channel in self.channels:
             channel.part(identity, parted)
 
 

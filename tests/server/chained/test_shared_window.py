@@ -45,6 +45,8 @@ def test_windows_that_look_otherwise_are_one_upstream(pair):
         lines = [socket.until(c="turn_end") for socket in (one, two, three)]
         assert {line["c"] for mine in lines for line in mine} <= {"p", "oof", "turn_end"}
         assert [mine[-2]["d"] for mine in lines] == [{"id": 3, "x": 99}] * 3
+        ((shares,),) = pair.chained.server._source._chain._shares.values()
+        assert shares.subscriber_count == 3
         one.ask({"c": "unsubscribe", "s": "all"}, cid="2")
     until(lambda: pair.followed() == 0)
 
