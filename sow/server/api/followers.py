@@ -168,7 +168,7 @@ class FollowersHandler:
     async def report(self, request: web.Request) -> web.Response:
         """`PUT /v1/nodes/{node}`: note how far a follower or a chained server is; `node` is its
         address, and the answer has the one that it is listed under."""
-        # Not as the demand of the route: the audit would have a line for each second.
+        # Not declared on the route: the audit would get a line each second.
         rights = permissions_of(request)
         if not rights.may("impersonate"):
             rights.check("admin")
@@ -183,7 +183,7 @@ class FollowersHandler:
         url = node_address(request.match_info["node"], client_address(request))
         node = ServerNode(url=url, **found)
         self._nodes.note(*below, node)
-        return json_response(node._asdict())
+        return json_response(msgspec.structs.asdict(node))
 
     def close(self) -> None:
         """End every answer: the server stops."""

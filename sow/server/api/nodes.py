@@ -9,7 +9,8 @@ their processes.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+
+import msgspec
 
 from sow.errors import TooLarge
 
@@ -17,8 +18,9 @@ AS_PRIMARY, AS_FOLLOWER, AS_CHAINED = "primary", "follower", "chained"
 """The roles of a server."""
 
 
-class ServerNode(NamedTuple):
-    """One server of a log, as others see it; None: it was not heard of."""
+class ServerNode(msgspec.Struct, frozen=True):
+    """One server of a log, as others see it, also in JSON; None: it was not heard of, or by an
+    earlier version that does not say so."""
 
     url: str
     role: str

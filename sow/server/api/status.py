@@ -14,6 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -286,7 +287,7 @@ class StatusHandler:
             "bookmark": own.bookmark,
             "state_hash": own.state_hash,
             "lag_ms": own.lag_ms,
-            "nodes": [one._asdict() for one in await self._all(own, request)],
+            "nodes": [msgspec.structs.asdict(one) for one in await self._all(own, request)],
         }
         return json_response(answer, {BOOKMARK_HEADER: own.bookmark or "0"})
 

@@ -36,23 +36,10 @@ class Upstream(NamedTuple):
     report_token: str = ""
 
 
-class NodeSaid(msgspec.Struct):
-    """A node as the server above describes it; an earlier version says less."""
-
-    url: str
-    role: str
-    bookmark: str | None = None
-    state_hash: str | None = None
-    lag_ms: int | None = None
-    pid: int | None = None
-    upstream: str | None = None
-    sessions: int | None = None
-
-
 class StatusSaid(msgspec.Struct):
     """What matters of `/v1/status`."""
 
-    nodes: list[NodeSaid] = []
+    nodes: list[ServerNode] = []
 
 
 async def report(
@@ -64,16 +51,16 @@ async def report(
 ) -> str:
     """Tell the server at `url` of this one and those `below`; returns the address under which it
     lists this one, empty where it refuses. Raises ClientError of aiohttp, OSError, TimeoutError."""
-    said = own._asdict()
+    said = msgspec.structs.asdict(own)
     path = f"/v1/nodes/{quote(said.pop('url'), safe='')}"
     if below:
-        said["below"] = [one._asdict() for one in below]
+        said["below"] = [msgspec.structs.asdict(one) for one in below]
     async with calls.put(url + path, json=said, headers=headers, allow_redirects=False) as answer:
         if answer.status != 200:
             return ""
         text = await answer.content.read(URL_CHARS_MAX + 1_000)
     try:
-        return msgspec.json.decode(text, type=NodeSaid).url
+        return msgspec.json.decode(text, type=ServerNode).url
     except msgspec.MsgspecError:
         return own.url
 
@@ -97,7 +84,6 @@ async def nodes_of(
                 text += piece
                 if len(text) > STATUS_BYTES_MAX:
                     return []
-        said = msgspec.json.decode(text, type=StatusSaid).nodes[:NODES_MAX]
-        return [ServerNode(*msgspec.structs.astuple(one)) for one in said]
+        return msgspec.json.decode(text, type=StatusSaid).nodes[:NODES_MAX]
     except (CallFailed, OSError, TimeoutError, msgspec.MsgspecError):
         return []

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from aiohttp import ClientSession, web
 
@@ -44,7 +45,9 @@ def reported(answer, below=()):
 
 def test_a_report_says_all_of_it_and_the_answer_where_it_is_listed():
     listed = '{"url":"http://10.0.0.3:1","role":"chained","of_a_later_version":1}'
-    found, [(method, path, body)] = reported(answering(listed), [OWN._replace(url="http://b")])
+    found, [(method, path, body)] = reported(
+        answering(listed), [msgspec.structs.replace(OWN, url="http://b")]
+    )
     assert (found, method) == ("http://10.0.0.3:1", "PUT")
     assert path == "/v1/nodes/http:%2F%2F0.0.0.0:1"
     assert '"url": "http://b"' in body
