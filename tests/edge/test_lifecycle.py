@@ -117,6 +117,32 @@ def test_sigterm_under_load_ends_in_time_and_keeps_what_was_acknowledged(tmp_pat
     assert again.stop()[0] == 0
 
 
+@pytest.mark.parametrize("steps", range(6))
+def test_a_connection_that_opens_while_the_server_stops_is_not_served_by_what_is_left(
+    tmp_path, steps
+):
+    server = Running(configuration(TOPICS), tmp_path)
+    listener = server.server._http._listener
+
+    async def stop_after_its_acceptance():
+        listener._accept(listener._sockets[0])
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await server.server.stop()
+
+    server.call(listener._shut)
+    with server.connection() as raw:
+        server.wait(stop_after_its_acceptance())
+        try:
+            raw.sendall(b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert raw.recv(1) == b""
+        except ConnectionError:
+            pass
+    server.wait(server._http.close())
+    server.start()
+    server.close()
+
+
 def test_a_second_server_on_the_same_data_is_refused(tmp_path):
     first = Process(tmp_path)
     second = Process(tmp_path)

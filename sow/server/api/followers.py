@@ -96,7 +96,7 @@ class FollowersHandler:
         self._runtime = runtime
         self._engine = engine
         self._nodes = nodes
-        self._open: set[asyncio.Event] = set()
+        self._stopping = asyncio.Event()
 
     @route(
         "GET",
@@ -125,20 +125,15 @@ class FollowersHandler:
         await response.prepare(request)
         if request.method == hdrs.METH_HEAD:
             return response
-        ended = asyncio.Event()
-        self._open.add(ended)
-        try:
-            with self._nodes.reading(node, after) as reading:
-                feed = _Feed(self._runtime, self._engine, after)
-                if read_flag(requested, "windows"):
-                    await write_part(response, memoryview(await self._windows()))
-                while not ended.is_set():
-                    await reauthorize_stream(request)
-                    await feed.send(response)
-                    reading.reached(feed.after)
-                    await feed.wait(ended, beat_s)
-        finally:
-            self._open.discard(ended)
+        with self._nodes.reading(node, after) as reading:
+            feed = _Feed(self._runtime, self._engine, after)
+            if read_flag(requested, "windows"):
+                await write_part(response, memoryview(await self._windows()))
+            while not self._stopping.is_set():
+                await reauthorize_stream(request)
+                await feed.send(response)
+                reading.reached(feed.after)
+                await feed.wait(self._stopping, beat_s)
         return response
 
     async def _windows(self) -> bytes:
@@ -187,8 +182,7 @@ class FollowersHandler:
 
     def close(self) -> None:
         """End every answer: the server stops."""
-        for ended in list(self._open):
-            ended.set()
+        self._stopping.set()
 
 
 def node_address(url: str, caller: str) -> str:

@@ -131,6 +131,8 @@ class HttpServer:
 
     async def close(self) -> None:
         """Let running requests end, and close all connections."""
+        # One that opens later would be served by a server that has stopped.
+        await self._listener.drop_pending()
         await self._runner.cleanup()
         self._connections.close()
 

@@ -228,3 +228,11 @@ class Listener:
         for connection, handle in list(self._lingering.items()):
             handle.cancel()
             self._end(connection)
+
+    async def drop_pending(self) -> None:
+        """Close the connections that are accepted and not open yet; call it after `close`."""
+        await asyncio.sleep(0)  # each task has begun, and so closes its socket
+        pending = [*self._tasks]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
