@@ -100,21 +100,31 @@ class BulkDelete:
         going = PendingDelete(topic.records.table, slots, seq)
         self._running.setdefault(topic, []).append(going)
         try:
-            yield from self._check_room(going)
-            left = len(going)
-            for identities in going.pieces():
-                self._check_goes_on(topic, going, identities)
-                going.removed += self._remove(topic, identities, now_us)
-                left -= RECORDS_AT_ONCE
-                if left <= 0 and counted is not None:
-                    counted(going.removed)
-                yield
-                yield from self._make_ready(topic.name)
-            if not len(going) and counted is not None:
-                counted(0)
+            with self._disk.share_writes(len(going) // RECORDS_AT_ONCE + 1):
+                yield from self._run(topic, going, now_us, counted)
             return going.removed
         finally:
             self._end(topic, going)
+
+    def _run(
+        self,
+        topic: SourceTopic,
+        going: PendingDelete,
+        now_us: int,
+        counted: Callable[[int], object] | None,
+    ) -> Task[None]:
+        yield from self._check_room(going)
+        left = len(going)
+        for identities in going.pieces():
+            self._check_goes_on(topic, going, identities)
+            going.removed += self._remove(topic, identities, now_us)
+            left -= RECORDS_AT_ONCE
+            if left <= 0 and counted is not None:
+                counted(going.removed)
+            yield
+            yield from self._make_ready(topic.name)
+        if not len(going) and counted is not None:
+            counted(0)
 
     def make_way(self, topic: SourceTopic, identities: Sequence[str], now_us: int) -> None:
         """Remove at once those of these records that wait for removal: they are about to change."""

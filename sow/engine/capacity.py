@@ -16,7 +16,8 @@ disk refuses to write, nothing is accepted. The store knows how much space there
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
@@ -218,6 +219,10 @@ def growth(
     return records, grown
 
 
+SMALL_WRITE_BYTES = 12 * 1024
+"""What a write to the journal takes however little it holds: two to three pages."""
+
+
 class DiskReserve:
     """Admission control of writes.
 
@@ -238,6 +243,10 @@ class DiskReserve:
         self._takes = takes
         self._lost = lost
         self._failure: StoreError | None = None
+        self.checkpoint_bytes = 0
+        """What the checkpoints that are being written take: messages leave them so much room."""
+        self.scarce_deletes = 0
+        """Deletes under way for which the disk has few pages: the journal gathers their changes."""
 
     @property
     def is_full(self) -> bool:
@@ -278,6 +287,25 @@ class DiskReserve:
     def on_the_way_bytes(self) -> int:
         """Bytes accepted and not stored yet; takes time in proportion to the entries."""
         return sum(entry.size_bytes() for entry in self._sequencer.in_flight())
+
+    @contextmanager
+    def keep_free(self, size_bytes: int) -> Iterator[None]:
+        """Leave so much room to a checkpoint that is being written."""
+        self.checkpoint_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self.checkpoint_bytes -= size_bytes
+
+    @contextmanager
+    def share_writes(self, writes: int) -> Iterator[None]:
+        """Where the disk has no pages for so many small writes, have the journal gather them."""
+        is_scarce = not self._has_room(writes * SMALL_WRITE_BYTES)
+        self.scarce_deletes += is_scarce
+        try:
+            yield
+        finally:
+            self.scarce_deletes -= is_scarce
 
     def check_reserve(self, size_bytes: Callable[[], int]) -> None:
         """Raise DiskFull if not even the reserve has room for so much.

@@ -147,6 +147,18 @@ def test_a_full_disk_is_requested_for_all_of_it_first(world):
     assert len(ids(world)) == COUNT
 
 
+@pytest.mark.parametrize("is_scarce", [False, True])
+def test_the_journal_gathers_what_it_does_on_a_scarce_disk_until_it_ends(
+    world, monkeypatch, is_scarce
+):
+    disk = world.engine.disk
+    monkeypatch.setattr(disk, "_has_room", lambda size_bytes: not (is_scarce and size_bytes))
+    steps = begun(world, taken=1)
+    assert disk.scarce_deletes == is_scarce
+    run_to_completion(steps)
+    assert (disk.scarce_deletes, ids(world)) == (0, [])
+
+
 def test_a_disk_that_fills_meanwhile_ends_it_with_the_number_of_those_that_went(world):
     steps = begun(world, taken=2)
     world.journal.full, world.journal.reserve_bytes = True, 0

@@ -439,7 +439,8 @@ class Server:
 
         def has_room(size_bytes: int) -> bool:
             # Room to delete everything is kept free, so that deleting always helps.
-            kept_bytes = self.engine.catalog.usage.named_bytes
+            engine = self.engine
+            kept_bytes = engine.catalog.usage.named_bytes + engine.disk.checkpoint_bytes
             if size_bytes:
                 return journal.has_room(kept_bytes + size_bytes)
             # Far from full the disk is checked once per group, at its first change.

@@ -145,7 +145,8 @@ class Checkpointer:
         return await self._runtime.turns.run(why, steps)
 
     def _has_room(self, name: str, stored_bytes: int) -> bool:
-        if stored_bytes < self._runtime.journal.room_bytes:
+        runtime = self._runtime
+        if stored_bytes + runtime.engine.catalog.usage.named_bytes < runtime.journal.room_bytes:
             return True
         if name not in self._without_room:
             self._without_room.add(name)
@@ -157,9 +158,8 @@ class Checkpointer:
             )
         return False
 
-    async def _has_plenty(self, name: str) -> bool:
+    def _has_plenty(self, stored_bytes: int) -> bool:
         runtime = self._runtime
-        stored_bytes = await self._stored_bytes(name, "looking what fits")
         is_full = runtime.engine.disk.is_full
         return not is_full and PLENTY_FACTOR * stored_bytes < runtime.journal.room_bytes
 
@@ -176,9 +176,15 @@ class Checkpointer:
 
     async def write(self, name: str) -> None:
         """Checkpoint the topic `name` now; raises StoreError when it cannot be written."""
+        stored_bytes = await self._stored_bytes(name, "looking what fits")
+        known, disk = self._has_plenty(stored_bytes), self._runtime.engine.disk
+        with disk.keep_free(stored_bytes):
+            await self._write(name, known)
+
+    async def _write(self, name: str, known: bool) -> None:
+        """Checkpoint a topic, with what its indexes have `known`."""
         loop = asyncio.get_running_loop()
         engine, checkpoint = self._runtime.engine, self._checkpoints[name]
-        known = await self._has_plenty(name)
         # Everything up to here is in the table and, once the group is stored, in the journal.
         seq, at_bytes = engine.atomic.whole_seq, self._runtime.commit.bytes_logged
         await self._runtime.durable()

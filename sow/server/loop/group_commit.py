@@ -43,6 +43,10 @@ ROW_BYTES = 16
 """Approximate overhead of a record in the journal: length, sequence number, time."""
 LOAD_PART_BYTES = 512 * 1024
 """Bodies of one part that is written ahead, which others wait for: a few milliseconds."""
+SCARCE_WINDOW_US = 200_000
+"""How long a commit waits while records are deleted on a disk that is nearly full: each write takes
+two to three pages whatever it holds, and so thousands of records share them. Nobody is in a hurry
+there."""
 RETRY_S = 0.5
 """Delay before a refused write is tried again: soon enough that nobody has to intervene, rare
 enough not to fill the machine's log."""
@@ -148,7 +152,8 @@ class GroupCommit:
     """The commits of one journal.
 
     `windows_us` maps topics to the microseconds that a commit may wait for more entries; the
-    smallest value of a commit's topics counts, and a topic that is not listed does not wait.
+    smallest value of a commit's topics counts, and a topic that is not listed does not wait. While
+    `is_scarce` returns true every commit waits for `SCARCE_WINDOW_US`.
 
     `release` is called for each group once it is durable. `refused` is called when the disk refuses
     a write, with the error and all groups that will not be durable now; `recovered` when the disk
@@ -164,7 +169,9 @@ class GroupCommit:
         recovered: Callable[[], None],
         writer: Callable[..., JournalThread] = JournalThread,
         loop: asyncio.AbstractEventLoop | None = None,
+        is_scarce: Callable[[], int] = int,
     ) -> None:
+        self._is_scarce = is_scarce
         self._windows_us = {name: us for name, us in windows_us.items() if us}
         self._release = release
         self._refused = refused
@@ -203,7 +210,7 @@ class GroupCommit:
         self._groups.append((group, size))
         if not group.entries:
             self._leave()
-        elif self._windows_us:
+        elif self._windows_us or self._collecting or self._is_scarce():
             self._collect(group)
         else:
             self._thread.store(group.number, group.entries)
@@ -239,6 +246,8 @@ class GroupCommit:
     def _collect(self, group: Group) -> None:
         self._collecting.append(group)
         window_us = min(self._windows_us.get(entry.topic, 0) for entry in group.entries)
+        if self._is_scarce():
+            window_us = SCARCE_WINDOW_US
         due_s = self._loop.time() + window_us / 1e6
         if self._window is not None:
             due_s = min(due_s, self._window.when())

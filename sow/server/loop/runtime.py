@@ -80,7 +80,13 @@ class ServerRuntime:
         self._begun_s: dict[int, float] = {}
         """Flush time of groups that are not released, by their numbers."""
         self.commit = GroupCommit(
-            journal, windows_us, self._release, self._fail, self._recover, writer
+            journal,
+            windows_us,
+            self._release,
+            self._fail,
+            self._recover,
+            writer,
+            is_scarce=lambda: self.engine.disk.scarce_deletes,
         )
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()

@@ -1,6 +1,7 @@
 """Checkpoints: written when the log has grown, in slices, and the log let go of behind them."""
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 from itertools import pairwise
@@ -27,6 +28,7 @@ class Slow(MemoryCheckpoint):
         self.slices, self.failures = [], []
 
     def write(self, seq, slices, exact=None):
+        self.kept_bytes = self.kept_for()
         if self.failures:
             raise self.failures.pop(0)
         found = list(slices)
@@ -40,6 +42,7 @@ class Place:
     def __init__(self, topic=ORDERS, **more):
         self.world = World(topic, journal=MemoryJournal())
         self.checkpoint, self.trimmed = Slow(), []
+        self.checkpoint.kept_for = lambda: self.world.engine.disk.checkpoint_bytes
         self.checkpointer = Checkpointer(
             self.world.runtime,
             {"orders": self.checkpoint},
@@ -218,6 +221,19 @@ async def test_what_indexes_know_is_left_out_where_room_is_not_plenty(
     monkeypatch.setattr(MemoryJournal, "room_bytes", room_bytes)
     await place.checkpointer.write("orders")
     assert [part.values is not None for part in place.checkpoint.load()] == [is_known]
+    await place.close()
+
+
+@stepped
+async def test_messages_leave_it_room_while_it_is_written_even_if_it_fails():
+    place = Place()
+    await place.publish(0, 100)
+    for failures in ([], [StoreError("worn out")]):
+        place.checkpoint.failures = failures
+        with contextlib.suppress(StoreError):
+            await place.checkpointer.write("orders")
+        assert place.checkpoint.kept_bytes >= sum(len(b'{"id":%d}' % at) for at in range(100))
+        assert place.world.engine.disk.checkpoint_bytes == 0
     await place.close()
 
 

@@ -40,13 +40,14 @@ class Commits:
     """A group commit, and what it has said."""
 
     def __init__(self, windows_us=()):
-        self.disk, self.calls = Disk(), []
+        self.disk, self.calls, self.is_scarce = Disk(), [], False
         self.commit = GroupCommit(
             self.disk,
             dict(windows_us),
             lambda group: self.calls.append(group.number),
             lambda failure, groups: self.calls.append((failure, [one.number for one in groups])),
             lambda: self.calls.append("taken"),
+            is_scarce=lambda: self.is_scarce,
         )
 
     def add(self, number, *entries):
@@ -76,6 +77,23 @@ async def test_what_comes_during_a_commit_is_stored_by_the_next_one_together():
     assert commits.disk.stored == [[1], [2, 3, 4]]
     assert commits.calls == [1, 2, 3, 4]
     await turns()
+    await commits.commit.close()
+
+
+@stepped
+async def test_on_a_full_disk_what_deletes_make_is_stored_together():
+    commits = Commits()
+    commits.is_scarce = True
+    for number in (1, 2, 3):
+        commits.add(number, entry(number))
+        await turns()
+    assert not commits.disk.begun
+    commits.is_scarce = False
+    commits.add(4, entry(4))
+    await commits.until(4)
+    commits.add(5, entry(5))
+    await commits.until(5)
+    assert commits.disk.stored == [[1, 2, 3, 4], [5]]
     await commits.commit.close()
 
 
