@@ -1,5 +1,7 @@
 """An engine that follows a log is at each bookmark and time as the one that writes it."""
 
+import sys
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -268,6 +270,26 @@ def test_short_entries_are_applied_together_where_nobody_notices_and_each_at_its
     assert 0 < sum(map(bool, ours.expiries(names, 0))) < 9
     assert hash_of(follower.engine) == hash_of(world.engine)
     assert [*follower.journal.read(0)] == entries
+
+
+def test_a_short_entry_costs_the_same_however_many_are_applied_with_it():
+    """The log of a busy server has hundreds of them in each step."""
+    world = World(ORDERS)
+    entries, counts = short_entries(world, "orders"), list[int]()
+    for count in (10, 40):
+        follower, calls = Follower(world), [0]
+
+        def counted(_frame, event, _argument, calls=calls):
+            calls[0] += event in ("call", "c_call")
+
+        sys.setprofile(counted)
+        try:
+            assert steps_of(follower, entries[:count]) == 1
+        finally:
+            sys.setprofile(None)
+        counts.append(calls[0])
+    ten, forty = counts
+    assert forty < 4 * ten
 
 
 def test_they_are_not_where_somebody_follows_or_something_falls_due():
