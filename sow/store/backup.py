@@ -189,8 +189,10 @@ class FrameReader:
             end = at + FRAME_LENGTH_BYTES + length
             if end > len(self._rest):
                 break
-            found = bytes(self._rest[at + FRAME_LENGTH_BYTES : end])
-            self._take(found[:1], found[1:])
+            kind_at = at + FRAME_LENGTH_BYTES
+            with memoryview(self._rest) as rest:  # a slice of it is no copy
+                kind, content = bytes(rest[kind_at : kind_at + 1]), bytes(rest[kind_at + 1 : end])
+            self._take(kind, content)
             at = end
         del self._rest[:at]
 
@@ -514,12 +516,13 @@ def windows_in(content: bytes) -> OpenWindows:
 
 
 def entries_of(block: bytes) -> Sequence[LogEntry]:
-    """The entries in a block of the log; raises Damaged."""
+    """The entries in a block of the log, which keep its bytes, as a follower logs them once more;
+    raises Damaged."""
     try:
         unseal(block, GROUP)
     except ValueError as error:
         raise Damaged(f"the primary sent a damaged block of the log: {error}") from None
-    return [*decode_entries(block)]
+    return [*decode_entries(block, keeps=True)]
 
 
 def account_of(block: bytes) -> LogEntry:

@@ -155,14 +155,14 @@ def _sizes(entry: LogEntry) -> list[int]:
 
 
 def _pieces(entry: LogEntry, bytes_max: int) -> Iterator[tuple[LogEntry, int]]:
+    count, total = len(entry), entry.bodies_bytes + sum(map(len, entry.identities or ()))
+    if max(total, count * RECORD_BYTES_MIN) <= bytes_max:
+        if count:
+            yield entry, total
+        return
     sizes = _sizes(entry)
     if len(sizes) * RECORD_BYTES_MIN > bytes_max:
         sizes = [max(size, RECORD_BYTES_MIN) for size in sizes]
-    total = sum(sizes)
-    if total <= bytes_max:
-        if sizes:
-            yield entry, total
-        return
     start = filled = 0
     for index, size in enumerate(sizes):
         if index > start and filled + size > bytes_max:
@@ -176,10 +176,13 @@ def encode_entries(entries: Sequence[LogEntry]) -> bytes:
     """The payload of a group.
 
     Where each record has its own expiry, these follow the bodies, where earlier releases do not
-    read.
+    read. An entry that has kept its bytes is written as it was read.
     """
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for entry in entries:
+        if entry.encoded is not None:
+            parts.append(entry.encoded)
+            continue
         topic = entry.topic.encode("utf-8", "surrogatepass")
         identities = _encode_texts(entry.identities or ())
         bodies = _encode_bodies(entry.bodies)
@@ -294,12 +297,14 @@ def rows_by_topic(block: bytes) -> dict[str, int]:
 
 
 def decode_entries(
-    block: bytes, after_seq: int = 0, topics: Container[str] | None = None
+    block: bytes, after_seq: int = 0, topics: Container[str] | None = None, keeps: bool = False
 ) -> Iterator[LogEntry]:
     """The entries of a verified group, without those that end at record `after_seq` or before, and
-    those of other topics than `topics`."""
+    those of other topics than `topics`. Each `keeps` its bytes, and with them the block in memory,
+    for who writes it once more."""
     at = HEADER_BYTES
     while at < len(block):
+        first = at
         op, beside, topic_bytes, count, seq, ts_us, expires_us, texts_bytes, bodies_bytes = (
             _ENTRY.unpack_from(block, at)
         )
@@ -314,7 +319,7 @@ def decode_entries(
             continue
         bodies, bodies_end = _decode_bodies(block, bodies_at, count) if bodies_bytes else ([], at)
         origin, end = _decode_origin(block, at) if beside & SIGNED else (None, at)
-        yield LogEntry(
+        entry = LogEntry(
             op=_OPS[op],
             topic=topic,
             seq=seq,
@@ -325,6 +330,9 @@ def decode_entries(
             _bodies_bytes=bodies_end - bodies_at - 4 * count if bodies else 0,
             origin=origin,
         )
+        if keeps:
+            entry.encoded = memoryview(block)[first:at]
+        yield entry
 
 
 def _decode_origin(block: bytes, end: int) -> tuple[EventOrigin, int]:

@@ -80,6 +80,9 @@ class LogEntry:
 
     An entry with a `load` makes the records of that part of the log, and has none itself. It is
     only written: a reader of the log gets the records, in entries of bounded size.
+
+    `encoded` are its bytes in the block that it was read from, where these are kept to be written
+    again (`sow.store.layout`). What is made of the entry by `replace` has none.
     """
 
     op: Op
@@ -93,6 +96,7 @@ class LogEntry:
     _bodies_bytes: int | None = field(default=None, compare=False, repr=False)
     load: Load | None = None
     origin: EventOrigin | None = None
+    encoded: memoryview | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def bodies_bytes(self) -> int:

@@ -16,7 +16,7 @@ from sow.store.layout import (
     split,
     unseal,
 )
-from sow.store.protocols import EventOrigin, LogEntry, numbers
+from sow.store.protocols import EventOrigin, LogEntry, numbers, part_of
 from tests.store.entries import entry_lists, group, publish, records, slices
 
 
@@ -32,6 +32,24 @@ def test_entries_come_back_as_they_were(entries):
 @given(entry_lists())
 def test_decoding_keeps_how_entries_were_cut(entries):
     assert [len(e) for e in decode_entries(sealed(entries))] == [len(e) for e in entries]
+
+
+@given(entry_lists())
+def test_an_entry_that_keeps_its_bytes_is_written_as_it_was_read(entries):
+    block = sealed(entries)
+    kept = [*decode_entries(block, keeps=True)]
+    assert kept == [*decode_entries(block)]
+    assert encode_entries(kept) == encode_entries(entries)
+    for one in kept:
+        one.topic = "none of this is looked at"
+    assert encode_entries(kept) == encode_entries(entries)
+
+
+def test_what_is_made_of_an_entry_has_bytes_of_its_own():
+    (kept,) = decode_entries(sealed([publish(1, b"x", b"yy")]), keeps=True)
+    for made in (part_of(kept, 1, 2), replace(kept, seq=5)):
+        (found,) = decode_entries(sealed([made]))
+        assert (found.seq, found.bodies) == (made.seq, made.bodies)
 
 
 @given(slices())
