@@ -288,12 +288,7 @@ class Records:
             if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
             found = [check_explicit_key(key) for key in explicit_keys]
-        if len(stored) >= UNTRACKED_ROWS_MIN:
-            untracked(stored)
-            untracked(found)
-            for column in columns.values():
-                untracked(column)
-        return CheckedMessages(stored, found, columns)
+        return _kept_back(CheckedMessages(stored, found, columns))
 
     def _make_reader(self, paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], Decoder]:
         fields = self._preprocessing
@@ -342,11 +337,11 @@ class Records:
 
     def stored(self, bodies: Sequence[bytes], names: Sequence[str] | None) -> "CheckedMessages":
         """Records that were made before; `names`: identities that do not follow from the bodies."""
-        paths = self.watched.paths
-        columns = dict(zip(paths, self.decoder(paths).columns(list(bodies)), strict=True))
+        paths, bodies = self.watched.paths, list(bodies)
+        columns = dict(zip(paths, self.decoder(paths).columns(bodies), strict=True))
         if names is None:
             names = identities(self.keys, list(map(columns.__getitem__, self.keys)))
-        return CheckedMessages(list(bodies), list(names), columns)
+        return _kept_back(CheckedMessages(bodies, list(names), columns))
 
     def finished(
         self,
@@ -551,6 +546,16 @@ class Records:
             )
         (identity,) = joined([[value] for value in values])
         return self.sow_key_of(identity)
+
+
+def _kept_back(messages: CheckedMessages) -> CheckedMessages:
+    """The same messages, kept from the collector if they are many."""
+    if len(messages.bodies) >= UNTRACKED_ROWS_MIN:
+        untracked(messages.bodies)
+        untracked(messages.identities)
+        for column in messages.columns.values():
+            untracked(column)
+    return messages
 
 
 @lru_cache(maxsize=PATHS_MAX)

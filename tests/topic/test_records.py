@@ -29,10 +29,10 @@ def test_what_was_read_of_many_is_kept_from_the_collector(monkeypatch):
     monkeypatch.setattr("sow.topic.records.UNTRACKED_ROWS_MIN", 2)
     target = records()
     for bodies, tracked in (([body(id=1)], True), ([body(id=1), body(id=2)], False)):
-        messages = target.read(bodies)
-        found = [messages.bodies, messages.identities, *messages.columns.values()]
-        assert len(found) > 2
-        assert {gc.is_tracked(column) for column in found} == {tracked}
+        for messages in (target.read(bodies), target.stored(bodies, None)):
+            found = [messages.bodies, messages.identities, *messages.columns.values()]
+            assert len(found) > 2
+            assert {gc.is_tracked(column) for column in found} == {tracked}
 
 
 def topics_of(kinds):
