@@ -8,7 +8,7 @@ line (`sow.server.chained.shared_subscription`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -330,15 +330,10 @@ class Shares:
         now_us, left = self._now_us(), AT_ONCE
         touched: dict[SharedSubscription, None] = {}
         cancelled: asyncio.CancelledError | None = None
-        for raw in lines:
-            line = read_line(raw)
-            one = self._by_upstream.get(line.s)
-            if one is None or line.c not in ("p", "oof"):
-                self._take_other(line, raw, one)
-                continue
-            one.take(line, raw, now_us)
+        for one, changes in self._runs(lines):
+            one.take(changes, now_us)
             touched[one] = None
-            left -= len(one.channels)
+            left -= len(changes) * len(one.channels)
             if left <= 0 and cancelled is None:
                 try:
                     await asyncio.sleep(0)
@@ -350,6 +345,28 @@ class Shares:
             self._schedule(one)
         if cancelled is not None:
             raise cancelled
+
+    def _runs(
+        self, lines: Sequence[bytes]
+    ) -> Iterator[tuple[SharedSubscription, list[tuple[UpstreamLine, bytes]]]]:
+        """The changes in these lines, those of a subscription together that follow each other, as
+        far as one turn takes them; all other lines are carried out between them."""
+        run: list[tuple[UpstreamLine, bytes]] = []
+        of: SharedSubscription | None = None
+        for raw in lines:
+            line = read_line(raw)
+            one = self._by_upstream.get(line.s)
+            changed = one if line.c in ("p", "oof") else None
+            if of is not None and (changed is not of or len(run) * len(of.channels) >= AT_ONCE):
+                yield of, run
+                run = []
+            of = changed
+            if of is None:
+                self._take_other(line, raw, one)
+            else:
+                run.append((line, raw))
+        if of is not None:
+            yield of, run
 
     def _schedule(self, one: SharedSubscription) -> None:
         for channel in one.channels:

@@ -153,8 +153,8 @@ class SharedChannel(ChangeChannel):
         self._calls = calls
 
     @abstractmethod
-    def _take(self, one: Passed, now_us: int) -> None:
-        """Take a line for the members."""
+    def _take(self, some: Sequence[Passed], now_us: int) -> None:
+        """Take lines for the members."""
 
     @abstractmethod
     def _sent(
@@ -166,8 +166,15 @@ class SharedChannel(ChangeChannel):
     def _admit(self, session: Session, place: int) -> None:
         """A session becomes a member, which knows everything up to a place."""
 
-    def put(self, one: Passed, now_us: int) -> None:
-        """Take a line: for the members, and for those that are on their way."""
+    def put_all(self, some: Sequence[Passed], now_us: int) -> None:
+        """Take lines, in order: for the members, and for those that are on their way."""
+        if self.joining or WITHDRAWN in [one.update.reason for one in some]:
+            for one in some:
+                self._put(one, now_us)
+        elif self.members:
+            self._take(some, now_us)
+
+    def _put(self, one: Passed, now_us: int) -> None:
         if one.update.reason == WITHDRAWN:
             for member in self.members:
                 withdraw(member, self.name, one.update.identity)
@@ -175,7 +182,7 @@ class SharedChannel(ChangeChannel):
             for session, joining in [*self.joining.items()]:
                 self._put_to(session, joining, one, now_us)
         if self.members:
-            self._take(one, now_us)
+            self._take((one,), now_us)
 
     def _put_to(self, session: Session, joining: Joining, one: Passed, now_us: int) -> None:
         if joining.is_past(one):
@@ -275,18 +282,19 @@ class PassingChannel(SharedChannel, DirectChannel):
         self._name = name_field(self.name)
         self.share(encoder, calls)
 
-    def _line(self, one: Passed) -> bytes:
-        """The line with the name of this channel."""
-        line = renamed(one.line, one.name, self._name)
-        return line if self.encoder.shape.sow_keys else without_key(line)
+    def _lines(self, some: Sequence[Passed]) -> list[bytes]:
+        """The lines with the name of this channel."""
+        lines = [renamed(one.line, one.name, self._name) for one in some]
+        return lines if self.encoder.shape.sow_keys else [*map(without_key, lines)]
 
-    def _take(self, one: Passed, _now_us: int) -> None:
-        self.append(self.encoder, one.update, [self._line(one)])
+    def _take(self, some: Sequence[Passed], _now_us: int) -> None:
+        for one, line in zip(some, self._lines(some), strict=True):
+            self.append(self.encoder, one.update, [line])
 
     def _sent(
         self, some: Sequence[Passed]
     ) -> tuple[list[bytes], list[tuple[UpdateEncoder, Update]]]:
-        return [*map(self._line, some)], [(self.encoder, one.update) for one in some]
+        return self._lines(some), [(self.encoder, one.update) for one in some]
 
     def _admit(self, session: Session, _place: int) -> None:
         self.join(session)
@@ -306,8 +314,9 @@ class ConflatingChannel(SharedChannel, ConflatedChannel):
         document = self.encoder.topic.message_type.parse(update.new or b"")
         return key_of([value_at(document, path) for path in paths], update.identity)
 
-    def _take(self, one: Passed, now_us: int) -> None:
-        self.offer((self.encoder, self._key(one.update)), one.update, now_us)
+    def _take(self, some: Sequence[Passed], now_us: int) -> None:
+        for one in some:
+            self.offer((self.encoder, self._key(one.update)), one.update, now_us)
 
     def _sent(
         self, some: Sequence[Passed]

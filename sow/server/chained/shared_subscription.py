@@ -7,7 +7,7 @@ it, is compared with that: its sessions are sent what differs.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sow.core.definitions import Topic
@@ -171,33 +171,34 @@ class SharedSubscription:
         lines += [one for key, one in rows.items() if self._held.get(key) != self._body(one)]
         for one in lines:
             update = self._update(one, self.place or 0, time_of(one.ts))
-            self._put(update, None, now_us)
+            if update is not None:
+                self._put(update, now_us)
 
     def take_turn(self, line: UpstreamLine, now_us: int) -> None:
         """A live window is complete."""
 
-    def take(self, line: UpstreamLine, raw: bytes, now_us: int) -> None:
-        """A change."""
-        bookmark = line.bm
-        place = place_of(bookmark) if bookmark else self.place or 0
-        if bookmark:
-            if self._counts and self.place is not None and place <= self.place:
-                return  # upstream has begun it twice, since the connection was lost twice
-            self.note_place(place, bookmark)
-        ts_us = time_of(line.ts) if line.ts else 0
-        self._put(self._update(line, place, ts_us), raw, now_us, bool(bookmark))
-
-    def _put(
-        self, update: Update | None, raw: bytes | None, now_us: int, marked: bool = True
-    ) -> None:
-        if update is None:
-            return
+    def take(self, changes: Sequence[tuple[UpstreamLine, bytes]], now_us: int) -> None:
+        """Changes, in order, each with its line as it came."""
+        passed: list[Passed] = []
+        for line, raw in changes:
+            bookmark = line.bm
+            place = place_of(bookmark) if bookmark else self.place or 0
+            if bookmark:
+                if self._counts and self.place is not None and place <= self.place:
+                    continue  # upstream has begun it twice, since the connection was lost twice
+                self.note_place(place, bookmark)
+            update = self._update(line, place, time_of(line.ts) if line.ts else 0)
+            if update is not None:
+                passed.append(Passed(update, raw, self._field, bool(bookmark)))
         for channel in [*self.channels]:
-            line = raw
-            if line is None and (line := channel.encoder.line(update)) is None:
-                continue
-            field = self._field if raw is not None else name_field(channel.name)
-            channel.put(Passed(update, line, field, marked), now_us)
+            channel.put_all(passed, now_us)
+
+    def _put(self, update: Update, now_us: int) -> None:
+        """A change that upstream has not sent as one."""
+        for channel in [*self.channels]:
+            line = channel.encoder.line(update)
+            if line is not None:
+                channel.put_all([Passed(update, line, name_field(channel.name))], now_us)
 
     def _body(self, line: UpstreamLine) -> bytes:
         return self._records.message_type.from_line(bytes(line.d))
@@ -206,9 +207,9 @@ class SharedSubscription:
         """The update that a line stands for; None: the sessions have it already."""
         key, held = line.k, self._held
         body = self._body(line) if line.d else b""
-        reason: Any = line.reason
-        if held is None and line.c == "p":
+        if held is None and line.c == "p":  # most lines of most subscriptions
             return Update(key, True, body, seq, ts_us, seq, ts_us)
+        reason: Any = line.reason
         if held is None:  # its user may not see it any more
             return Update(key, True, None, seq, ts_us, seq, ts_us, reason or None, old=body)
         known, old = key in held, held.get(key) or None

@@ -6,7 +6,7 @@ channel (`sow.streaming.windows.window_channel`). One that joins, or scrolls to 
 sent what differs from the page that is here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from sow.protocol.replies import LINES
@@ -155,15 +155,16 @@ class SharedWindow(SharedSubscription):
                 self._part(key, Parted("match", row.body))
         self.take_turn(line, now_us)
 
-    def take(self, line: UpstreamLine, _raw: bytes, _now_us: int) -> None:
-        """A step to the next page."""
-        if line.c == "p":
-            self._put_row(line)
-        elif line.k in self._shown:
-            self._order.remove(line.k)
-            del self._shown[line.k]
-            reason: Any = line.reason
-            self._part(line.k, Parted(reason, self._body(line)))
+    def take(self, changes: Sequence[tuple[UpstreamLine, bytes]], _now_us: int) -> None:
+        """Steps to the next page."""
+        for line, _ in changes:
+            if line.c == "p":
+                self._put_row(line)
+            elif line.k in self._shown:
+                self._order.remove(line.k)
+                del self._shown[line.k]
+                reason: Any = line.reason
+                self._part(line.k, Parted(reason, self._body(line)))
 
     def take_turn(self, line: UpstreamLine, now_us: int) -> None:
         """The page is complete as of a bookmark."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -143,8 +144,8 @@ class Channels:
         self.channels = range(count)
         self.taken = []
 
-    def take(self, _line, raw, _now_us):
-        self.taken.append(raw)
+    def take(self, changes, _now_us):
+        self.taken += changes
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
@@ -154,6 +155,7 @@ def test_lines_for_many_channels_are_taken_in_turns_with_others(is_cancelled):
     shares = SimpleNamespace(
         _now_us=lambda: 0, _by_upstream={"u": one}, _schedule=lambda _: handed_out.append(100)
     )
+    shares._runs = partial(Shares._runs, shares)
 
     async def run():
         taking = asyncio.create_task(Shares.take(shares, 100 * [b'{"c":"p","s":"u"}']))
@@ -169,6 +171,32 @@ def test_lines_for_many_channels_are_taken_in_turns_with_others(is_cancelled):
     assert {*range(10, 100, 10)} <= seen or is_cancelled, "others have their turns"
     assert len(one.taken) == 100
     assert handed_out == [100]
+
+
+def test_what_changes_in_a_row_is_taken_together_and_all_else_in_its_place():
+    one, other, done = Channels(1), Channels(1), []
+    shares = SimpleNamespace(
+        _by_upstream={"u": one, "v": other},
+        _take_other=lambda line, _raw, about: done.append((line.c, about)),
+    )
+    lines = [
+        b'{"c":"%b","s":"%b"}' % (kind, name)
+        for kind, name in (
+            *((b"p", b"u"), (b"oof", b"u"), (b"p", b"v"), (b"turn_end", b"v"), (b"p", b"v")),
+            *((b"p", b"gone"), (b"p", b"u"), (b"ack", b"")),
+        )
+    ]
+    for about, run in Shares._runs(shares, lines):
+        done.append((about, [line.c for line, _ in run]))
+    assert done == [
+        (one, ["p", "oof"]),
+        (other, ["p"]),
+        ("turn_end", other),
+        (other, ["p"]),
+        ("p", None),
+        (one, ["p"]),
+        ("ack", None),
+    ]
 
 
 def test_a_flush_is_answered_behind_the_lines_before_it(pair):

@@ -1,13 +1,24 @@
 """Subscriptions of every kind: equal ones are one upstream, and their clients are sent what clients
 of the upstream itself are sent."""
 
+import asyncio
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from sow.messages import message_type
+from sow.server.chained.lines import read_line
+from sow.server.chained.shared_channel import ChannelCalls
+from sow.server.chained.shared_subscription import SharedSubscription
+from sow.streaming.update_encoder import FeedKey
 from tests.edge.serving import records
 from tests.messages.examples import EXAMPLES, OPTIONS, topic_of
 from tests.server.chained.chains import ALL, Pair, begin, hurry, known
+from tests.topic.making import records as topic_records
 
+CALLS_A_LINE = 16
+"""Of Python and of C, from the line that was read to the one that waits for its members."""
 GROUPS = "projection=[/desk AS /desk,SUM(/x) AS /x],grouping=[/desk]"
 KINDS = {
     "no keys": {**ALL, "opts": "no_sowkey"},
@@ -200,3 +211,35 @@ def test_messages_of_all_types_are_shared(types, name, kind):
             mine.append(socket.line())
         assert without_names(lines[0]) == without_names(lines[1]) == without_names(lines[2])
         assert [line["c"] for line in lines[0]] == ["p", "oof"]
+
+
+def test_a_line_that_is_passed_on_costs_few_calls():
+    """Most of what an edge with a hundred screens spends is spent on lines, and not on screens."""
+
+    async def run():
+        wanted = SimpleNamespace(accounts=False, bodies=False, aggregated=False)
+        calls = ChannelCalls(*(4 * [lambda *_: None]))
+        one = SharedSubscription(wanted, "c", topic_records(), calls, lambda: "f1")
+        session = object()
+        channel = one.channel_for(FeedKey(None), session, "")
+        channel.members[session] = None
+        one.be_named("u")
+        lines = [b'{"c":"p","s":"u","k":"1","bm":"%d","d":{"id":1}}' % at for at in range(1, 121)]
+        changes = [(read_line(line), line) for line in lines]
+        counts = []
+        for some in (changes[:10], changes[10:]):
+            count = [0]
+
+            def counted(_frame, event, _argument, count=count):
+                count[0] += event in ("call", "c_call")
+
+            sys.setprofile(counted)
+            try:
+                one.take(some, 0)
+            finally:
+                sys.setprofile(None)
+            counts.append(count[0])
+        assert channel.collect() == [line.replace(b'"u"', b'"f1"') for line in lines]
+        return (counts[1] - counts[0]) / 100
+
+    assert asyncio.run(run()) <= CALLS_A_LINE
