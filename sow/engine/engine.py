@@ -90,6 +90,8 @@ class Engine:
             self._is_behind,
             self.output.catch_up,
         )
+        self.sequencer.unreleased = self.views.unreleased
+        self.sequencer.turn_of = self.views.turn_of
         self.catalog = Catalog(configuration, self.filter, self.sequencer, self.views.wake)
         self.capacity = Capacity(self.catalog)
         self.queries = Queries(
@@ -424,6 +426,8 @@ class Engine:
         Each topic and each subscription does a bounded part; the rest is due again.
         """
         now_us = self.sequencer.moment(now_us)
+        if self.views.is_dirty:
+            self.views.release()  # a turn ends before time passes
         for _ in self.timers.run(now_us):
             if self.views.is_dirty and self.timers.turn_us < (self.timers.due_us() or 0) <= now_us:
                 self.views.release()  # a late server ends each turn, too
@@ -469,7 +473,10 @@ class Engine:
         `updates` are identities with their new states, `removals` those that leave and why, each as
         of its change of the underlying topic: one that is older than the copy's state is skipped.
         """
-        self._route_all(topic, topic.copy.accept(updates, removals))
+        batches = topic.copy.accept(updates, removals)
+        for batch in batches:
+            batch.be_due_at(self.now_us)
+        self._route_all(topic, batches)
 
     def adopt(self, configuration: Configuration) -> None:
         """Continue with a configuration whose topics exist already."""

@@ -8,7 +8,8 @@ that gets the same log is at each bookmark as the primary was:
 
 Records expire when the log says so. A change that was logged in several entries is one turn
 (`goes_on`), and as atomic as it was (`sow.engine.atomic_change`): numbered and logged in one step,
-seen whole by every reader. Views are released at its end. Where nobody notices turns, since nobody
+seen whole by every reader. Views are released at its end, or where the primary's have been, as far
+as the log has come (`joins`). Where nobody notices turns, since nobody
 follows the topic and nothing falls due, short publishes are applied together: the log of a busy
 server has very many of them, and each would cost as much as a long one. Clients change nothing
 in an engine like this: topics that are not in the log have no records here, and are refused with
@@ -19,7 +20,7 @@ the caller's (`sow.server.boot.follower`): they concern more than an engine.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 from sow.core.cooperative import Task
@@ -30,7 +31,7 @@ from sow.engine.engine import Engine
 from sow.engine.recovery.redo import is_unstored
 from sow.engine.running_topics import CopyTopic, Expiries, LiveTopic, SourceTopic, ViewTopic
 from sow.errors import ClientError, NotPrimary, StoreError
-from sow.store.protocols import LogEntry, expiries_of, goes_on, part_of
+from sow.store.protocols import LogEntry, expiries_of, goes_on, joins, part_of
 from sow.topic.batch import Batch, Reason
 
 RECORDS_AT_ONCE = 500
@@ -184,8 +185,14 @@ class Following:
 
     def apply(self, entries: Iterable[LogEntry]) -> Task[None]:
         """Apply entries, in order; what is applied already is passed over."""
-        seq, together = self._engine.seq, list[LogEntry]()
-        for change in changes(entries):
+        try:
+            yield from self._applied(entries)
+        finally:
+            self._engine.views.within_turn = False
+
+    def _applied(self, entries: Iterable[LogEntry]) -> Task[None]:
+        seq, together, views = self._engine.seq, list[LogEntry](), self._engine.views
+        for change, following in pairwise(chain(changes(entries), ([],))):
             parts = [*_behind(change, seq)]
             if not parts:
                 continue
@@ -202,6 +209,7 @@ class Following:
                 together += parts
             else:
                 yield from self._apply_whole(parts)
+            views.within_turn = bool(following) and joins(change[-1], following[0])
         if together:
             yield from self._apply(together)
 

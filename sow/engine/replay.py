@@ -7,8 +7,9 @@ It has only some topics and what they are made of, is never late, and serves nob
     records it begins with ──> log entries, each at its own time ──> topics as of a moment
     configurations in force ─> starts and reloads, each in its place     └──> what they send
 
-A change that was logged in several entries is one turn (`goes_on`): views are released at its end,
-or less often where only the end counts. Timers run at the time at which they are due. Expiries are
+A change that was logged in several entries is one turn (`goes_on`), and so are changes that views
+have released together (`joins`): views are released at its end, or less often where only the end
+counts. Timers run at the time at which they are due. Expiries are
 in the log, so nothing expires by itself. A start makes copies and views again from the records that
 there are, as the server did; a reload changes them in place.
 
@@ -52,7 +53,7 @@ from sow.errors import ClientError, TooLarge
 from sow.history.bookmarks import Moment as Moment
 from sow.history.snapshot import Snapshot
 from sow.store.manifest import Past, kept_of
-from sow.store.protocols import Log, LogEntry, Slice, StoredRecords, goes_on, part_of
+from sow.store.protocols import Log, LogEntry, Slice, StoredRecords, goes_on, joins, part_of
 from sow.topic.batch import Batch, Reason
 
 RECORDS_AT_ONCE = 250
@@ -296,7 +297,9 @@ class Replay:
                 first = max(0, self.seq + 1 - entry.seq)
                 last = min(len(entry), until_seq + 1 - entry.seq)
                 if first < last and self._owns(entry) and not is_unstored(entry):
-                    if before is None or not goes_on(before, entry):
+                    if before is not None and joins(before, entry):
+                        yield from self._pass(entry.ts_us, within_turn=True)
+                    elif before is None or not goes_on(before, entry):
                         if self._has_turns or left <= 0:
                             yield from self._end_turn()
                             left = RECORDS_AT_ONCE
@@ -310,13 +313,16 @@ class Replay:
                 return
             yield
 
-    def _pass(self, until_us: int) -> Task[None]:
-        """Let time pass: each timer runs when it is due."""
+    def _pass(self, until_us: int, within_turn: bool = False) -> Task[None]:
+        """Let time pass: each timer runs when it is due. Views release what comes of it; within a
+        turn not what changes have made."""
         engine = self.engine
+        engine.views.within_turn = within_turn
         while (due_us := engine.due_us()) is not None and due_us <= until_us:
             yield from engine.fall_due(due_us)
             if self._has_turns:
                 yield from self._end_turn()
+        engine.views.within_turn = False
         engine.sequencer.moment(until_us)
 
     def _end_turn(self) -> Task[None]:

@@ -378,10 +378,12 @@ class SourceTopic(LiveTopicBase):
         bodies_bytes: int | None = None,
         origin: EventOrigin | None = None,
     ) -> None:
-        first = seqs[0] if seqs else self._sequencer.seq + 1
+        sequencer = self._sequencer
+        first = seqs[0] if seqs else sequencer.seq + 1
         named, system = (op, self.name, first, now_us, identities), self.is_system
-        self._sequencer.write(
-            LogEntry(*named, bodies, expires_us, system, bodies_bytes, origin=origin)
+        turn = sequencer.turn_of(self.name) if sequencer.unreleased else 0
+        sequencer.write(
+            LogEntry(*named, bodies, expires_us, system, bodies_bytes, origin=origin, turn=turn)
         )
 
     def check(self) -> None:
@@ -543,6 +545,7 @@ class ViewTopic(LiveTopicBase):
     def succeed(self, view: MaterializedView, definition: View) -> None:
         """Continue with another view and its definition."""
         self.view.stop()
+        view.beside |= self.view.beside
         self.view, self.underlyings = view, definition.underlyings
         self.redefine(definition)
 

@@ -21,7 +21,7 @@ they are a few large lists.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -123,6 +123,10 @@ class ViewMaker:
         if producer is None:
             producer = self._producer(definition, projection)
         above, sources = self._made_of(definition.underlyings)
+        for name in sources:
+            below = self._topics[name]
+            if isinstance(below, ViewTopic):
+                below.view.beside |= sources
         rank = above, next(self._numbers)
         view = MaterializedView(
             records, producer, projection, rank, sources, self._wake,
@@ -254,6 +258,8 @@ class Since(NamedTuple):
 
     us: int
     seq: int
+    turn: int
+    """The newest change by then in any case; 0 where time has made it, and no change."""
 
 
 class Views:
@@ -290,6 +296,9 @@ class Views:
         """State of removed and stopped views."""
         self._dirty: dict[MaterializedView, Since] = {}
         """Views that have something to release, and since when."""
+        self.unreleased: Sized = self._dirty
+        self.within_turn = False
+        """The next change is of the same turn: only what time has made is released before."""
         self._released: MaterializedView | None = None
         """The view whose changes reach those above it."""
         self._woken: list[MaterializedView] | None = None
@@ -331,12 +340,29 @@ class Views:
     def _now(self, view: MaterializedView) -> Since:
         """Since when a view has something to release that it has just processed."""
         sequencer = self._requests.sequencer
-        return Since(sequencer.now_us, 0 if self._is_behind(view.sources) else sequencer.seq)
+        seq = sequencer.seq
+        is_behind = self._is_behind(view.sources)
+        return Since(sequencer.now_us, 0 if is_behind else seq, 0 if view.goes_by_time else seq)
+
+    def turn_of(self, topic: str) -> int:
+        """The record with which the turn began that a change of a topic is part of now: that of the
+        views that show it; 0: none."""
+        began = (
+            since.turn
+            for view, since in self._dirty.items()
+            if since.turn and topic in view.beside and not is_hidden(view.name)
+        )
+        return min(began, default=0)
 
     def forget(self, view: MaterializedView) -> None:
         """Drop `view`, with its unreleased changes."""
         self._dirty.pop(view, None)
         self._releases.pop(view, None)
+        if view.rows.unreleased_us is not None:
+            view.rows.unreleased_us = None
+            topic = self._look_up(view.name)
+            for copy in [] if topic is None else topic.router.copies():
+                self._timers.note(copy)
 
     def free(self, view: MaterializedView) -> None:
         """A view is removed or unsubscribed, or has stopped: free its state as a timer."""
@@ -363,8 +389,10 @@ class Views:
             rows += 1 + count
             if rows >= ROWS_AT_ONCE:
                 self._is_left = bool(self._dirty)
-                return
-        held = [self._waits_until_us(view) for view in self._dirty]
+                break
+        for view, since in self._dirty.items():
+            view.rows.unreleased_us = since.us
+        held = [] if self._is_left else [self._waits_until_us(view) for view in self._dirty]
         self._held_until_us = min((one for one in held if one is not None), default=None)
 
     def releasing(self) -> Iterator[int]:
@@ -436,6 +464,7 @@ class Views:
         # Its followers may be late: they get what has changed meanwhile in one.
         return (
             held
+            or (self.within_turn and self._dirty[view].turn > 0)
             or self._waits_until_us(view) is not None
             or self._find(view.name).records.late > 0
             or self._atomic.shows_half((view.name,))

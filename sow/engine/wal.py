@@ -7,7 +7,7 @@ stores nothing.
 """
 
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -43,6 +43,11 @@ class CommitSequencer:
         """The newest group that is durable."""
         self.open = Group(1)
         self._in_flight: deque[Group] = deque()
+        self.unreleased: Sized = ()
+        """Views that have something to release."""
+        self.turn_of: Callable[[str], int] = lambda _topic: 0
+        """Returns the record that a turn of views began with which a change of a topic is part of
+        now, if any is `unreleased`; 0: none."""
 
     def moment(self, now_us: int) -> int:
         """The time of a change: times in the log never go back, whatever a clock does."""

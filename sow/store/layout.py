@@ -43,11 +43,14 @@ LOG_KINDS = GROUP, LINK
 _CHECKED_FROM = 8
 """The checksum is of everything behind itself: magic and checksum take the bytes before."""
 
-# op, what there is beside bodies (`NAMED`, `SIGNED`), bytes of the topic's name, records, seq,
+# op, what there is beside bodies (`NAMED` and others), bytes of the topic's name, records, seq,
 # ts_us, expires_us, bytes of the identities, bytes of the bodies
 _ENTRY = struct.Struct("=BBHIqqqQQ")
-NAMED, SIGNED = 1, 2
-"""An entry has identities; it has an origin, at the end of its bodies."""
+NAMED, SIGNED, JOINED = 1, 2, 4
+"""An entry has identities; it has an origin, at the end of its bodies; it has a turn, behind its
+identities, where earlier releases do not read."""
+_TURN = b"%016x"
+_TURN_BYTES = 16
 # the event that is edited, bytes of the author, which stands before
 _ORIGIN = struct.Struct("=qI")
 _SLICE = struct.Struct("=IQQ")
@@ -195,6 +198,9 @@ def encode_entries(entries: Sequence[LogEntry]) -> bytes:
             author = entry.origin.author.encode("utf-8", "surrogatepass")
             bodies += author + _ORIGIN.pack(entry.origin.edits, len(author))
             beside |= SIGNED
+        if entry.turn:
+            identities += _TURN % entry.turn
+            beside |= JOINED
         parts += (
             _ENTRY.pack(
                 _OPS.index(entry.op), beside, len(topic), len(entry),
@@ -329,6 +335,7 @@ def decode_entries(
             expires_us=array("q", block[bodies_end:end]) if bodies_end < end else expires_us,
             _bodies_bytes=bodies_end - bodies_at - 4 * count if bodies else 0,
             origin=origin,
+            turn=int(block[bodies_at - _TURN_BYTES : bodies_at], 16) if beside & JOINED else 0,
         )
         if keeps:
             entry.encoded = memoryview(block)[first:at]

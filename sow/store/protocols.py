@@ -75,6 +75,9 @@ class LogEntry:
     so that the log of all other records has no holes. It names its records, and only the last state
     of each is kept.
 
+    `turn` is for views, which show the changes of one turn together: the record that the turn began
+    with, where this entry was logged before the views had released that; 0: it begins one.
+
     Entries of a series have an `origin`. One that replaces the newest event of a record is a
     publish of that record; one that replaces an older event, no change of the record, an edit.
 
@@ -96,6 +99,7 @@ class LogEntry:
     _bodies_bytes: int | None = field(default=None, compare=False, repr=False)
     load: Load | None = None
     origin: EventOrigin | None = None
+    turn: int = 0
     encoded: memoryview | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -185,6 +189,12 @@ def goes_on(entry: LogEntry, following: LogEntry) -> bool:
     never stands still."""
     is_next = entry.seq + len(entry) == following.seq and entry.ts_us == following.ts_us
     return is_next and entry.topic == following.topic
+
+
+def joins(entry: LogEntry, following: LogEntry) -> bool:
+    """Whether a later entry is of the same turn: views have released the changes of both at
+    once."""
+    return 0 < following.turn < entry.seq + len(entry)
 
 
 @dataclass(slots=True)

@@ -383,10 +383,13 @@ class ConflatedCopy:
 
     def due_us(self) -> int | None:
         """When `advance` next has something to do; nothing is due while a change is incomplete that
-        must not be seen in part, or its followers are late."""
+        must not be seen in part, its followers are late, or a view holds back what belongs into the
+        window."""
         if self.underlying.is_changing or any(one.is_changing or one.late for one in self.copies):
             return None
-        return 0 if self.is_clearing else self.conflation.due_us()
+        due_us = 0 if self.is_clearing else self.conflation.due_us()
+        held_us = self.underlying.unreleased_us
+        return due_us if due_us is None or held_us is None or held_us >= due_us else None
 
     def advance(self, now_us: int) -> list[Batch]:
         """Apply to the copy what is due by now, and return it as changes under each name; of many

@@ -90,6 +90,7 @@ class Records:
         "since_seq",
         "table",
         "types",
+        "unreleased_us",
         "watched",
     )
 
@@ -133,6 +134,8 @@ class Records:
         self.late = 0
         """How much its followers have still to process of its changes (`sow.streaming.channel`):
         the next change waits for that."""
+        self.unreleased_us: int | None = None
+        """Of a view: since when it has changes that it had to hold back."""
         self.since_seq = 0
         """Log entries of its name up to here are another topic's, or of another time."""
         self.types: ColumnTypes | None = None

@@ -305,6 +305,23 @@ def test_they_are_not_where_somebody_follows_or_something_falls_due():
         assert steps_of(follower, entries) >= len(entries)
 
 
+def test_its_views_release_together_what_the_primarys_have():
+    world = World(ORDERS, SUMS)
+    follower = Follower(world)
+    for number in range(6):
+        body = b'{"id":%d,"symbol":"A","n":1}' % number
+        world.engine.publish("orders", [body], world.now)
+        world.clock.advance(1)
+        if number % 3 == 2:
+            world.settle()
+    for _ in follower.following.apply([*world.journal.read(0)]):
+        follower.settle()
+    follower.settle()
+    released = [one.topics["sums"].view.updates_out for one in (world.engine, follower.engine)]
+    assert released == [2, 2]
+    assert shown(follower.engine, "sums") == shown(world.engine, "sums")
+
+
 def test_what_is_not_in_the_log_is_the_primarys():
     world = World(*ALL)
     follower = Follower(world)

@@ -103,14 +103,17 @@ class Lives:
 
     def _write(self):
         random = self.random
-        documents = [
-            {"id": random.randrange(6), "v": random.randrange(9), "n": random.randrange(50)}
-            for _ in range(random.choice((1, 1, 2, 5)))
-        ]
-        bookmark = self.world.publish(random.choice(WRITTEN), *documents)
+        bookmark = self.world.publish(random.choice(WRITTEN), *self._documents())
         if random.random() < 0.5:
             self._keep(str(bookmark))
         self._pass(random.choice((1, 1, 10 * MS, 150 * MS)))
+
+    def _documents(self):
+        random = self.random
+        return [
+            {"id": random.randrange(6), "v": random.randrange(9), "n": random.randrange(50)}
+            for _ in range(random.choice((1, 1, 2, 5)))
+        ]
 
     def _delete(self):
         self.world.delete(self.random.choice(("t", "e")), f"/id = {self.random.randrange(6)}")

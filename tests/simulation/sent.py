@@ -10,7 +10,8 @@ from unittest.mock import patch
 
 from sow.protocol.wire import read_frame
 from sow.sessions.queries import past_states
-from tests.simulation.past import Lives
+from tests.simulation.configurations import MS
+from tests.simulation.past import WRITTEN, Lives
 
 WANTED = (
     {"opts": "oof"},
@@ -88,8 +89,36 @@ class Followed(Lives):
         self.followers = []
 
     def _write(self):
+        if self.random.random() < 0.3:
+            self._burst()
         super()._write()
         self._read()
+
+    def _burst(self):
+        """What several clients publish before views release it: in one turn of the loop, or while
+        the request of one of them goes on."""
+        if self.random.random() < 0.5:
+            for _ in range(self.random.choice((2, 3))):
+                self._publish(self.random.choice(WRITTEN))
+        else:
+            name = self.random.choice(WRITTEN)
+            for _ in self.world.engine.requests.together(self._publishing(name)):
+                for _ in range(self.random.choice((0, 1, 2))):
+                    self._publish(name)
+                self.world.settle()
+                self._pass(self.random.choice((1, 10 * MS, 150 * MS)))
+        self.world.settle()
+        self._pass(1)
+
+    def _publishing(self, name):
+        for _ in range(3):
+            self._publish(name)
+            yield
+
+    def _publish(self, name):
+        bodies = [json.dumps(one).encode() for one in self._documents()]
+        self.world.engine.publish(name, bodies, self.world.now)
+        self.world.clock.advance(1)
 
     def _ask(self):
         derived = [one for one in self.world.engine.catalog.listed() if one.kind != "topic"]

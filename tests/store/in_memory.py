@@ -302,6 +302,7 @@ def _copy(entry: LogEntry) -> LogEntry:
         entry.expires_us if isinstance(entry.expires_us, int) else list(entry.expires_us),
         entry.account,
         origin=entry.origin,
+        turn=entry.turn,
     )
 
 

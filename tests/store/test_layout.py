@@ -79,6 +79,21 @@ def test_an_edit_comes_back_with_its_author_and_its_event():
     assert (found.identities, found.bodies, found.expires_us) == (["k"], [b"x"], 0)
 
 
+@pytest.mark.parametrize("op", ["publish", "delete"])
+@pytest.mark.parametrize("identities", [None, ["k", "\u00e9"]])
+def test_an_entry_comes_back_with_its_turn(op, identities):
+    """Behind its identities, where earlier releases do not read."""
+    if op == "delete" and identities is None:
+        identities = ["one"]
+    bodies = [b"x", b"yz"] if op == "publish" else []
+    entry = LogEntry(op, "prices", 9, 1, identities, bodies, turn=2**40)
+    plain = replace(entry, turn=0)
+    found = [*decode_entries(sealed([entry, replace(plain, seq=9 + len(entry))]))]
+    assert [one.turn for one in found] == [2**40, 0]
+    assert [(one.identities, one.bodies) for one in found] == [(identities, bodies)] * 2
+    assert len(encode_entries([entry])) - len(encode_entries([plain])) == 16
+
+
 @given(entry_lists(), st.integers(1, 100))
 def test_splitting_changes_no_record(entries, bytes_max):
     pieces = [e for group in split(entries, bytes_max) for e in group]

@@ -71,10 +71,13 @@ class MaterializedView:
         """The change as of when the view was filled: no row is older."""
         self.rank = rank
         self.sources = sources
+        self.beside = {*sources}
+        """Topics whose changes are shown in one turn with its own: what it is made of, and what
+        views over it are made of."""
         self._newest_mark: int = 0
         """The newest change, or turn of a conflated topic, that it has taken in."""
-        self._turn_us: int | None = None
-        """When that was due, if it is a turn of a conflated topic."""
+        self._turn_us = 0
+        """The time of that: of a turn of a conflated topic when it was due."""
         self._sent: int = 0
         """The place in what it has sent that its rows show."""
         self.updates_in = self.updates_out = 0
@@ -131,7 +134,8 @@ class MaterializedView:
         if self.stopped:
             return False
         self._note_mark(batch.marks[-1])
-        self._turn_us = batch.turn_us
+        turn_us = int(batch.changes.ts_us[-1]) if batch.turn_us is None else batch.turn_us
+        self._turn_us = max(self._turn_us, turn_us)
         was_dirty = self.is_dirty
         try:
             for changes in self.producer.on_batch(batch):
@@ -147,6 +151,11 @@ class MaterializedView:
         self._newest_mark = (
             SentPlace(newest, mark.time_us) if isinstance(mark, SentPlace) else newest
         )
+
+    @property
+    def goes_by_time(self) -> bool:
+        """What it has taken in last is of a turn of a conflated topic."""
+        return isinstance(self._newest_mark, SentPlace)
 
     @property
     def place(self) -> int:
@@ -230,7 +239,7 @@ class MaterializedView:
             self._inherited = _with_last(self.rows.table.held_names(INHERITED_AT_ONCE))
             self._inherited_stamp = seq, ts_us
         self.filled_seq = seq
-        self._newest_mark = SentPlace(seq, ts_us)
+        self._newest_mark, self._turn_us = SentPlace(seq, ts_us), ts_us
         self._is_filling = False
         if self.is_dirty or self.stopped:
             self._wake(self)

@@ -316,6 +316,109 @@ def test_a_view_that_has_not_taken_in_the_log_yet_is_not_the_present(world, clie
     assert found == [b"0", b"1", b"2", b"3"]
 
 
+TOTALS_C = ConflatedTopic("totals-C", "json", "totals", interval_us=SECOND)
+
+
+def publish(world, px):
+    """Publish without ending the turn."""
+    world.engine.publish("orders", [b'{"id":1,"px":%d}' % px], world.now)
+    world.clock.advance(MS)
+
+
+def sent_again(world, topic, bookmark="0", topics=("totals", "totals-C")):
+    return {
+        name: shown(world.client().say(c="subscribe", t=name, opts="oof,timestamp", bm=bookmark))
+        for name in topics
+    }[topic]
+
+
+@pytest.fixture
+def live():
+    """A world with a copy of a view, and clients of both."""
+    world = NotingWorld(ORDERS, TOTALS, TOTALS_C, CONFIGURATIONS)
+    clients = {name: world.client() for name in ("totals", "totals-C")}
+    for name, one in clients.items():
+        one.say(c="subscribe", t=name, opts="oof,timestamp")
+    return world, clients
+
+
+def test_what_a_view_released_together_is_sent_again_together(live):
+    """Publishes of several clients between two flushes are one change of a row."""
+    world, clients = live
+    for px in range(3):
+        publish(world, px)
+    world.settle()
+    publish(world, 3)
+    world.settle()
+    world.advance(2 * SECOND)
+    told = {name: shown(one.lines()) for name, one in clients.items()}
+    assert [line["d"]["px"] for line in told["totals"]] == [2, 3]
+    assert {name: sent_again(world, name) for name in told} == told
+    world = world.restart()
+    assert {name: sent_again(world, name) for name in told} == told
+
+
+def test_a_view_that_a_request_held_back_is_sent_again_as_late(live):
+    """Its copy waits for it: what belongs into a window is in that, whenever it is released."""
+    world, clients = live
+
+    def request():
+        publish(world, 1)
+        yield
+        publish(world, 5)
+
+    publish(world, 0)
+    world.settle()
+    world.advance(950 * MS)
+    steps = world.engine.requests.together(request())
+    next(steps)
+    publish(world, 2)
+    world.settle()
+    world.advance(100 * MS)
+    assert clients["totals-C"].lines() == [], "the window has ended, and its view is held back"
+    publish(world, 3)
+    assert next(steps, None) is None
+    world.settle()
+    world.advance(2 * SECOND)
+    told = {name: shown(one.lines()) for name, one in clients.items()}
+    assert [line["d"]["px"] for line in told["totals"]] == [0, 5]
+    assert [line["d"]["px"] for line in told["totals-C"]] == [0, 5]
+    assert {name: sent_again(world, name) for name in told} == told
+
+
+def test_a_copy_of_a_view_begins_its_window_with_the_change(live):
+    """And not with the flush, which comes some microseconds later."""
+    world, clients = live
+    world.engine.publish("orders", [b'{"id":1,"px":1}'], world.now)
+    due_us = world.now + SECOND
+    world.clock.advance(8)
+    world.engine.sequencer.moment(world.now)  # as the runtime does
+    world.settle()
+    world.advance(2 * SECOND)
+    (line,) = shown(clients["totals-C"].lines())
+    assert line["bm"] == f"1.{due_us}"
+    assert sent_again(world, "totals-C") == [line]
+
+
+def test_a_reload_gives_rows_the_time_of_the_reload(live):
+    """A copy of a view would go back else, and repeat lines to who goes on behind them."""
+    world, clients = live
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(3 * SECOND)
+    before = shown(clients["totals-C"].lines())
+    other = View("totals", "json", ("orders",), ("SUM(/px) + 1 AS /px", "/id"), ("/id",))
+    configuration = type(world.configuration)(
+        world.configuration.name, (ORDERS, other, TOTALS_C, CONFIGURATIONS)
+    )
+    world.executor.reconfigure(configuration, world.now)
+    reloaded_us = world.now
+    world.settle()
+    world.advance(3 * SECOND)
+    (line,) = shown(clients["totals-C"].lines())
+    assert line["bm"] == f"1.{reloaded_us + SECOND}"
+    assert sent_again(world, "totals-C") == [*before, line]
+
+
 def test_it_comes_in_slices_and_what_it_takes_is_counted_and_let_go(world, client):
     for number in range(30):
         world.publish("orders", *({"id": one, "px": number} for one in range(100)))

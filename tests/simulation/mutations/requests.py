@@ -212,6 +212,18 @@ REQUESTS = (
         "            place = self._after(time_us - 1)\n",
     ),
     Mutation(
+        "a replay takes what a view released together one by one",
+        "sow/store/protocols.py",
+        "    return 0 < following.turn < entry.seq + len(entry)\n",
+        "    return False\n",
+    ),
+    Mutation(
+        "a copy of a view begins its windows when that is released",
+        "sow/topic/views/view.py",
+        "                    batch.be_due_at(self._turn_us)\n",
+        "                    batch.be_due_at(None)\n",
+    ),
+    Mutation(
         "a replay does not know what has left",
         "sow/sessions/subscriptions/log_replay.py",
         "olds = [self._bodies.pop(identity, None) for identity in identities]",
