@@ -90,8 +90,7 @@ class Engine:
             self._is_behind,
             self.output.catch_up,
         )
-        self.sequencer.unreleased = self.views.unreleased
-        self.sequencer.turn_of = self.views.turn_of
+        self.sequencer.note_turns(self.views.unreleased, self.views.turn_of)
         self.catalog = Catalog(configuration, self.filter, self.sequencer, self.views.wake)
         self.capacity = Capacity(self.catalog)
         self.queries = Queries(

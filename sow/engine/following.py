@@ -188,7 +188,7 @@ class Following:
         try:
             yield from self._applied(entries)
         finally:
-            self._engine.views.within_turn = False
+            self._engine.views.stay_within_turn(False)
 
     def _applied(self, entries: Iterable[LogEntry]) -> Task[None]:
         seq, together, views = self._engine.seq, list[LogEntry](), self._engine.views
@@ -209,7 +209,7 @@ class Following:
                 together += parts
             else:
                 yield from self._apply_whole(parts)
-            views.within_turn = bool(following) and joins(change[-1], following[0])
+            views.stay_within_turn(bool(following) and joins(change[-1], following[0]))
         if together:
             yield from self._apply(together)
 

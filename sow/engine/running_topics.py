@@ -545,7 +545,7 @@ class ViewTopic(LiveTopicBase):
     def succeed(self, view: MaterializedView, definition: View) -> None:
         """Continue with another view and its definition."""
         self.view.stop()
-        view.beside |= self.view.beside
+        view.beside.update(self.view.beside)
         self.view, self.underlyings = view, definition.underlyings
         self.redefine(definition)
 

@@ -126,7 +126,7 @@ class ViewMaker:
         for name in sources:
             below = self._topics[name]
             if isinstance(below, ViewTopic):
-                below.view.beside |= sources
+                below.view.beside.update(sources)
         rank = above, next(self._numbers)
         view = MaterializedView(
             records, producer, projection, rank, sources, self._wake,
@@ -297,8 +297,7 @@ class Views:
         self._dirty: dict[MaterializedView, Since] = {}
         """Views that have something to release, and since when."""
         self.unreleased: Sized = self._dirty
-        self.within_turn = False
-        """The next change is of the same turn: only what time has made is released before."""
+        self._within_turn = False
         self._released: MaterializedView | None = None
         """The view whose changes reach those above it."""
         self._woken: list[MaterializedView] | None = None
@@ -344,6 +343,11 @@ class Views:
         is_behind = self._is_behind(view.sources)
         return Since(sequencer.now_us, 0 if is_behind else seq, 0 if view.goes_by_time else seq)
 
+    def stay_within_turn(self, stays: bool) -> None:
+        """The next change is of the same turn, or not: if so, only what time has made is released
+        before."""
+        self._within_turn = stays
+
     def turn_of(self, topic: str) -> int:
         """The record with which the turn began that a change of a topic is part of now: that of the
         views that show it; 0: none."""
@@ -359,7 +363,7 @@ class Views:
         self._dirty.pop(view, None)
         self._releases.pop(view, None)
         if view.rows.unreleased_us is not None:
-            view.rows.unreleased_us = None
+            view.rows.hold_back(None)
             topic = self._look_up(view.name)
             for copy in [] if topic is None else topic.router.copies():
                 self._timers.note(copy)
@@ -391,7 +395,7 @@ class Views:
                 self._is_left = bool(self._dirty)
                 break
         for view, since in self._dirty.items():
-            view.rows.unreleased_us = since.us
+            view.rows.hold_back(since.us)
         held = [] if self._is_left else [self._waits_until_us(view) for view in self._dirty]
         self._held_until_us = min((one for one in held if one is not None), default=None)
 
@@ -464,7 +468,7 @@ class Views:
         # Its followers may be late: they get what has changed meanwhile in one.
         return (
             held
-            or (self.within_turn and self._dirty[view].turn > 0)
+            or (self._within_turn and self._dirty[view].turn > 0)
             or self._waits_until_us(view) is not None
             or self._find(view.name).records.late > 0
             or self._atomic.shows_half((view.name,))

@@ -71,6 +71,10 @@ class CommitSequencer:
         self.seq += count
         return seqs
 
+    def note_turns(self, unreleased: Sized, turn_of: Callable[[str], int]) -> None:
+        """Use these from now on."""
+        self.unreleased, self.turn_of = unreleased, turn_of
+
     def begin_after(self, seq: int) -> None:
         """Continue after `seq`, the last number that a restart has found, and with arrival times
         after the newest time."""

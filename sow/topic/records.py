@@ -201,6 +201,10 @@ class Records:
         frozen.indexes = yield from self.indexes.freezing(frozen.table)
         return frozen
 
+    def hold_back(self, since_us: int | None) -> None:
+        """The view has had to hold back changes since a time; None: it holds back none."""
+        self.unreleased_us = since_us
+
     def set_changing(self, is_changing: bool) -> None:
         """Know whether half of an atomic change may be here."""
         self.is_changing, self.changes_us = is_changing, None
