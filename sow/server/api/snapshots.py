@@ -52,8 +52,9 @@ from sow.server.http.tables import columns_of, of_snapshot, shape_of, streamed, 
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import end_with_client
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
+from sow.sessions.queries.newest_events import read_events
 from sow.sessions.queries.past_states import PastStates, ReplayListener
-from sow.sessions.queries.query_results import QueryResult, execute_query, read_events
+from sow.sessions.queries.query_results import QueryResult, execute_query
 from sow.store.sharded_dict import ShardedDict
 
 

@@ -9,8 +9,7 @@ alone (`window_of`, `check_window`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -37,14 +36,8 @@ from sow.sessions.queries.access_control import (
     restrict_shape,
     row_policy_of,
 )
-from sow.sessions.queries.query_results import (
-    QueryResult,
-    ResultSnapshot,
-    UnreadQuota,
-    check_last,
-    newest_events,
-    pinned,
-)
+from sow.sessions.queries.newest_events import NewestEvents, check_last
+from sow.sessions.queries.query_results import QueryResult, ResultSnapshot, UnreadQuota, pinned
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
 from sow.topic.fields import check_watched
@@ -287,16 +280,17 @@ class QueryPlanner:
         query = query.at(self._engine.now_us)
         partly = query.keys is not None or query.top_n is not None or query.skip_n > 0
         partly |= not self.is_steady(command)
-        taken = ResultSnapshot(tracks=partly)
-        with self._engine.noting() as noted:
+        taken, events = ResultSnapshot(tracks=partly), self._events(command)
+        with self._engine.noting() as noted, self._following(events):
             for at, topic in enumerate(requested.topics):
                 if at % TAKEN_AT_ONCE == TAKEN_AT_ONCE - 1:
                     yield
                 with suppress(UnknownTopic):
                     seen = restrict_query(query, row_policy_of(command, topic.records))
-                    if (command.options.last or 1) > 1:
-                        yield from self._take_events(session, command, seen, taken, topic)
+                    if events is not None:
+                        yield from events.look(topic.name, seen)
                         noted.pop(topic, None)
+                        self._take_events(session, taken, topic, events)
                         continue
                     reads_before = self._reads_before(command)
                     answer = yield from self._engine.queries.answering(
@@ -311,7 +305,9 @@ class QueryPlanner:
                 while len(noted) > TAKEN_AT_ONCE and left > 0:
                     for topic in [*islice(noted, TAKEN_AT_ONCE)]:
                         del noted[topic]
-                        left -= self._take_again(session, command, query, requested, taken, topic)
+                        left -= self._take_again(
+                            session, command, query, requested, taken, topic, events
+                        )
                     yield
                 changing = self._engine.atomic.topic
                 if changing is None or (changing not in noted and changing not in requested.topics):
@@ -320,7 +316,7 @@ class QueryPlanner:
                     break
                 yield from self._engine.atomic.finish_before(changing.name)
             for topic in list(noted):
-                self._take_again(session, command, query, requested, taken, topic)
+                self._take_again(session, command, query, requested, taken, topic, events)
         if requested.pattern is None:
             self._engine.topic(command.topic)
         check_still_permitted(session, command)
@@ -334,6 +330,7 @@ class QueryPlanner:
         requested: TopicSelection,
         taken: ResultSnapshot,
         topic: LiveTopic,
+        events: NewestEvents | None,
     ) -> bool:
         """A topic has changed, come or gone; whether that was any work."""
         if self._engine.topics.get(topic.name) is not topic:
@@ -344,27 +341,27 @@ class QueryPlanner:
         ):
             return False
         seen = restrict_query(query, row_policy_of(command, topic.records))
-        if (command.options.last or 1) > 1:
-            run_to_completion(self._take_events(session, command, seen, taken, topic))
+        if events is not None:
+            if topic.records not in events:
+                run_to_completion(events.look(topic.name, seen))  # it has just come
+            self._take_events(session, taken, topic, events)
             return True
         self._take(session, taken, topic, self._engine.queries.at_once(topic.name, seen))
         return True
 
+    def _events(self, command: Command) -> NewestEvents | None:
+        """Where an answer has more than the newest event of each record."""
+        last = command.options.last or 1
+        return NewestEvents(self._engine, last) if last > 1 else None
+
+    def _following(self, events: NewestEvents | None) -> AbstractContextManager[None]:
+        return nullcontext() if events is None else self._engine.on_changes(events.note)
+
     def _take_events(
-        self,
-        session: Session,
-        command: Command,
-        query: Query,
-        taken: ResultSnapshot,
-        topic: LiveTopic,
-    ) -> Task[None]:
-        """Take the newest events of the records that a query names by their keys, or of all: those
-        that pass its filter, as of the last step."""
-        answer = yield from self._engine.queries.answering(topic.name, replace(query, filter=None))
-        last, only = command.options.last or 1, query.keys is not None
-        rows = yield from newest_events(
-            self._engine, topic.records, answer.slots, last, query.filter, only
-        )
+        self, session: Session, taken: ResultSnapshot, topic: LiveTopic, events: NewestEvents
+    ) -> None:
+        """Take the newest events of a topic, as of now: those that pass the filter."""
+        rows = events.snapshot(topic.records)
         self.admit(session, taken.weight + len(rows))
         taken.take(topic, rows, len(rows))
 

@@ -12,38 +12,28 @@ A pattern may match a hundred thousand topics with a record each, so totals are 
 are added, and rows are encoded for many topics at a time.
 """
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import numpy as np
-
-from sow.core.cooperative import CatchUpPacer, Task, run_to_completion
+from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
-from sow.errors import Busy, ClientError, TooLarge
-from sow.expressions import Filter
+from sow.errors import Busy
 from sow.history.snapshot import (
     ANSWER_CHUNK_ROWS,
     NOWHERE,
-    HeldKeys,
-    PinnedColumn,
     Snapshot,
-    Stamps,
-    held_identities,
     rows_at_once,
 )
-from sow.protocol.commands import Command, Options
 from sow.protocol.replies import Encoding, Frames
 from sow.query import Query
 from sow.query.query import QueryAnswer
 from sow.store.columns import Slots
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
-from sow.topic.series import SeriesEvent
 
 
 class QueryResult(NamedTuple):
@@ -90,213 +80,6 @@ def pinned(
     wait for its client for long."""
     taken = Snapshot.take(records, slots, with_keys, with_expiries)
     return replace(taken, topic=topic.records)
-
-
-EVENTS_AT_ONCE = 1_000
-"""Events that are looked at in one step: a millisecond or two with a filter."""
-RECORD_EVENTS = 4
-"""To begin with a record takes as long as so many events."""
-NAMES_AT_ONCE = 1_000
-"""Identities that are fetched at once."""
-LAST_MAX = 10_000
-"""The newest events of one record: they are looked at in one step, of some 10 ms for so many."""
-EVENTS_MAX = 100_000
-"""Events of one answer: they are put together in one step, of some 20 ms for so many."""
-READ_EVENTS_MAX = 1_000_000
-"""Events of one snapshot, which are put together in steps: some 200 MB until they are."""
-
-
-class _NewestEvents:
-    """The newest `last` events of records, those of them that pass a filter, by record; `most` in
-    all."""
-
-    def __init__(
-        self, records: Records, last: int, condition: Filter | None, most: int = EVENTS_MAX
-    ) -> None:
-        self._most = most
-        self._records = records
-        self._last = last
-        self._condition = condition
-        self._found: dict[str, list[SeriesEvent]] = {}
-        self._rows = 0
-
-    def weight(self, identity: str) -> int:
-        """How many events it takes to look at a record."""
-        events = self._records.events
-        assert events is not None
-        return RECORD_EVENTS + min(self._last, events.count_of(identity))
-
-    def take(self, identities: Sequence[str]) -> None:
-        """Look at some records, perhaps again; raises TooLarge."""
-        events = self._records.events
-        assert events is not None
-        some = [(one, event) for one in identities for event in events.last(one, self._last)]
-        hits = self._hits(some)
-        for identity in identities:
-            self._rows -= len(self._found.pop(identity, ()))
-        for (identity, event), hit in zip(some, hits, strict=True):
-            if hit:
-                self._found.setdefault(identity, []).append(event)
-                self._rows += 1
-        if self._rows > self._most:
-            raise TooLarge(
-                f"the newest {self._last} events of each record of {self._records.name} are over "
-                f"{self._most}, the most of one answer; ask for fewer, or narrow the filter"
-            )
-
-    def _hits(self, some: Sequence[tuple[str, SeriesEvent]]) -> Sequence[bool]:
-        condition, records = self._condition, self._records
-        if condition is None or not some:
-            return [True] * len(some)
-        bodies = [event.body for _, event in some]
-        columns = records.decoder(condition.paths).columns(bodies)
-        stamps = [event.seq for _, event in some], [event.ts_us for _, event in some]
-        messages = records.messages([identity for identity, _ in some], bodies, *stamps)
-        return condition.matches_messages(columns, messages)
-
-    def snapshot(self) -> Snapshot:
-        """What was found, the events of each record in their order. Slots are those of records
-        whose newest event is there."""
-        records = self._records
-        assert records.events is not None
-        slots = list[int]()
-        for identity, events in self._found.items():
-            is_newest = events[-1] == records.events.newest(identity)
-            slots += [NOWHERE] * (len(events) - 1)
-            slots.append(records.table.slots[identity] if is_newest else NOWHERE)
-        return replace(run_to_completion(self.rows()), slots=np.array(slots, np.int64))
-
-    def rows(self) -> Task[Snapshot]:
-        """The same in steps, without slots."""
-        records, keys, bodies = self._records, list[str](), list[bytes]()
-        seqs, ts_us, sow_keys = array("q"), array("q"), array("Q")
-        put_together = 0
-        for identity, events in self._found.items():
-            sow_key = records.sow_key_of(identity)
-            if records.makes_keys:
-                sow_keys.extend([int(sow_key)] * len(events))
-            else:
-                keys += [sow_key] * len(events)
-            bodies += [event.body for event in events]
-            seqs.extend([event.seq for event in events])
-            ts_us.extend([event.ts_us for event in events])
-            if len(bodies) - put_together >= EVENTS_AT_ONCE:
-                put_together = len(bodies)
-                yield
-        held = HeldKeys(None, PinnedColumn(keys))
-        if records.makes_keys:
-            held = HeldKeys(np.frombuffer(sow_keys, np.uint64), None)
-        stamps = Stamps(held, np.frombuffer(seqs, np.int64), np.frombuffer(ts_us, np.int64))
-        slots = np.full(len(bodies), NOWHERE)
-        return Snapshot(records, slots, PinnedColumn(bodies), stamps)
-
-
-def check_last(command: Command, topic: Records) -> None:
-    """Raise ClientError where a command may not begin with the newest events of each record."""
-    options = command.options
-    if topic.events is None:
-        wrong, instead = f"{topic.name} is no series, and has no events", "leave it out"
-    elif not command.name.startswith("sow_and_"):
-        wrong, instead = f"{command.name} does not begin with events", "use sow_and_subscribe"
-    elif command.order_by or options.top_n is not None or options.skip_n or options.replace:
-        wrong = "the events of each record come in their own order"
-        instead = "leave out order_by, top_n, skip_n and replace"
-    elif not options.last:
-        wrong, instead = "there is no newest event to begin with", "write 1 or more"
-    elif options.last > LAST_MAX:
-        raise TooLarge(
-            f"last={options.last} is over {LAST_MAX}, the most of one record; read earlier events "
-            "over HTTP"
-        )
-    else:
-        return
-    raise ClientError(f"last={options.last}: {wrong}; {instead}", reason="invalid options")
-
-
-def newest_events(
-    engine: Engine,
-    records: Records,
-    slots: Slots,
-    last: int,
-    condition: Filter | None,
-    only: bool = False,
-) -> Task[Snapshot]:
-    """The newest `last` events of the records in `slots`, those of them that pass a filter, as of
-    the last step; records that come meanwhile are among them, unless it is about these `only`."""
-    found = _NewestEvents(records, last, condition)
-    yield from _find(engine, records, slots, found, only)
-    return found.snapshot()
-
-
-def read_events(engine: Engine, name: str, query: Query, last: int) -> Task[QueryResult]:
-    """The same of the records that a query names by their keys, or of all, put together in steps;
-    raises ClientError for a topic that is no series."""
-    topic = engine.topic(name)
-    check_last(Command("sow_and_subscribe", options=Options(last=last)), topic.records)
-    answer = yield from engine.queries.answering(name, replace(query, filter=None))
-    found = _NewestEvents(topic.records, last, query.filter, READ_EVENTS_MAX)
-    yield from _find(engine, topic.records, answer.slots, found, query.keys is not None)
-    bookmark = engine.seq
-    return QueryResult(answer, (yield from found.rows()), bookmark)
-
-
-def _find(
-    engine: Engine, records: Records, slots: Slots, found: _NewestEvents, only: bool
-) -> Task[None]:
-    """Look at the events of records, as of the last step."""
-    names, changed = held_identities(records, slots), _Changed()
-    wanted = set(names.part(0, len(slots))) if only else None
-
-    def note(other: Records, identities: Sequence[str]) -> None:
-        if other is records:
-            for one in identities if wanted is None else wanted.intersection(identities):
-                changed.add(one, found.weight(one))
-
-    with engine.on_changes(note):
-        some: list[str] = []
-        left = EVENTS_AT_ONCE
-        for start in range(0, len(slots), NAMES_AT_ONCE):
-            for identity in names.part(start, start + NAMES_AT_ONCE):
-                some.append(identity)
-                left -= found.weight(identity)
-                if left <= 0:
-                    found.take(some)
-                    yield
-                    some, left = [], EVENTS_AT_ONCE
-        found.take(some)
-        yield
-        pacer = CatchUpPacer(EVENTS_AT_ONCE)
-        while changed.weight > pacer.share:
-            pacer.begin(changed.weight)
-            found.take(changed.pop(pacer.share))
-            pacer.end(changed.weight)
-            yield
-        found.take(changed.pop(changed.weight))
-
-
-class _Changed:
-    """Records that have changed, and how many events it takes to look at all of them again."""
-
-    def __init__(self) -> None:
-        self.weight = 0
-        self._weights: dict[str, int] = {}
-
-    def add(self, identity: str, weight: int) -> None:
-        """A record has changed."""
-        self.weight += weight - self._weights.get(identity, 0)
-        self._weights[identity] = weight
-
-    def pop(self, weight: int) -> list[str]:
-        """Take out some, of a weight or a little more."""
-        end, some = self.weight - weight, list[str]()
-        for identity, own in self._weights.items():
-            if self.weight <= end:
-                break
-            some.append(identity)
-            self.weight -= own
-        for identity in some:
-            del self._weights[identity]
-        return some
 
 
 TOPIC_ROWS = 20

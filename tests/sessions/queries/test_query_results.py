@@ -1,28 +1,23 @@
 """What was taken for an answer: counted as it is taken, and said many topics at a time."""
 
-from dataclasses import replace
 from weakref import ref
 
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import WRITES, WRITES_BEFORE, Series
-from sow.errors import Busy, TooLarge, UnknownTopic
+from sow.core.definitions import WRITES, WRITES_BEFORE
+from sow.errors import Busy, UnknownTopic
 from sow.history.snapshot import Snapshot
 from sow.protocol.replies import LINES
 from sow.query import Query
 from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
-from sow.sessions.queries import query_results
 from sow.sessions.queries.query_results import (
     ResultSnapshot,
     UnreadQuota,
     execute_query,
-    newest_events,
-    read_events,
 )
 from sow.topic.rendering import Shape
-from sow.topic.series import TopicEvents
 from tests.laws.harness import ORDERS, World
 
 
@@ -126,52 +121,6 @@ def test_an_answer_that_waits_for_its_client_does_not_hold_what_there_was(monkey
     assert run_to_completion(applying) > count
     assert held() is None
     assert len([line for line in client.lines() if line["c"] == "sow"]) == count
-
-
-def test_newest_events_are_looked_at_some_at_a_time_however_many_a_record_has(monkeypatch):
-    monkeypatch.setattr(query_results, "EVENTS_AT_ONCE", 20)
-    world = World(replace(ORDERS, series=Series()))
-    for number in range(12):
-        world.publish("orders", *({"id": id_, "px": number} for id_ in range(30)))
-    records, looked_at = world.engine.topic("orders").records, [0]
-    last = records.events.last
-
-    def counted(identity, count):
-        found = last(identity, count)
-        looked_at[-1] += len(found)
-        return found
-
-    monkeypatch.setattr(TopicEvents, "last", lambda _events, *named: counted(*named))
-    condition = world.engine.filter("/px > 7")
-    slots = records.table.live()
-    results = []
-
-    def finding():
-        results.append((yield from newest_events(world.engine, records, slots, 10, condition)))
-
-    for at, _ in enumerate(finding()):
-        looked_at.append(0)
-        if at < 40:
-            world.publish("orders", {"id": at % 30, "px": 100 + at}, {"id": 40 + at, "px": 8})
-    assert max(looked_at) <= 100, "at most some times what comes meanwhile"
-    assert len(looked_at) > 20
-    slots = records.table.live()
-    run_to_completion(finding())
-    query = Query(filter=condition)
-    read = []
-
-    def reading():
-        read.append((yield from read_events(world.engine, "orders", query, 10)))
-
-    assert sum(1 for _ in reading()) > 20
-    rows = read[0].rows
-    assert rows.part(0, len(rows)) == results[-1].part(0, len(rows))
-    monkeypatch.setattr(query_results, "READ_EVENTS_MAX", 100)
-    with pytest.raises(TooLarge, match="over 100, the most"):
-        run_to_completion(read_events(world.engine, "orders", query, 10))
-    some, same = (sorted(found.bodies.part(0, len(found))) for found in results)
-    assert some == same
-    assert len(some) > 30 * 4
 
 
 def frames(count):
