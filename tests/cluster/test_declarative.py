@@ -2,15 +2,14 @@
 
 import os
 import subprocess
-from pathlib import Path
 
-import pyspark
 import pytest
 
 from sow.spark.java import ensure_java
 from tests.docs.blocks import ROOT, fenced
 from tests.edge.serving import Running, configuration, records
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.spark.home import fast_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -34,7 +33,15 @@ def server(tmp_path):
     running.close()
 
 
-def test_the_pipeline_of_the_guide_copies_what_came_since_its_last_run(server, python, tmp_path):
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "spark").mkdir()
+    return fast_home(tmp_path / "spark")
+
+
+def test_the_pipeline_of_the_guide_copies_what_came_since_its_last_run(
+    server, python, home, tmp_path
+):
     (text,) = (
         block.text
         for block in fenced("python", [ROOT / "docs/guide/spark.md"])
@@ -45,24 +52,25 @@ def test_the_pipeline_of_the_guide_copies_what_came_since_its_last_run(server, p
     (tmp_path / "transformations" / "orders.py").write_text(text)
     (tmp_path / "spark-pipeline.yml").write_text(SPEC.format((tmp_path / "storage").as_uri()))
     server.publish("orders", *({"id": n} for n in range(ROWS)))
-    run(python, tmp_path)
+    run(python, home, tmp_path)
     assert len(server.records("loud")) == ROWS
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", *({"id": n} for n in range(ROWS, 2 * ROWS)))
     server.request("DELETE", records("orders", filter="/id < 10"))
-    run(python, tmp_path)
+    run(python, home, tmp_path)
     assert server.get(f"/v1/log/extent?topics=loud&from={start}").json["rows"] == ROWS + 10
     assert server.records("loud", order_by="/id") == server.records("orders", order_by="/id")
 
 
-def run(python, directory):
+def run(python, home, directory):
     """Run it as a user does, by the Python that has SOW from a wheel."""
     done = subprocess.run(
-        [Path(pyspark.__file__).parent / "bin" / "spark-pipelines", "run"],
+        [home / "bin" / "spark-pipelines", "run"],
         cwd=directory,
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             "JAVA_HOME": str(ensure_java()),
+            "SPARK_HOME": str(home),
             "PYSPARK_PYTHON": str(python),
             "SPARK_LOCAL_IP": "127.0.0.1",
         },

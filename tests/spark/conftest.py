@@ -3,12 +3,12 @@
 import os
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
 
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.spark.home import fast_home
 from tests.spark.proxy import Proxy
 
 FEWER_PROCESSES = {
@@ -40,7 +40,7 @@ def spark(tmp_path_factory):
     from sow.spark import session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    os.environ["SPARK_HOME"] = str(_home(tmp_path_factory.mktemp("spark")))
+    os.environ["SPARK_HOME"] = str(fast_home(tmp_path_factory.mktemp("spark")))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = session(
@@ -64,17 +64,6 @@ def spark(tmp_path_factory):
     found.stop()
     _end_java()
     del os.environ["SPARK_HOME"]
-
-
-def _home(directory):
-    """A SPARK_HOME without the archive of PySpark's own modules, which each Python that Spark
-    starts would compile once more, for a second or longer: they find the modules as installed."""
-    import pyspark
-
-    for part in Path(pyspark.__file__).parent.iterdir():
-        if part.name != "python":
-            (directory / part.name).symlink_to(part)
-    return directory
 
 
 def _end_java():

@@ -4,6 +4,7 @@ import traceback
 
 import pytest
 
+from sow.config.rules.spark_option_rules import OPTIONS
 from sow.core.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source
 from sow.errors import BadFilter, ClientError, SowError
 from sow.spark.http import ServerRefusal
@@ -230,3 +231,31 @@ def test_a_sentence_of_ours_is_placed_too_and_once():
     with refused, concerning("Source"), concerning("Schema"):
         raise ClientError("no")
     assert reason(ClientError("SQL: no"), "SQL") == "SQL: no"
+
+
+def test_values_of_options_that_the_check_takes_are_those_that_spark_takes(spark):
+    jvm, conf = spark._jvm, spark._jsparkSession.sessionState().conf()
+    of_sources = jvm.org.apache.spark.sql.execution.datasources
+    makers = {
+        "csv": lambda given: jvm.org.apache.spark.sql.catalyst.csv.CSVOptions(given, True, "UTC"),
+        "json": lambda given: jvm.org.apache.spark.sql.catalyst.json.JSONOptions(given, "UTC", "c"),
+        "parquet": lambda given: of_sources.parquet.ParquetOptions(given, conf),
+    }
+
+    def is_taken(kind, name, value):
+        try:
+            makers[kind](jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({name: value}))
+        except Exception:
+            return False
+        return True
+
+    refused = 0
+    for kind in makers:
+        for name, values in OPTIONS[kind].items():
+            # `snapy` is no number, no word, and more than one character.
+            for value in (*values.words, "1", "|", "snapy"):
+                if values.has(value):
+                    assert is_taken(kind, name, value), (kind, name, value)
+            refused += not (values.has("snapy") or is_taken(kind, name, "snapy"))
+        assert not is_taken(kind, "compression", "snapy")
+    assert refused > 20, "most of what the check refuses, Spark does"

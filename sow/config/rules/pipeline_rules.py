@@ -6,6 +6,7 @@ from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, MistakeError, at
 from sow.config.elements.pipeline import SHARED_PLACE
+from sow.config.rules.spark_option_rules import kafka_problem, value_problem
 from sow.config.rules.topic_rules import definition_of, is_many
 from sow.config.sql import problem
 from sow.core.pipelines import (
@@ -29,7 +30,7 @@ from sow.core.pipelines import (
     option_value,
     plain,
 )
-from sow.errors import ClientError, shown
+from sow.errors import ClientError
 from sow.expressions import compile_filter
 
 Names = Mapping[str, str]
@@ -341,8 +342,6 @@ SET_FOR_SPARK: Names = dict.fromkeys(
     ("spark.master", "spark.remote"), "is set by the element Master"
 )
 """The same of settings."""
-FLAG = ("true", "false")
-WHOLE_NUMBER = ("a whole number, 1 or more",)
 SPARKS = "spark."
 """Prefixes of the names of settings; Spark ignores all others."""
 OF_THE_DRIVER = ("spark.driver.", "spark.executor.", "spark.jars")
@@ -356,8 +355,10 @@ def check_options(section: Section, use: Use, findings: Diagnostics) -> None:
     _once(options, "Option", plain if of_topic else str.lower, findings)
     if not of_topic:
         for option in options:
-            if wrong := _sparks_value(section.text("format"), option):
+            if wrong := value_problem(section.text("format"), option):
                 _wrong(option, wrong, findings)
+        if section.text("format") == "kafka" and (wrong := kafka_problem(section, use in READS)):
+            _wrong(section, wrong, findings, section.element.name)
         return
     found = [(option, _problem(option, use)) for option in options]
     for option, wrong in found:
@@ -372,10 +373,10 @@ def check_options(section: Section, use: Use, findings: Diagnostics) -> None:
             _wrong((meant or options)[0], error.detail, findings)
 
 
-def _wrong(option: Section, text: str, findings: Diagnostics) -> None:
+def _wrong(section: Section, text: str, findings: Diagnostics, element: str = "Option") -> None:
     """Report an option by a sentence of two parts."""
     message, _, instead = text.partition("; " if "; " in text else ": ")
-    findings.error(option.line, "Option", message, instead)
+    findings.error(section.line, element, message, instead)
 
 
 def _problem(option: Section, use: Use) -> str:
@@ -417,37 +418,6 @@ def _value_problem(name: str, text: str, use: Use) -> str:
     }
     wrong = bookmark_problem(text, *words[name]) if name in words else ""
     return f"{name}: {wrong}" if wrong else ""
-
-
-SPARKS_VALUES: Mapping[str, tuple[str, ...]] = {
-    "header": FLAG,
-    "inferSchema": FLAG,
-    "multiLine": FLAG,
-    "recursiveFileLookup": FLAG,
-    "latestFirst": FLAG,
-    "cleanSource": ("archive", "delete", "off"),
-    "failOnDataLoss": FLAG,
-    "maxFilesPerTrigger": WHOLE_NUMBER,
-    "maxOffsetsPerTrigger": WHOLE_NUMBER,
-    "rowsPerSecond": WHOLE_NUMBER,
-    "numPartitions": WHOLE_NUMBER,
-    "mode": ("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
-}
-"""What common options of Spark's own formats may be; it reads them in any case."""
-
-
-def _sparks_value(kind: str, option: Section) -> str:
-    """Why an option of Spark's cannot have this value, where that is known; empty if it may."""
-    known = {name.lower(): name for name in SPARKS_VALUES} if kind in KNOWN_FORMATS else {}
-    name, value = known.get(option.text("name").lower()), option.text("value").strip()
-    if name is None:
-        return ""
-    if SPARKS_VALUES[name] is WHOLE_NUMBER:
-        is_right = value.isascii() and value.isdigit() and int(value) > 0
-    else:
-        is_right = value.lower() in [word.lower() for word in SPARKS_VALUES[name]]
-    wanted = " or ".join(SPARKS_VALUES[name])
-    return "" if is_right else f"{name} is {shown(value)}; it must be {wanted}"
 
 
 def check_settings(pipeline: Section, findings: Diagnostics) -> None:

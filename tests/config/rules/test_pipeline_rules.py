@@ -193,7 +193,7 @@ def test_a_mistake_is_answered_with_what_to_write(parts, says):
 
 
 def test_options_of_other_formats_are_left_to_spark():
-    assert not loaded(pipeline(option(FILES, "mergeSchema"), option(TO_FILES, "codec"))).findings
+    assert not loaded(pipeline(option(FILES, "header"), option(TO_FILES, "other"))).findings
     assert not loaded(pipeline(option(SOW, "max_rows_per_trigger"), TO_FILES)).findings
 
 
@@ -339,22 +339,6 @@ def test_what_a_write_to_a_topic_cannot_have_is_found(findings):
     assert "mode is 'upsert'; it must be publish or delta or delete or replace" in found
     (found,) = findings(sink=TOPIC_WITH.format(valued(deadLetterPath="ftp://host/dead")))
     assert "deadLetterPath: 'ftp://host/dead' is no place that tasks reach" in found
-
-
-@all_cases(
-    ("text", "option", "says"),
-    [
-        (FILES, ("maxFilesPerTrigger", "none"), "maxFilesPerTrigger is 'none'; it must be a whole"),
-        (FILES, ("Header", "yes"), "header is 'yes'; it must be true or false"),
-        (FILES, ("mode", "strict"), "it must be PERMISSIVE or DROPMALFORMED or FAILFAST"),
-        (source(), ("rowsPerSecond", "0"), "rowsPerSecond is '0'; it must be a whole number"),
-    ],
-)
-def test_a_common_option_of_sparks_has_a_value_that_spark_takes(text, option, says):
-    more = valued(**dict([option]))
-    assert says in finding(pipeline(text.replace("</Source>", f"{more}</Source>"), TO_FILES))
-    other = text.replace("parquet", "mine").replace("rate", "mine")
-    assert not loaded(pipeline(other.replace("</Source>", f"{more}</Source>"), TO_FILES)).errors
 
 
 CDC = valued(changeFormat="cdc")
