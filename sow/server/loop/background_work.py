@@ -19,18 +19,19 @@ never examines many at a time:
 Python by itself would wait longer: it counts allocations less deallocations, whichever objects
 these were, so where old objects go as new ones come a hundred thousand are young before it runs.
 
-One old object may be a dictionary that grows to a million entries, all to be examined: it is frozen
-with all other old objects before it is long.
+Entries are examined as well: of one dictionary that grows to a million, or of a few hundred lists
+of a load. Old objects that have many together are frozen without being examined.
 
 Long-lived objects that go away, such as a client or a topic, leave no cycles
 (tests/edge/test_circles.py checks this for clients), so frozen objects are freed when they go. If
 they are not, the number of frozen objects exceeds by a million what is plausible, and all are
 examined once; unless topics, sessions and views account for them, which would block for seconds for
-nothing. Large lists are never tracked (`sow.core.cooperative`).
+nothing. Long lists that stay are never tracked (`sow.core.cooperative`).
 """
 
 import asyncio
 import gc
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
@@ -214,9 +215,12 @@ OLD_OBJECTS = 2_000
 MANY_OBJECTS = 10_000
 """More old objects than this came at once, from an import or a large answer, and stay: they are
 frozen without being examined."""
-LONG_ENTRIES = 5_000
-"""An old dictionary with more entries is not examined again: a tenth of a millisecond. A growing
-one, such as a window of pending updates, is found before it has many more."""
+ENTRIES = 100_000
+"""What old objects may have in them to be examined, some milliseconds: few lists of a load, each of
+which has as many as a step takes, have millions. A growing dictionary, such as a window of pending
+updates, is frozen before it has many more."""
+SIZED = frozenset({list, dict, set, frozenset, tuple, deque})
+"""What has entries that a collection visits."""
 SETTLED_OBJECTS = 1_000_000
 """Frozen objects beyond those that survived the last full collection, after which another one is
 made: some 100 MB. It takes a second, and happens only where garbage is not freed."""
@@ -256,8 +260,8 @@ class GcPacing:
         passes = gc.get_count()[2]
         if passes != self._passes:  # objects have become old
             self._passes = passes
-            count, has_long = _old()
-            if has_long or count > MANY_OBJECTS:
+            count, entries = _old()
+            if count > MANY_OBJECTS or entries > ENTRIES:
                 self._settled += count
                 gc.freeze()
             elif count >= OLD_OBJECTS:
@@ -284,10 +288,8 @@ class GcPacing:
         self._stayed = self._frozen_max = gc.get_freeze_count()
 
 
-def _old() -> tuple[int, bool]:
-    """The number of old objects, and whether a long dictionary is among them; holds no reference to
-    them afterwards."""
+def _old() -> tuple[int, int]:
+    """The number of old objects, and of entries in them; holds no reference to them afterwards."""
     old = gc.get_objects(generation=2)
     # A list, and not a generator: none of our code runs for each of them.
-    longest = max(map(len, [one for one in old if type(one) is dict]), default=0)
-    return len(old), longest > LONG_ENTRIES
+    return len(old), sum(map(len, [one for one in old if type(one) in SIZED]))

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+from collections import deque
 
 import pytest
 
@@ -32,6 +33,10 @@ def as_it_was():
     gc.unfreeze()
     gc.set_threshold(*thresholds)
     gc.enable()
+
+
+class Entry:
+    """What entries may be, in a set too."""
 
 
 class Collector:
@@ -79,13 +84,13 @@ def test_what_was_there_at_the_beginning_is_not_looked_through():
 
 def test_a_dictionary_that_grows_is_settled_before_it_is_long(monkeypatch):
     monkeypatch.setattr(module, "OLD_OBJECTS", 10_000)
-    monkeypatch.setattr(module, "LONG_ENTRIES", 50)
     collector = Collector()
     growing = collector.age({at: [] for at in range(50)})
+    monkeypatch.setattr(module, "ENTRIES", module._old()[1] + 50)
     assert collector.look() == 0
     assert gc.is_tracked(growing)
     assert any(one is growing for one in gc.get_objects()), "it is not long yet"
-    growing[50] = []
+    growing.update((at, []) for at in range(50, 150))
     collector.age(growing)
     gc.collect(1)
     assert collector.look() == 0, "and not looked through for that"
@@ -163,14 +168,40 @@ def test_nothing_is_looked_through_a_moment_after_it_was():
     assert not any(one is made for one in gc.get_objects(generation=0)), "the clock was set back"
 
 
-def test_a_long_dictionary_is_not_looked_through_with_many_others(monkeypatch):
+@pytest.mark.parametrize("kind", [list, tuple, set, dict.fromkeys, deque])
+def test_what_has_many_entries_is_not_looked_through_with_others(monkeypatch, kind):
     monkeypatch.setattr(module, "OLD_OBJECTS", 10)
-    monkeypatch.setattr(module, "LONG_ENTRIES", 50)
+    monkeypatch.setattr(module, "ENTRIES", 5_000)
     collector = Collector()
-    long = collector.age({at: [] for at in range(51)})
+    held = [Entry() for _ in range(1_000)]
+    several = collector.age([kind(held) for _ in range(6)])
     others = collector.age(lists(100))
-    assert collector.look() == 0
-    assert all(one is not long and one is not others for one in gc.get_objects())
+    assert collector.look() == 0, "each has few, and all together have many"
+    assert all(one is not several[0] and one is not others for one in gc.get_objects())
+
+
+def test_lists_of_a_load_cost_the_collector_nothing_however_many_wait(monkeypatch):
+    """What one collection examines is counted in entries: five lists of each staged request, as
+    long as a step takes, wait while others come."""
+    monkeypatch.setattr(module, "OLD_OBJECTS", 100)
+    monkeypatch.setattr(module, "ENTRIES", 2_000)
+    collector, waiting, examined = Collector(), [], []
+    plain = gc.collect
+
+    def collect(generation=2):
+        if generation == 2:
+            examined.append(module._old()[1])
+        return plain(generation)
+
+    monkeypatch.setattr(gc, "collect", collect)
+    for _ in range(20):
+        waiting.append(collector.age([[b"x"] * 1_000 for _ in range(5)]))
+        for _ in range(2):
+            others = collector.age(lists(150))
+            collector.look()
+            del others
+    assert max(examined) <= 2_000, "and there was something to examine"
+    assert sum(len(one) for lists_ in waiting for one in lists_) == 100_000
 
 
 def test_very_many_that_come_at_once_are_settled_unseen(monkeypatch):
