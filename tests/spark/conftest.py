@@ -1,6 +1,5 @@
 """One Spark session for the whole run, and one server for each module; skipped without Spark."""
 
-import os
 import sys
 import warnings
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
-from tests.spark.home import fast_home
+from tests.spark.home import fast_home, forking_python
 from tests.spark.proxy import Proxy
 
 FEWER_PROCESSES = {
@@ -23,15 +22,18 @@ beside each file. What is shown of checkpoints by `make crash-spark` and `make c
 with Spark's own settings."""
 
 
-def pythons():
-    """How Spark starts its Pythons: by a daemon of ours (`daemon.py`).
+def pythons(directory, patch):
+    """Have Spark start its Pythons by daemons of ours; the settings for that.
 
     Where lines are counted (`make coverage`) they end with their tasks and say what they ran; those
     that are used again are killed with the session, and take it along."""
     coverage = sys.modules.get("coverage")
     if coverage is not None and coverage.Coverage.current() is not None:
         return {"spark.python.worker.reuse": "false"}
-    return {"spark.python.daemon.module": "tests.spark.daemon"}
+    python = str(forking_python(directory))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # Java plans by that of the driver
+        patch.setenv(name, python)
+    return {}
 
 
 @pytest.fixture(scope="session")
@@ -39,31 +41,28 @@ def spark(tmp_path_factory):
     pytest.importorskip("pyspark")
     from sow.spark import session
 
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    os.environ["SPARK_HOME"] = str(fast_home(tmp_path_factory.mktemp("spark")))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = session(
-            "tests",
-            "local[2,2]",  # a task that fails is tried a second time
-            {
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-                "spark.sql.warehouse.dir": str(warehouse),
-                "spark.sql.streaming.stopTimeout": "60s",
-                "spark.sql.shuffle.partitions": "1",
-                # Rows are few here, and compiling code for each query takes longer than running it.
-                "spark.sql.codegen.wholeStage": "false",
-                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-                "spark.sql.adaptive.enabled": "false",
-                "spark.sql.python.filterPushdown.enabled": "true",
-                **FEWER_PROCESSES,
-                **pythons(),
-            },
-        )
-    yield found
-    found.stop()
-    _end_java()
-    del os.environ["SPARK_HOME"]
+    settings = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.shuffle.partitions": "1",
+        # Rows are few here, and compiling code for each query takes longer than running it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        **FEWER_PROCESSES,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(fast_home(tmp_path_factory.mktemp("spark"))))
+        settings |= pythons(tmp_path_factory.mktemp("python"), patch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # A task that fails is tried a second time.
+            found = session("tests", "local[2,2]", settings)
+        yield found
+        found.stop()
+        _end_java()
 
 
 def _end_java():

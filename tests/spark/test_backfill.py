@@ -68,7 +68,7 @@ def test_a_range_is_run_again_as_the_pipeline_runs_it_and_its_own_progress_stays
 
 def test_a_range_that_ends_between_its_batches_is_written_once(spark, server, proxy, tmp_path):
     """The driver hears nothing of a commit, as if it had died; the next one begins with it. Once it
-    is complete the same command is another backfill."""
+    is complete nothing is left of it: the same command would be another backfill."""
     begin = server.get("/v1/log/extent").json["newest"]
     for number in range(6):
         server.publish("orders", {"id": number})
@@ -87,9 +87,8 @@ def test_a_range_that_ends_between_its_batches_is_written_once(spark, server, pr
         return told
 
     proxy.way = unheard
-    end = server.get("/v1/log/extent").json["newest"]
-    for ends, to in ((False, "latest"), (True, "latest"), (True, end)):
-        part = backfill(pipeline, proxy.url, tmp_path, begin, to)
+    for ends in (False, True):
+        part = backfill(pipeline, proxy.url, tmp_path, begin, "latest")
         running = Running(part.pipeline, proxy.url, tmp_path, True, None, until=part.until)
         running.start()
         try:
@@ -102,9 +101,9 @@ def test_a_range_that_ends_between_its_batches_is_written_once(spark, server, pr
         finally:
             running.stop()
         assert bool(list((tmp_path / "pipelines").glob("*/backfill-*"))) != ends
-    assert commits == [False, False, True, False, *3 * [False]]
+    assert commits == [False, False, True, False]
     rows = server.get(f"/v1/log?topics=loud&from={begin}").rows
-    assert [row["d"]["id"] for row in rows] == 2 * list(range(6))
+    assert [row["d"]["id"] for row in rows] == list(range(6))
     assert not list((tmp_path / "pipelines").glob("*/backfill-*"))
 
 
