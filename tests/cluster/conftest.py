@@ -13,6 +13,7 @@ from tests.cluster.daemons import Cluster
 from tests.cluster.installed import python_with_wheel
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.spark.home import fast_home
 
 
 def pytest_ignore_collect(config):
@@ -32,8 +33,17 @@ def python(tmp_path_factory):
     return python_with_wheel(tmp_path_factory.mktemp("installed"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory):
+    """Where each of Spark's processes here finds Spark."""
+    with pytest.MonkeyPatch.context() as patch:
+        found = fast_home(tmp_path_factory.mktemp("spark"))
+        patch.setenv("SPARK_HOME", str(found))
+        yield found
+
+
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory, python):
+def cluster(tmp_path_factory, python, home):
     with Cluster(tmp_path_factory.mktemp("cluster"), python) as found:
         yield found
 

@@ -9,7 +9,6 @@ from sow.spark.java import ensure_java
 from tests.docs.blocks import ROOT, fenced
 from tests.edge.serving import Running, configuration, records
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
-from tests.spark.home import fast_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -31,12 +30,6 @@ def server(tmp_path):
     running = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path / "data")
     yield running
     running.close()
-
-
-@pytest.fixture
-def home(tmp_path):
-    (tmp_path / "spark").mkdir()
-    return fast_home(tmp_path / "spark")
 
 
 def test_the_pipeline_of_the_guide_copies_what_came_since_its_last_run(
@@ -70,7 +63,6 @@ def run(python, home, directory):
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             "JAVA_HOME": str(ensure_java()),
-            "SPARK_HOME": str(home),
             "PYSPARK_PYTHON": str(python),
             "SPARK_LOCAL_IP": "127.0.0.1",
         },

@@ -33,6 +33,7 @@ from tests.benchmarks.report import number
 from tests.benchmarks.results import FOLDER, Run, load, save
 from tests.cluster.daemons import Cluster
 from tests.recordings import BUSES, recordings
+from tests.spark.home import fast_home
 
 RAW = FOLDER / "spark-scale.json"
 PAGE = FOLDER / "spark-scale.md"
@@ -198,6 +199,8 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with TemporaryDirectory(prefix="sow-bench-") as name:
         directory = Path(name)
+        (directory / "spark").mkdir()
+        os.environ["SPARK_HOME"] = str(fast_home(directory / "spark"))
         rows = recorded(directory)
         with Cluster(directory, Path(sys.executable), max(requested.executors)) as cluster:
             for executors in requested.executors:
