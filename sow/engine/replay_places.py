@@ -3,7 +3,7 @@
 Two things have to be known of such a place: which windows were open, which the log keeps of some
 (`sow.store.kept_windows`), and the records, which a checkpoint has that was kept before it, with
 the log from there on. Both are written together, when so much has been logged since the last time
-that a replay would take long (`sow.server.boot.replay_places`).
+that a replay would take long (`sow.server.boot.checkpointer`).
 
 What has to be read is then bound by how many records there are, not by how long the log is. Where
 nothing is kept, a replay begins elsewhere, and gives the same.

@@ -7,7 +7,7 @@ import pytest
 from sow.config import require
 from sow.core.pipelines import Pipeline, Sink, Source
 from sow.query.answers import ADVISE_ROWS
-from sow.server.boot.reporting import Upstream
+from sow.server.api.nodes import Upstream
 from tests.browser.looking import TOPICS, looked, publishing
 from tests.edge.serving import Running, configuration
 

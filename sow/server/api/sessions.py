@@ -1,11 +1,14 @@
 """Sessions over HTTP: list and describe them, switch conflation of their queues, close them.
 
 A user sees their own sessions; an administrator sees all, and changes to another user's session are
-logged. Sessions are opened elsewhere (`sow.server.net.websocket`, `sow.server.net.sse`), and
-`sow.server.api.explain_session` explains why one gets fewer updates.
+logged. Sessions are opened elsewhere (`sow.server.net.websocket`, `sow.server.net.sse`).
+
+`GET /v1/sessions/{id}/why` explains what a session's client does not get, since when, and why: a
+list of sentences and advice, which the command line shows unchanged. It is built on request from
+counters that the session keeps anyway (`sow.streaming.sessions`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -13,11 +16,12 @@ import orjson
 from aiohttp import web
 
 from sow.core.cooperative import Task
+from sow.core.humanize import counted, duration, size
 from sow.core.media_types import JSON
 from sow.core.paths import value_at
-from sow.errors import ClientError, UnknownRecord, shown
+from sow.errors import ClientError, UnknownRecord, clipped, shown
 from sow.expressions import Filter, check_fields_alone
-from sow.protocol.replies import timestamp
+from sow.protocol.replies import QUEUE_MEMORY, timestamp
 from sow.security.authorization import Permissions
 from sow.server.api.response_schemas import (
     Conflated,
@@ -33,10 +37,13 @@ from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
-from sow.sessions.commands.session_manager import OPERATOR, GoneSession
+from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
 from sow.sessions.subscriptions.subscription import Subscription
+from sow.streaming import sessions
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.sessions import Session
+from sow.streaming.outbox.entries import ConflationStats
+from sow.streaming.outbox.overflow import GivenUp
+from sow.streaming.sessions import SLOW, Session
 
 SESSIONS_PATH, SESSION_PATH = "/v1/sessions", "/v1/sessions/{id}"
 DESCRIBED_MAX = 1000
@@ -230,3 +237,225 @@ def describe_gone(gone: GoneSession, now_us: int) -> dict[str, Any]:
         "dropped_messages": gone.dropped,
         "reason": gone.reason,
     }
+
+
+EXPLAIN = "Explain a session: what it does not receive, since when, why, and what to do"
+SENT_SUBSCRIPTIONS = 20
+"""Subscriptions that are explained: as many as a person reads. `GET /v1/sessions/{id}` has more."""
+
+SLOW_DOWN = (
+    "to get fewer updates, by choice: follow with conflation=1s, a narrower filter, fewer fields "
+    "(select), or a conflated topic instead of its original"
+)
+SEND_ALL = (
+    "to get each update: read faster, or raise QueueMaxMessages and QueueMaxBytes in "
+    'Sessions; POST /v1/sessions/{id} with {"conflated":false} folds nothing, and ends the session '
+    "when its queue is full"
+)
+FOLD_AGAIN = 'to have its queue folded again: POST /v1/sessions/{id} with {"conflated":true}'
+SUBSCRIBE_AGAIN = "a dropped subscription can be opened again, and begins with a new snapshot"
+WHY_GONE: Mapping[str, str] = {
+    "disconnected": "its client closed the connection, or lost it with nothing to come back to",
+    "expired": "its client was away for longer than ReconnectTimeout",
+    OPERATOR: "it was closed by request: DELETE /v1/sessions/{id}",
+    NOT_RECOVERED: "its client reconnected, and had lost more than RecoveryBuffer keeps",
+    NOT_ENTITLED: (
+        "its client reconnected for lines that were sent before its user's permissions changed, "
+        "which may be more than the user may see now"
+    ),
+    QUEUE_MEMORY: (
+        "more waited for all sessions together, or for those of its client, than "
+        "Limits/QueueMemory allows, and most of it for this one"
+    ),
+    SLOW: (
+        "its client read more slowly than updates came, for a second and more, and folding did not "
+        "bring its queue below its bounds"
+    ),
+    sessions.BARRED: "its user, or the credentials used, are not valid any more",
+    sessions.OUTDATED: (
+        "the permissions of its user changed while records selected by the old ones were queued"
+    ),
+}
+"""What is said of a reason beside the reason itself."""
+AFTER_GONE: Mapping[str, str] = {
+    SLOW: SLOW_DOWN,
+    QUEUE_MEMORY: SLOW_DOWN,
+    NOT_RECOVERED: "raise RecoveryBuffer in Sessions, or resume from a bookmark",
+    NOT_ENTITLED: "subscribe again, which begins with a new snapshot",
+    "expired": "raise ReconnectTimeout in Sessions, or resume from a bookmark",
+    sessions.BARRED: "log on again",
+    sessions.OUTDATED: "log on again, and subscribe again",
+}
+"""And what to do about it."""
+
+LATE_US = 1_000_000
+"""A session that is so far behind shows what is no longer so: people see that."""
+
+Story = dict[str, Any]
+
+
+class ExplainSessionHandler:
+    """Explains sessions to their own users, and to administrators."""
+
+    def __init__(self, runtime: ServerRuntime, executor: Executor) -> None:
+        self._runtime = runtime
+        self._executor = executor
+
+    @route("GET", SESSION_PATH + "/why", "logon", EXPLAIN)
+    @operation("explain_session", dict[str, Any])
+    async def handle(self, request: web.Request) -> web.Response:
+        """`GET /v1/sessions/{id}/why`, of an open session or one of the last that were closed."""
+        return json_response(self.explain(request.match_info["id"], permissions_of(request)))
+
+    def explain(self, called: str, rights: Permissions) -> Story:
+        """The story of a session, by its id or by the name that only its owner knows; raises
+        UnknownRecord if there is none that these permissions allow to see."""
+        now_us, opened = self._runtime.now_us(), self._executor.sessions
+        session = opened.find(called)
+        if session is not None and is_of(session, rights):
+            followed = self._executor.subscriptions.of(session).values()
+            return story_of(session, followed, now_us)
+        for gone in opened.gone:
+            if gone.id == called and is_of(gone, rights):
+                return story_of_gone(gone, now_us)
+        raise UnknownRecord(f"no session {shown(called)}; GET /v1/sessions lists them")
+
+
+def story_of(session: Session, followed: Iterable[Subscription], now_us: int) -> Story:
+    """The story of an open session."""
+    why = [*_standing(session, now_us), *_waiting(session, now_us)]
+    some = [*islice(followed, SENT_SUBSCRIPTIONS + 1)]
+    for one in some[:SENT_SUBSCRIPTIONS]:
+        why += _following(one, session)
+    if len(some) > SENT_SUBSCRIPTIONS:
+        why.append("it follows more: GET /v1/sessions/{id} lists them")
+    why += map(_given_up, session.overflow.given_up)
+    return {
+        "id": session.id,
+        "client": session.client,
+        "why": why,
+        "instead": [one.replace("{id}", session.id) for one in _advice(session, now_us)],
+    }
+
+
+def story_of_gone(gone: GoneSession, now_us: int) -> Story:
+    """The story of a closed session."""
+    reason = gone.reason.removeprefix("closed for ")
+    end = f"it ended {timestamp(gone.closed_us)}, {_ago(now_us - gone.closed_us)}: {gone.reason}"
+    known = WHY_GONE.get(reason)
+    why = [end, *([known.replace("{id}", gone.id)] if known else [])]
+    if gone.folded:
+        why.append(f"folded into later ones while it lasted: {counted(gone.folded, 'message')}")
+    if gone.dropped:
+        dropped = counted(gone.dropped, "message")
+        why.append(f"dropped, with subscriptions that were too slow: {dropped}")
+    instead = AFTER_GONE.get(reason)
+    return {
+        "id": gone.id,
+        "client": gone.client,
+        "why": why,
+        "instead": [] if instead is None else [instead],
+    }
+
+
+def _ago(us: int) -> str:
+    return f"{duration(max(0, us) / 1_000_000)} ago"
+
+
+def _whence(session: Session) -> str:
+    user = session.rights.user
+    return (f" from {session.address}" if session.address else "") + (
+        f" as {clipped(user.name)}" if user is not None else ""
+    )
+
+
+def _standing(session: Session, now_us: int) -> Iterator[str]:
+    if session.ended is not None:
+        yield f"it is being closed: {session.ended}"
+        return
+    since = f"since {timestamp(session.connected_us)}"
+    if session.connected:
+        yield f"it is connected{_whence(session)}, {since} ({_ago(now_us - session.connected_us)})"
+        return
+    away = duration(session.settings.reconnect_timeout_us / 1_000_000)
+    yield f"its client has gone; what it follows is kept for {away} at most (ReconnectTimeout)"
+
+
+def _waiting(session: Session, now_us: int) -> Iterator[str]:
+    outbox, settings = session.outbox, session.settings
+    oldest_us = outbox.oldest_us()
+    if oldest_us is None:
+        yield "nothing waits for it: it keeps up"
+    else:
+        waiting = f"{counted(outbox.message_count, 'message')} ({size(outbox.size_bytes)})"
+        yield (
+            f"waiting: {waiting}, the first since {timestamp(oldest_us)} "
+            f"({_ago(now_us - oldest_us)}), as its client reads more slowly than updates come; "
+            f"{settings.queue_messages_max:,} and {size(settings.queue_bytes_max)} may wait"
+        )
+    if not session.conflates:
+        yield "nothing is folded in its queue: that is switched off for it"
+
+
+def _following(one: Subscription, session: Session) -> Iterator[str]:
+    """One subscription: what was requested, and what a full queue made of it."""
+    follows = f"it follows {one.topic}"
+    follows += f" where {one.key.filter}" if one.key.filter else ""
+    yield follows + _requested(one)
+    saved = session.outbox.saved(one.name)
+    if saved is not None:
+        yield _folded(one, saved)
+
+
+def _requested(one: Subscription) -> str:
+    key, channel = one.key, one.channel
+    if key.auto:
+        requested = ", each record as fast as it reads, as requested by conflation=auto"
+    elif key.interval_us is not None:
+        seconds = f"{key.interval_us / 1_000_000:g}s"
+        requested = f", each record once in {seconds} at most, as requested by conflation={seconds}"
+    else:
+        return ", each update as it comes"
+    if isinstance(channel, ConflatedChannel):
+        requested += (
+            f"; updates in {channel.updates_in:,}, out {channel.lines_out:,}, "
+            f"waiting {len(channel.conflator):,}"
+        )
+    return requested
+
+
+def _folded(one: Subscription, saved: ConflationStats) -> str:
+    policies = {feed.encoder.queue_policy.policy for feed in one.feeds.values()}
+    because = (
+        "its ConflationPolicy is always, and they waited"
+        if policies == {"always"}
+        else "its queue had filled"
+    )
+    since, until = timestamp(saved.since_us), timestamp(saved.until_us)
+    return (
+        f"folded into later updates of the same records, since {because}: "
+        f"{counted(saved.lines, 'update')} of {one.topic}, by such as came from {since} to {until}"
+    )
+
+
+def _given_up(one: GivenUp) -> str:
+    named = ", ".join(filter(None, one.topics))
+    more = ", …" if one.subscriptions > len(one.topics) else ""
+    subscriptions = counted(one.subscriptions, "subscription")
+    return (
+        f"dropped {timestamp(one.at_us)}, since its queue was full and ConflationPolicy there is "
+        f"unsubscribe: {counted(one.lines, 'message')} of {named}{more}, with {subscriptions}"
+    )
+
+
+def _advice(session: Session, now_us: int) -> Iterator[str]:
+    oldest_us = session.outbox.oldest_us()
+    is_late = oldest_us is not None and now_us - oldest_us >= LATE_US
+    if is_late or session.outbox.folded or session.overflow.given_up:
+        yield SLOW_DOWN
+    if session.outbox.folded and session.conflates:
+        yield SEND_ALL
+    if not session.conflates:
+        yield FOLD_AGAIN
+    if session.overflow.given_up:
+        yield SUBSCRIBE_AGAIN

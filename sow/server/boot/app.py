@@ -23,17 +23,15 @@ from sow.expressions import make_parser
 from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.followers import FollowersHandler
-from sow.server.api.nodes import Nodes
+from sow.server.api.nodes import Nodes, Upstream
 from sow.server.api.status import HealthHandler, StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
-from sow.server.boot.http_server import HttpServer, listening
+from sow.server.boot.http_server import HttpServer, answering, listening
 from sow.server.boot.reload import InForce, Reloader
-from sow.server.boot.reporting import Upstream
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
 from sow.server.boot.sources import RecordOrigin, RecordsHere, RecordsUpstream
-from sow.server.boot.waiting import answering
 from sow.server.chained.upstream import UpstreamServer
 from sow.server.http.authn_middleware import Identifies, RequestAuthenticator, fetch
 from sow.server.http.body_reading import Requests

@@ -8,27 +8,35 @@ thread; it is *fuzzy*, each record as of when its slice was cut, and replaying t
 
 For the History of a topic checkpoints are kept, at least its Granularity apart, and the log behind
 the newest one that is older than its Window: from these `sow.history.snapshot_as_of` computes every
-state since. Others are kept where a replay may begin (`sow.server.boot.replay_places`). All others
-are forgotten. Only on a full disk publishes go first.
+state since. Others are kept where a replay may begin. All others are forgotten. Only on a full disk
+publishes go first.
 
 Without room for it a checkpoint is not started: it would use up what others need. The contents of
 indexes are left out unless there is ample room: they only save start time. On a full disk a topic
 is checkpointed as soon as its remaining records fit into the reserve, and then the log is trimmed
 up to the oldest checkpoint, whatever retention says: so deletes alone make room.
+
+Replay places are where open windows are kept, so that a replay of a conflated topic need not begin
+with the log (`sow.engine.replay_places`). So much is logged between two of them that a replay of it
+takes a second or so, and so much more than the topics hold that all places together are a part of
+the log. What is open is pinned in one step, behind a flush, and written in a thread. Where nothing
+is conflated that the log has, nothing is kept.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
-from sow.core.definitions import Configuration, History, Topic
+from sow.core.definitions import Configuration, ConflatedTopic, History, Topic, is_persistent
+from sow.engine.following import Windows, count_waiting, pinned_windows
 from sow.engine.recovery import redo
+from sow.engine.replay import Reach
 from sow.errors import SowError, clipped
-from sow.server.boot.replay_places import ReplayPlaces
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import ConsumerPatience
-from sow.store.protocols import Checkpoint, Slice
+from sow.store.protocols import Checkpoint, OpenWindows, Slice
 
 log = logging.getLogger("sow")
 
@@ -40,8 +48,8 @@ GROWTH_BYTES_MIN = 64 * 1024**2
 SLICE_SLOTS = 1000
 """Records that are copied at once: about a millisecond, then other work runs."""
 KEPT_MAX = 200
-"""Checkpoints that are kept in the Window of a History, whatever its Granularity: each is a copy of
-the topic, and only saves time."""
+"""Checkpoints that are kept in the Window of a History, whatever its Granularity, and replay places
+with records: each is a copy of the topics, and only saves time."""
 PLENTY_FACTOR = 4
 """Index contents are written if this many times the bytes of the records are free: each index may
 contain every value once, and the records themselves take up to twice."""
@@ -318,3 +326,108 @@ class Checkpointer:
         """The next slice, cut on the loop that changes the records; None after the last one."""
         with self._runtime.watched("cutting a checkpoint"):
             return next(records, None)
+
+
+RECORDS_MIN = 50_000
+"""Records of the log between two places: some tenths of a second of a replay."""
+RECORDS_FACTOR = 5
+"""And so many for each record that the topics hold: each place is a copy of them."""
+"""Places with records that are kept: each is a copy of them, and ten million changes are enough."""
+WAITING_MAX = 50_000
+"""Records in open windows, beyond which nothing is kept: to pin so many takes some 20 ms."""
+PATIENCE_S = 5.0
+"""How long a moment between two turns is waited for: where the server is late so long, what is open
+is kept later."""
+NAME = "keeping open windows"
+
+
+class _Pinned(NamedTuple):
+    """What is open after record `seq` at a time; None where it is too much."""
+
+    seq: int
+    time_us: int
+    make: Callable[[], list[Windows]] | None
+
+
+class ReplayPlaces:
+    """The places that one server keeps. `is_reloading` says whether topics are being changed."""
+
+    def __init__(
+        self,
+        runtime: ServerRuntime,
+        checkpoints: Mapping[str, Checkpoint],
+        is_reloading: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._runtime = runtime
+        self._checkpoints = checkpoints
+        self._windows = runtime.journal.windows
+        self._is_reloading = is_reloading
+        self._known: Configuration | None = None
+        self._names: Sequence[str] = ()
+        places = self._windows.places
+        self._seq = places[-1].seq if places else 0
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The stored definitions that conflated topics are made of."""
+        configuration = self._runtime.engine.configuration
+        if configuration is not self._known:
+            self._known, self._names = configuration, _conflated(configuration)
+        return [name for name in self._names if name in self._checkpoints]
+
+    def is_due(self) -> bool:
+        """Whether so much has been logged that another one is to be kept."""
+        if not (names := self.names):
+            return False
+        rows = sum(self._checkpoints[name].records for name in names)
+        return self._runtime.engine.seq - self._seq > max(RECORDS_MIN, RECORDS_FACTOR * rows)
+
+    def needed(self, name: str) -> int:
+        """How many checkpoints of a definition are kept for places, the newest ones."""
+        return KEPT_MAX if name in self.names else 0
+
+    async def keep(self) -> None:
+        """Keep what is open now, once checkpoints have the records; raises StoreError."""
+        runtime = self._runtime
+        self._seq = runtime.engine.seq
+        found: asyncio.Future[_Pinned] = runtime.loop.create_future()
+
+        def look(_now_us: int) -> None:
+            if not found.done() and self._is_between_turns():
+                found.set_result(self._pinned())
+
+        runtime.flush_work[NAME] = look
+        try:
+            runtime.wake()
+            async with asyncio.timeout(PATIENCE_S):
+                seq, time_us, make = await found
+        except TimeoutError:
+            return
+        finally:
+            del runtime.flush_work[NAME]
+        if make is not None:
+            await runtime.durable()
+            await asyncio.to_thread(lambda: self._windows.put(OpenWindows(seq, time_us, make())))
+
+    def _is_between_turns(self) -> bool:
+        engine = self._runtime.engine
+        is_changing = engine.atomic.topic is not None or any(
+            topic.records.is_changing for topic in engine.catalog
+        )
+        return not (self._is_reloading() or engine.has_work or is_changing)
+
+    def _pinned(self) -> _Pinned:
+        engine = self._runtime.engine
+        make = None if count_waiting(engine) > WAITING_MAX else pinned_windows(engine)
+        return _Pinned(engine.seq, engine.now_us, make)
+
+
+def _conflated(configuration: Configuration) -> list[str]:
+    """The stored definitions that some conflated topic is made of."""
+    copies = {one.name for one in configuration.topics if isinstance(one, ConflatedTopic)}
+    reach = Reach([configuration], copies)
+    return [
+        one.name
+        for one in configuration.topics
+        if isinstance(one, Topic) and one.name in reach.definitions and is_persistent(one)
+    ]

@@ -41,9 +41,8 @@ from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine, changes, with_windows
 from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped
-from sow.server.api.nodes import Nodes, ServerNode
+from sow.server.api.nodes import Nodes, ServerNode, Upstream, nodes_of, report
 from sow.server.api.status import StatusHandler
-from sow.server.boot.reporting import Upstream, nodes_of, report
 from sow.server.chained.upstream import failure_of
 from sow.server.http.preconditions import Heard
 from sow.server.loop.runtime import ServerRuntime

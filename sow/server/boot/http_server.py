@@ -2,19 +2,25 @@
 
 What every request passes and every answer gets, whichever resource answers. The routes and their
 handlers come from the caller (`sow.server.boot.routes`); nothing here knows the engine.
+
+The port of a follower is open before it has anything to start with (`answering`), so that
+supervisors see that the process lives and for what it waits: `/healthz` is 200, all else 503 with
+the reason. What connects at the moment of the start waits in the system's backlog.
 """
 
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from sow.core.clock import monotonic_us
 from sow.core.definitions import Configuration, authority
-from sow.errors import StoreError
+from sow.errors import Replaying, StoreError
 from sow.server.boot.reload import InForce
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.body_reading import (
@@ -29,12 +35,12 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.negotiation import Compression
 from sow.server.http.preconditions import MOMENTS, Moments
 from sow.server.http.request_origin import RequestMiddleware
-from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
+from sow.server.http.responses import REFUSED, mark_kept, problem, report, sanitize_headers
 from sow.server.http.route import WEBSOCKET, Route, add_routes
 from sow.server.http.server_log import AccessLog
 from sow.server.loop.latency import LoopLatency, MeasuredRequests
 from sow.server.net.connection_supervisor import Connections, HttpProtocol, RequestCounter, http_log
-from sow.server.net.listening import Binds, Listener, bind, raise_files_limit
+from sow.server.net.listening import BACKLOG, Binds, Listener, bind, raise_files_limit
 
 log = logging.getLogger("sow")
 
@@ -201,3 +207,34 @@ class HttpServer:
             # A filter is in the URL, where a byte may take three.
             max_line_size=ADDRESS_BYTES + 3 * self._in_force.configuration.limits.filter_bytes_max,
         )
+
+
+LAST_ANSWERS_S = 1.0
+"""How long answers that have begun may take at the end: they are a line each."""
+
+
+@asynccontextmanager
+async def answering(
+    sockets: Sequence[socket.socket], encryption: ssl.SSLContext | None, why: Callable[[], str]
+) -> AsyncIterator[None]:
+    """Answer connections of `sockets`, which stay open, while this context is open."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/healthz":
+            response = web.Response(text="ok\n")
+        elif request.path == "/readyz":
+            response = web.Response(status=503, text=f"{Replaying.reason}: {why()}\n")
+        else:
+            response = problem(Replaying(f"{Replaying.reason}: {why()}"))
+        response.force_close()
+        return response
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=LAST_ANSWERS_S)
+    await runner.setup()
+    try:
+        for one in sockets:
+            site = web.SockSite(runner, one.dup(), ssl_context=encryption, backlog=BACKLOG)
+            await site.start()
+        yield
+    finally:
+        await runner.cleanup()

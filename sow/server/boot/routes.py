@@ -26,15 +26,13 @@ from sow.security.authorization import Demand
 from sow.server.api.admin import AdminHandler
 from sow.server.api.batch_commit import BatchCommitHandler
 from sow.server.api.cursors import ChangeCursors
-from sow.server.api.events import EventsHandler
 from sow.server.api.explain import ExplainHandler
-from sow.server.api.explain_session import ExplainSessionHandler
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.log import LogHandler
 from sow.server.api.openapi import DescriptionHandler
-from sow.server.api.record_resource import RecordHandler
+from sow.server.api.record_resource import EventsHandler, RecordHandler
 from sow.server.api.records import RecordsHandler
-from sow.server.api.sessions import SessionsHandler
+from sow.server.api.sessions import ExplainSessionHandler, SessionsHandler
 from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.api.static_files import Pages
 from sow.server.api.status import HealthHandler, StatusHandler

@@ -13,9 +13,8 @@ from aiohttp import ClientError as CallFailed
 from aiohttp import hdrs, web
 
 from sow.errors import UpstreamLost
-from sow.server.api.nodes import ServerNode
+from sow.server.api.nodes import ServerNode, nodes_of, report
 from sow.server.api.status import RecordSource, StatusHandler
-from sow.server.boot.reporting import nodes_of, report
 from sow.server.boot.routes import Handlers
 from sow.server.chained.chain import Chain
 from sow.server.chained.forward import Forwarder

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Server
-from sow.server.boot.reporting import Upstream
 from sow.server.boot.sources import RecordsHere, RecordsUpstream
 from sow.server.chained.upstream import Circle, UpstreamServer
 from tests.edge.serving import configuration

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sow.server.boot.reporting import Upstream
+from sow.server.api.nodes import Upstream
 from sow.server.chained import upstream
 from tests.edge.serving import Running, configuration
 

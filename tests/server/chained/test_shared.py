@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.server.boot.reporting import Upstream
+from sow.server.api.nodes import Upstream
 from sow.server.chained.shared import AT_ONCE, Shares
 from tests.edge.serving import Running, configuration
 from tests.server.chained.chains import (

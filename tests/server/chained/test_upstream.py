@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from sow.server.boot.reporting import Upstream
+from sow.server.api.nodes import Upstream
 from sow.server.chained.upstream import UpstreamServer
 from tests.edge.serving import Running, configuration, records
 from tests.server.chained.chains import ALL, BACK, LOST, begin, lines_up_to, numbers

@@ -10,7 +10,7 @@ import pytest
 
 from sow.core.clock import LogClock
 from sow.security.authentication.authenticator import Logons
-from sow.server.boot.reporting import Upstream
+from sow.server.api.nodes import Upstream
 from tests.edge.arrow import ARROW, stream
 from tests.edge.secured import ADMIN, ANN, READER, ROLES, Secured, secured, tokens
 from tests.edge.serving import Running, configuration, records
