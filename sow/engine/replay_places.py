@@ -1,7 +1,7 @@
 """Places at which a replay may begin in the middle of the log, though windows are open there.
 
 Two things have to be known of such a place: which windows were open, which the log keeps of some
-(`sow.store.kept_windows`), and the records, which a checkpoint has that was kept before it, with
+(`sow.store.log_indexes`), and the records, which a checkpoint has that was kept before it, with
 the log from there on. Both are written together, when so much has been logged since the last time
 that a replay would take long (`sow.server.boot.checkpointer`).
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from sow.core.cooperative import Task
 from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
+from sow.engine.timers import Expirations
 from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
@@ -24,7 +25,6 @@ from sow.streaming.channel import Latecomer
 from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch, Changes, Edit, Reason
 from sow.topic.conflated_topic import ConflatedCopy
-from sow.topic.expirations import Expirations
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.series import SeriesEvent
 from sow.topic.views.view import MaterializedView

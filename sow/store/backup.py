@@ -45,7 +45,6 @@ from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import sync_directory
 from sow.store.files import make_directory, rewrite
 from sow.store.journal import LmdbJournal, accounts_in
-from sow.store.kept_windows import decode_windows, encode_windows
 from sow.store.layout import (
     ACCOUNT,
     BASE,
@@ -57,6 +56,7 @@ from sow.store.layout import (
     seal,
     unseal,
 )
+from sow.store.log_indexes import decode_windows, encode_windows
 from sow.store.manifest import Manifest, ManifestFile, checksum_of, manifest_text, parse_manifest
 from sow.store.protocols import LogEntry, OpenWindows
 

@@ -35,7 +35,6 @@ from sow.store.environment import (
     used_bytes,
 )
 from sow.store.files import HighWaterMark, make_directory, read_high_water_mark
-from sow.store.kept_windows import WindowFiles
 from sow.store.layout import (
     ACCOUNT,
     ACCOUNTS_KEY,
@@ -55,9 +54,9 @@ from sow.store.layout import (
     split,
     unseal,
 )
+from sow.store.log_indexes import TopicSpans, WindowFiles
 from sow.store.protocols import EntryHead, Load, LogEntry, LogPiece, LogStretch
 from sow.store.staging import LOADS_KEY, PreparedLoads
-from sow.store.topic_spans import TopicSpans
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"

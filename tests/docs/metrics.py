@@ -10,8 +10,9 @@ from sow.core.definitions import CONSUMERS, Merge, View
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.query import Query
-from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
+from sow.server.api.metrics import Scrape, exposing, process_exposition
 from sow.server.api.nodes import Nodes, ServerNode
+from sow.server.api.status import replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency

@@ -26,7 +26,7 @@ from yarl import URL
 
 from sow.config import loads
 from sow.server.boot.app import Server
-from sow.server.loop.event_loop import loop_factory
+from sow.server.loop.runtime import loop_factory
 from tests.answers import Answer
 from tests.edge.described import DESCRIBED
 

@@ -18,7 +18,7 @@ BOUNDS = {
     ("sow.streaming.outbox.outbox:FOLDED_AT_ONCE",): (1, 4, 50),
     ("sow.streaming.outbox.conflate:DEAD_MIN",): (0, 3, 64),
     ("sow.streaming.outbox.conflate:DISPLACEMENTS_MAX",): (0, 2, 8),
-    ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),
+    ("sow.engine.timers:ENTRIES_MIN",): (1, 8, 1024),
     (
         "sow.topic.conflated_topic:RELEASED_AT_ONCE",
         "sow.streaming.conflated_channel:RELEASED_AT_ONCE",
@@ -28,7 +28,7 @@ BOUNDS = {
     ("sow.engine.views:ROWS_AT_ONCE",): (1, 4, 500),
     ("sow.topic.views.joins:ROWS_AT_ONCE",): (1, 3, 250),
     ("sow.topic.views.join_propagation:FETCHED_AT_ONCE",): (1, 2, 250),
-    ("sow.topic.expirations:EXPIRED_AT_ONCE",): (1, 2, 200),
+    ("sow.engine.timers:EXPIRED_AT_ONCE",): (1, 2, 200),
     ("sow.engine.bulk_delete:RECORDS_AT_ONCE",): (1, 2, 100),
     ("sow.streaming.feeds:FEW_OF",): (0, 8, 1000),
     ("sow.streaming.predicate_index:CROWD_MIN",): (1, 2, 16),

@@ -9,8 +9,8 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from dataclasses import replace
 
 from sow.errors import DiskFull, StoreError
-from sow.store.kept_windows import decode_windows, encode_windows
 from sow.store.layout import GROUP, encode_entries, seal
+from sow.store.log_indexes import decode_windows, encode_windows
 from sow.store.protocols import (
     TOPICS_LIFETIME,
     EntryHead,

@@ -45,7 +45,7 @@ from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Server
 from sow.server.boot.follower import OWN_FOLDERS, Follower
 from sow.server.http import server_log
-from sow.server.loop.event_loop import LOOPS, loop_factory
+from sow.server.loop.runtime import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
 
 log = logging.getLogger("sow.serve")

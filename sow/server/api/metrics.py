@@ -26,10 +26,8 @@ from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTop
 from sow.server.api.nodes import Nodes
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
-from sow.server.loop.event_loop import loop_name
 from sow.server.loop.latency import LoopLatency
-from sow.server.loop.runtime import ServerRuntime
-from sow.server.loop.startup_progress import StartupProgress
+from sow.server.loop.runtime import ServerRuntime, loop_name
 from sow.sessions.commands.consumers import Consumer, ConsumerLags, Consumers
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
@@ -530,17 +528,9 @@ class _Families(Collector):
         yield from self._families
 
 
-def replay_exposition(replay: StartupProgress) -> bytes:
-    """The progress of the start."""
-    progress = replay.progress
-    families = _Families(
-        Gauge("sow_replaying", "1 until all records are restored.", int(not replay.is_over)),
-        Gauge("sow_replay_records", "Records that the start has restored.", progress.done),
-        Gauge(
-            "sow_replay_records_expected", "Records that the start restores in all.", progress.of
-        ),
-    )
-    return generate_latest(families)
+def exposition(*families: Metric) -> bytes:
+    """A page of these families alone."""
+    return generate_latest(_Families(*families))
 
 
 BUILD = "1 for the running version and the language of its inner loops."
@@ -553,7 +543,7 @@ def process_exposition() -> bytes:
     build = Gauge("sow_build_info", BUILD, labels=["version", "inner_loops"])
     build.add_metric([__version__, INNER_LOOPS.language], 1)
     families = [family for collector in PROCESS for family in collector.collect()]
-    return generate_latest(_Families(build, *families))
+    return exposition(build, *families)
 
 
 def exposing(scrape: Scrape, reports_topics: bool = True) -> Task[bytes]:
@@ -579,7 +569,7 @@ def _of_topics(metric: TopicMetric, topics: Sequence[LiveTopic]) -> bytes:
         figure = metric.figure(topic)
         if figure is not None:
             family.add_metric([topic.name], figure)
-    return generate_latest(_Families(family))
+    return exposition(family)
 
 
 def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
@@ -595,7 +585,7 @@ def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
             family.add_metric(labels, figure.cumulative(), figure.sum_s)
         else:
             family.add_metric(labels, figure)
-    return generate_latest(_Families(family))
+    return exposition(family)
 
 
 def _without_head(text: bytes) -> bytes:

@@ -6,10 +6,12 @@ records. A client without credentials sees only what the server is called.
 
 `/healthz`, `/readyz` and `/metrics`, for load balancers, orchestrators and Prometheus, answer as
 soon as the port is open. During recovery they report its progress, and after that the state of the
-engine.
+engine. A start of more than a few seconds logs its progress from time to time, with an estimate of
+the remaining time.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,15 +19,17 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import GaugeMetricFamily as Gauge
 
 from sow.core.clock import SECOND_US
 from sow.core.media_types import PLAIN_TEXT
 from sow.core.quota import Quota
 from sow.engine.engine import Engine
+from sow.engine.recovery.redo import Progress
 from sow.engine.running_topics import SourceTopic
 from sow.engine.state_hash import StateHash
 from sow.errors import Replaying
-from sow.server.api.metrics import Scrape, exposing, process_exposition, replay_exposition
+from sow.server.api.metrics import Scrape, exposing, exposition, process_exposition
 from sow.server.api.nodes import AS_CHAINED, AS_FOLLOWER, AS_PRIMARY, Nodes, ServerNode
 from sow.server.api.response_schemas import ServerStatus
 from sow.server.http.connection_limits import ConnectionLimiter
@@ -35,13 +39,83 @@ from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
 from sow.server.loop.runtime import ServerRuntime
-from sow.server.loop.startup_progress import StartupProgress
 from sow.sessions.commands.consumers import ConsumerLags
 from sow.sessions.commands.executor import Executor
 
 STALLED_S = 5.0
 """Work overdue for so long is stalled: a busy conflated topic is late by milliseconds, and no step
 lasts a second."""
+
+
+LOGGED_EVERY_S = 5.0
+"""Interval of log lines: an operator sees progress, and a start of a few million records logs
+nothing."""
+GUESSED_FROM_S = 0.5
+"""Before that there is no estimate."""
+
+
+class StartupProgress:
+    """Watches `progress` until `end`. The public status names topics and counts only if `public`:
+    they may not be for strangers."""
+
+    def __init__(self, progress: Progress, public: bool = True) -> None:
+        self.progress = progress
+        self._public = public
+        self._loop = asyncio.get_running_loop()
+        self._began_s = self._loop.time()
+        self.is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, where: str) -> None:
+        """Log the progress from time to time; requests to the address `where` wait meanwhile."""
+        self._timer = self._loop.call_later(LOGGED_EVERY_S, self._report, where)
+
+    def _report(self, where: str) -> None:
+        log.warning("%s; requests to %s wait", self.status(), where)
+        self.begin(where)
+
+    def end(self) -> None:
+        """The start has ended, or failed."""
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def public_status(self) -> str:
+        """The progress as a sentence, for any client."""
+        if self._public:
+            return self.status()
+        left_s = self.left_s()
+        return "replaying" if left_s is None else f"replaying, about {left_s:.0f} s left"
+
+    def status(self) -> str:
+        """The progress as a sentence, with topics and counts."""
+        progress = self.progress
+        if progress.is_settling:
+            return f"replaying: making indexes and copies of {progress.topic}"
+        if not progress.of:
+            return "replaying: opening files"
+        text = f"replaying: {progress.topic}, {progress.done} of {progress.of} records"
+        left_s = self.left_s()
+        return text if left_s is None else f"{text}, about {left_s:.0f} s left"
+
+    def left_s(self) -> float | None:
+        """Estimated seconds until all records are restored; None while there is no estimate."""
+        progress, taken_s = self.progress, self._loop.time() - self._began_s
+        if not progress.done or progress.is_settling or taken_s < GUESSED_FROM_S:
+            return None
+        return taken_s * (progress.of - progress.done) / progress.done
+
+
+def replay_exposition(replay: StartupProgress) -> bytes:
+    """The progress of the start, for Prometheus."""
+    progress = replay.progress
+    return exposition(
+        Gauge("sow_replaying", "1 until all records are restored.", int(not replay.is_over)),
+        Gauge("sow_replay_records", "Records that the start has restored.", progress.done),
+        Gauge(
+            "sow_replay_records_expected", "Records that the start restores in all.", progress.of
+        ),
+    )
 
 
 class RecordSource(Protocol):
@@ -330,3 +404,6 @@ class StatusHandler:
             return found
         finally:
             self._hashing = None
+
+
+log = logging.getLogger("sow")

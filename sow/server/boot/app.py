@@ -24,7 +24,7 @@ from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.nodes import Nodes, Upstream
-from sow.server.api.status import HealthHandler, StatusHandler
+from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
@@ -44,7 +44,6 @@ from sow.server.loop.group_commit import JournalThread, stored_bytes
 from sow.server.loop.latency import GcLatency, LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
-from sow.server.loop.startup_progress import StartupProgress
 from sow.server.net.listening import Binds, bind
 from sow.server.net.sse import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler

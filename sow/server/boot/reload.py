@@ -21,7 +21,7 @@ from sow.errors import ConfigError, SowError
 from sow.server.boot.quarantine import removed_at, write_out
 from sow.server.http.authn_middleware import RequestAuthenticator, SecuritySnapshot
 from sow.server.http.tls import TlsFiles, read_tls, renewed
-from sow.server.loop.filter_compile_pool import compile_beside, long_among
+from sow.server.loop.background_work import compile_beside, long_among
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare

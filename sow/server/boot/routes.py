@@ -39,7 +39,7 @@ from sow.server.api.status import HealthHandler, StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
 from sow.server.http.route import READ_METHODS, Route, parameters_of, routes_of
-from sow.server.loop.filter_compile_pool import compile_beside, guarded_by, long_among, long_guarded
+from sow.server.loop.background_work import compile_beside, guarded_by, long_among, long_guarded
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.sse import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler

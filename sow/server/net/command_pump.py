@@ -23,7 +23,7 @@ from sow.protocol.publish_batching import Read, read_frames
 from sow.protocol.wire import FRAME_PIECE_BYTES, LineSplitter, Refused, read_lines
 from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.http.preconditions import least_bookmark, waited_s
-from sow.server.loop.filter_compile_pool import (
+from sow.server.loop.background_work import (
     Guarded,
     compile_beside,
     guarded_by,

@@ -252,7 +252,7 @@ import sys
 from pathlib import Path
 from sow.cli.main import main
 from sow.server.boot import app
-from sow.server.loop import startup_progress
+from sow.server.api import status
 
 held_at, gate = int(sys.argv[1]), Path(sys.argv[2])
 
@@ -264,7 +264,7 @@ class Held(app.ServerBootstrap):
             yield
 
 app.ServerBootstrap = Held
-startup_progress.SENT_EVERY_S = 0.01
+status.LOGGED_EVERY_S = 0.01
 sys.argv = ["sow", *sys.argv[3:]]
 main()
 """

@@ -6,11 +6,10 @@ from sow.core.definitions import Configuration, ConflatedTopic, Limits
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.server.api.nodes import Nodes
-from sow.server.api.status import STALLED_S, HealthHandler
+from sow.server.api.status import STALLED_S, HealthHandler, StartupProgress
 from sow.server.boot.sources import RecordsHere
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.server_log import LastError
-from sow.server.loop.startup_progress import StartupProgress
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
 

@@ -7,6 +7,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from sow.errors import TooLarge
+from sow.server.api import nodes
 from sow.server.api.nodes import (
     HEARD_S,
     NODES_MAX,
@@ -16,7 +17,6 @@ from sow.server.api.nodes import (
     nodes_of,
     report,
 )
-from sow.server.boot import reporting
 
 
 def test_of_many_nodes_the_most_silent_are_forgotten():
@@ -160,8 +160,8 @@ def test_what_is_known_above_is_read_as_far_as_it_is_understood():
 
 
 def test_one_that_does_not_end_or_does_not_answer_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(reporting, "STATUS_S_MAX", 0.2)
-    monkeypatch.setattr(reporting, "STATUS_BYTES_MAX", 100_000)
+    monkeypatch.setattr(nodes, "STATUS_S_MAX", 0.2)
+    monkeypatch.setattr(nodes, "STATUS_BYTES_MAX", 100_000)
 
     async def endless(request):
         answer = web.StreamResponse()

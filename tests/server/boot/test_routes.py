@@ -16,7 +16,7 @@ from sow.protocol.commands import COMMANDS
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.nodes import Nodes
 from sow.server.api.openapi import description
-from sow.server.api.status import HealthHandler, StatusHandler
+from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
     TABLE,
@@ -30,7 +30,6 @@ from sow.server.boot.sources import RecordsHere
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.route import WEBSOCKET, Route, with_heads
 from sow.server.http.server_log import LastError
-from sow.server.loop.startup_progress import StartupProgress
 from sow.store.staging import Staging
 from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped, turns
 

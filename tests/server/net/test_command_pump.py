@@ -18,8 +18,7 @@ from sow.protocol.replies import LINES
 from sow.protocol.wire import FRAME_PIECE_BYTES
 from sow.server.http.body_reading import ReadBackpressure
 from sow.server.loop import scheduler as turns_of_work
-from sow.server.loop.background_work import BackgroundConflation
-from sow.server.loop.filter_compile_pool import LONG_FILTER_CHARS
+from sow.server.loop.background_work import LONG_FILTER_CHARS, BackgroundConflation
 from sow.server.net import command_pump
 from sow.server.net.command_pump import (
     PATIENCE_S,

@@ -77,7 +77,7 @@ TOPIC = (
     ),
     Mutation(
         "a lifetime is noted for another time than the record says",
-        "sow/topic/expirations.py",
+        "sow/engine/timers.py",
         "for entry in _entries(expires_us, identities):",
         "for entry in _entries(expires_us - 1, identities):",
     ),
@@ -155,7 +155,7 @@ TOPIC = (
     ),
     Mutation(
         "only the first record of a publish expires",
-        "sow/topic/expirations.py",
+        "sow/engine/timers.py",
         "        for entry in _entries(expires_us, identities):",
         "        for entry in _entries(expires_us, identities[:1]):",
     ),
