@@ -6,13 +6,13 @@ A part stands between two comments that name it, on whatever page:
     <!-- end of metrics -->
 
 docs/functions.md and, in docs/results, loads.md, nodes.md, spark-scale.md and sowbench.md are
-generated as a whole, and the parts of docs/performance.md are made of the results in docs/results.
+generated as a whole, and the parts of docs/performance.md and docs/results/profiles.md are made of
+the results in docs/results.
 Everything else on the pages is written by hand.
 """
 
 import functools
 import re
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,30 +27,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted({*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")})
 STALE = "{} is out of date; run: make docs"
 
-DECISIONS = ROOT / "docs" / "decisions"
-LINE_CHARS_MAX = 156
-"""Of a page, so that a line is read without scrolling."""
-UNBROKEN = "\0"
-"""Stands for the blanks of a link, which is not divided between lines."""
-
-
-def decisions() -> str:
-    """The decisions by their titles, as links from docs/ARCHITECTURE.md."""
-    titles = {path.name: path.read_text().partition("\n")[0] for path in DECISIONS.glob("*.md")}
-    links = [
-        f"[{title.removeprefix('# ').replace(' ', UNBROKEN)}](decisions/{name})"
-        for name, title in sorted(titles.items())
-    ]
-    lines = textwrap.wrap(" · ".join(links), LINE_CHARS_MAX, break_on_hyphens=False)
-    return "\n".join(lines).replace(UNBROKEN, " ")
-
-
 PARTS: dict[str, Callable[[], str]] = {
     name: functools.cache(make)
     for name, make in {
         "capacity": capacity.table,
         "configuration": lambda: reference().rstrip("\n"),
-        "decisions": decisions,
         "metrics": metrics.table,
         "nodes": nodes.table,
         "sizes": sizes.table,
@@ -90,7 +71,7 @@ def generated(path: Path) -> str:
         if path == large.PAGE:
             return large.made()
     text = path.read_text()
-    if path == performance.PAGE:
+    if path in (performance.PAGE, performance.PROFILES):
         text = performance.made(text)
     for name, make in PARTS.items():
         if part_of(text, name) is not None:

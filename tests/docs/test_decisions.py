@@ -3,9 +3,9 @@
 import re
 
 from tests.cases import all_cases
-from tests.docs.generated import DECISIONS
+from tests.docs.generated import ROOT
 
-PAGES = sorted(DECISIONS.glob("*.md"))
+PAGES = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PARTS = ["Context", "Decision", "Consequences"]
 
 
