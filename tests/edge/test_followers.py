@@ -9,8 +9,11 @@ import pytest
 
 from sow.core.clock import LogClock
 from sow.errors import DiskFull
+from sow.security.authentication.tokens import sum_of
 from sow.server.boot.follower import Follower, Upstream
+from sow.streaming.sessions import BARRED
 from tests.edge.serving import Running, configuration
+from tests.virtual_clock import VirtualClock
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -30,15 +33,15 @@ CONFIG = configuration(TOPICS)
 class Following(Running):
     """A follower of a running server."""
 
-    def __init__(self, primary, directory, **own):
+    def __init__(self, primary, directory, token="", clock=None, **own):
         self._own = replace(CONFIG, data_directory=str(directory), **own)
-        self._primary = primary
+        self._primary, self._token, self._wall = primary, token, clock
         super().__init__(self._own, directory)
 
     async def _start(self):
-        upstream = Upstream(self._primary.url)
+        upstream = Upstream(self._primary.url, self._token)
         self.follower = Follower(upstream, self._own, LogClock())
-        self._more = {"follower": self.follower}
+        self._more = {"follower": self.follower, "clock": self._wall}
         return await super()._start()
 
     def reach(self, bookmark):
@@ -297,3 +300,31 @@ def test_what_comes_right_after_a_start_is_of_the_topics_of_that_start(primary, 
         follower.reach(bookmark)
         assert follower.records("trades") == [{"id": 1, "n": 1}]
         assert status(follower)["state_hash"] == status(primary)["state_hash"]
+
+
+SECURED = """<Security><Authentication><Tokens><File>{0}</File></Tokens></Authentication>
+<Role><Name>all</Name><Member>*</Member><Allow><Topic>.*</Topic><Read/></Allow>
+  <Allow><Admin/></Allow></Role></Security>"""
+START_US, ENDS, HOURS_US = 1_700_000_000_000_000, "2023-11-15T00:00:00Z", 86_400_000_000
+
+
+def test_a_session_ends_with_its_token_also_while_the_primary_is_lost(tmp_path, monkeypatch):
+    """The time of the log stands still then."""
+    monkeypatch.setattr("sow.server.loop.background_work.EXPIRED_S", 0.01)
+    file = tmp_path / "tokens"
+    file.write_text(f"ann {sum_of('ann')} {ENDS}\nnode {sum_of('node')}\n")
+    clock = VirtualClock(START_US)
+    config = configuration(TOPICS, SECURED.format(file))
+    primary = Running(config, tmp_path / "primary", clock=VirtualClock(START_US))
+    follower = Following(primary, tmp_path / "follower", "node", clock)
+    with follower.socket(headers={"Authorization": "Bearer ann"}) as one:
+        assert one.ask({"c": "subscribe", "t": "orders"})[-1]["status"] == "success"
+        primary.close()
+        follower.call(clock.advance, HOURS_US)
+        assert [(line["c"], line.get("reason")) for line in (one.line(), one.line())] == [
+            ("unsubscribed", "AUTHORIZATION"),
+            ("close", BARRED),
+        ]
+    answer = follower.request("GET", "/v1/topics", headers={"Authorization": "Bearer ann"})
+    assert answer.status == 401
+    follower.close()

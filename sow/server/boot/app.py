@@ -39,7 +39,12 @@ from sow.server.http.preconditions import Moments
 from sow.server.http.request_origin import RequestMiddleware, machine_names
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import certificate_trusted, read_tls
-from sow.server.loop.background_work import BackgroundConflation, CacheSweeper, GcPacing
+from sow.server.loop.background_work import (
+    BackgroundConflation,
+    CacheSweeper,
+    ExpiredLogons,
+    GcPacing,
+)
 from sow.server.loop.group_commit import JournalThread, stored_bytes
 from sow.server.loop.latency import GcLatency, LoopLatency
 from sow.server.loop.runtime import ServerRuntime
@@ -366,6 +371,8 @@ class Server:
         self.engine.on_stopped(log.error)
         self.runtime.idle_work["conflating queues"] = sessions.conflate_in_background
         BackgroundConflation(sessions, self.runtime.turns, self.runtime.now_us)
+        if self._follower is not None:
+            self._closers.append(ExpiredLogons(sessions, self._wall.now_us).close)
         self.checkpointer = Checkpointer(
             self.runtime,
             opening.checkpoints,

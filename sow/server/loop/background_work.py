@@ -135,6 +135,29 @@ class CacheSweeper:
         self._next.cancel()
 
 
+EXPIRED_S = 1.0
+"""So long sessions of a follower may outlive their credentials; a look costs nanoseconds each."""
+
+
+class ExpiredLogons:
+    """Ends sessions of a follower whose credentials have expired at `now_us`, until it is closed.
+    Its timers go by the time of the log, which stands still while the primary is lost."""
+
+    def __init__(self, sessions: SessionManager, now_us: Callable[[], int]) -> None:
+        self._sessions = sessions
+        self._now_us = now_us
+        self._loop = asyncio.get_running_loop()
+        self._look()
+
+    def _look(self) -> None:
+        self._sessions.bar_expired(self._now_us())
+        self._next = self._loop.call_later(EXPIRED_S, self._look)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._next.cancel()
+
+
 WRITTEN_AT_ONCE = 100
 """Sessions written to in the step of the commit itself: two milliseconds."""
 WRITTEN_BETWEEN_LOOKS = 10

@@ -278,6 +278,15 @@ class SessionManager:
         each that is gone for good."""
         self._on_disconnected, self._on_gone = disconnected, gone
 
+    def bar_expired(self, now_us: int) -> None:
+        """End the sessions whose credentials have expired by a clock that may be ahead of the
+        engine's."""
+        for session in [*self._entitled]:
+            expires_us = session.rights.expires_us
+            if expires_us is not None and expires_us <= now_us:
+                self.bar(session)
+                self._engine.notify_work()
+
     def note_logon(self, session: Session, address: str | None) -> None:
         """Note that the client of a session has logged on."""
         user = session.rights.user

@@ -160,6 +160,19 @@ def test_credentials_that_are_shown_anew_hold_longer_or_shorter():
     assert client.session.is_barred
 
 
+def test_credentials_expire_by_another_clock_that_is_ahead():
+    world = World(ORDERS)
+    client, other = world.client(), world.client()
+    known_until(world, client, world.now + 5 * SECOND)
+    sessions = world.executor.sessions
+    sessions.bar_expired(world.now + 5 * SECOND - 1)
+    assert client.session.ended is None
+    sessions.bar_expired(world.now + 5 * SECOND)
+    assert client.session.is_barred
+    assert other.session.ended is None
+    sessions.bar_expired(world.now + 9 * SECOND)
+
+
 def test_who_comes_and_goes_is_sent_in_one_line_each_without_the_name_that_is_secret(
     world, sessions
 ):
