@@ -13,14 +13,15 @@ from tests.simulation.mutations.topic import TOPIC
 from tests.simulation.mutations.views import VIEWS
 from tests.simulation.mutations.windows import WINDOWS
 
-MUTATIONS = (
-    *CONFLATION,
-    *STORE,
-    *TOPIC,
-    *VIEWS,
-    *DELIVERY,
-    *WINDOWS,
-    *ENGINE,
-    *REQUESTS,
-    *NODES,
-)
+PARTS = {
+    "conflation": CONFLATION,
+    "store": STORE,
+    "topic": TOPIC,
+    "views": VIEWS,
+    "delivery": DELIVERY,
+    "windows": WINDOWS,
+    "engine": ENGINE,
+    "requests": REQUESTS,
+    "nodes": NODES,
+}
+MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)
