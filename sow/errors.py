@@ -375,7 +375,7 @@ def written_whole(path: object) -> Iterator[None]:
     try:
         yield
     except (OSError, SowError) as error:
-        if not _is_no_room(error):
+        if not is_no_room(error):
             raise
         raise StoreError(
             f"{path}: the disk has no room for all of it, and nothing of it is left there; free "
@@ -383,9 +383,10 @@ def written_whole(path: object) -> Iterator[None]:
         ) from error
 
 
-def _is_no_room(error: BaseException | None) -> bool:
+def is_no_room(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is that the disk has no room."""
     if error is None or isinstance(error, DiskFull):
         return error is not None
     # LMDB's errors have a code; a StoreError has the original as its cause.
     number = getattr(error, "errno", None) or getattr(error, "code", None)
-    return number in NO_ROOM or _is_no_room(error.__cause__)
+    return number in NO_ROOM or is_no_room(error.__cause__)

@@ -40,7 +40,7 @@ from sow.core.definitions import (
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine, changes, with_windows
-from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped
+from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped, is_no_room
 from sow.server.api.nodes import Nodes, ServerNode, Upstream, nodes_of, report
 from sow.server.api.status import StatusHandler
 from sow.server.chained.upstream import failure_of
@@ -171,6 +171,10 @@ class Follower:
                     # Once: it may be a long wait.
                     said = why
                     log.warning("cannot follow %s yet: %s", self.upstream.url, why)
+                if self._is_copying and is_no_room(error) and held is not None:
+                    # It cannot go on, or there were no copy: only a new one helps.
+                    log.warning("there is no room beside %s: it is deleted", self.directory)
+                    await asyncio.to_thread(_remove, self.directory)
                 # A copy costs the primary and the disk much, a call next to nothing.
                 pause_s = min(2 * pause_s, COPY_PAUSE_S_MAX) if self._is_copying else RETRY_S
                 self.waits_for = f"{public_failure(error)}; next attempt in {pause_s:g} s"

@@ -263,6 +263,32 @@ def test_what_is_of_another_log_is_not_shown_while_the_copy_fails(tmp_path, monk
     assert full.pauses == [module.RETRY_S, 1.0, 2.0, 4.0, 8.0]
 
 
+@pytest.mark.parametrize("error", [no_space(), DiskFull("no room"), ConnectionResetError("gone")])
+def test_what_cannot_go_on_makes_room_for_a_new_copy_where_the_disk_has_none(
+    tmp_path, monkeypatch, error
+):
+    full = Full(monkeypatch, tmp_path, [error])
+    old = full.follower.directory
+    old.mkdir(parents=True)
+    other, new = (FollowedData(log * 16, 7, LOG_HAS, 7) for log in ("0", "f"))
+    found = lambda path: new if full.is_copied else other if path.exists() else None  # noqa: E731
+    monkeypatch.setattr(module, "held_in", found)
+    monkeypatch.setattr(full.follower, "_session", Extent)
+    monkeypatch.setattr(full.follower, "_bring", partial(Follower._bring, full.follower))
+    copied = []
+
+    async def copy_to(calls, *paths):
+        copied.append(old.exists())
+        await Full._copy_to(full, calls, *paths)
+
+    monkeypatch.setattr(full.follower, "_copy_to", copy_to)
+    asyncio.run(full.follower.prepare())
+    is_gone = not isinstance(error, ConnectionResetError)
+    assert copied == [True, not is_gone]
+    assert full.pauses == [module.RETRY_S, 1.0]
+    assert (old in full.said) == is_gone
+
+
 def published(seq, count, ts_us):
     """Records that were published at one time, the first of them `seq`."""
     return LogEntry("publish", "orders", seq, ts_us, None, [b'{"id":1}'] * count, 0)
