@@ -1,5 +1,6 @@
 """A server that follows another one, over real sockets: the same answers, and nothing else."""
 
+import asyncio
 import shutil
 import time
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from sow.errors import DiskFull
 from sow.security.authentication.tokens import sum_of
 from sow.server.boot.follower import Follower, Upstream
 from sow.streaming.sessions import BARRED
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import Events, Running, configuration, stream
 from tests.virtual_clock import VirtualClock
 
 TOPICS = """
@@ -139,6 +140,50 @@ def test_a_subscription_waits_for_a_bookmark_that_another_server_has_given(prima
         primary.publish("orders", {"id": 1}, {"id": 2})
         ack, line = ws.until(c="p")
         assert (ack["status"], line["bm"]) == ("success", "2")
+
+
+BEGINNINGS = {
+    "events": "/v1/topics/orders/stream?bookmark=",
+    "the log": "/v1/log?from=",
+    "a query": "/v1/topics/orders/records?as_of=",
+}
+
+
+@pytest.mark.parametrize("path", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_request_waits_for_the_bookmark_at_which_it_begins(primary, tmp_path, path):
+    with following(primary, tmp_path / "follower") as follower:
+        follower.reach(primary.publish("orders", {"id": 1}).json["bookmark"])
+        log_id = primary.get("/v1/status").json["log"]
+        for ahead in ("2", f"{log_id}-2"):
+            answer = follower.get(f"{path}{ahead}&wait=0.001")
+            assert (answer.status, answer.json["reason"]) == (504, "not yet")
+        elsewhere = "0" * 16 + "-2"
+        assert follower.get(f"{path}{elsewhere}&wait=0.001").json["reason"] == "another log"
+        assert primary.get(f"{path}9").json["reason"] == "invalid bookmark"
+
+
+def test_events_go_on_behind_a_bookmark_that_a_follower_reaches_later(primary, tmp_path):
+    with following(primary, tmp_path / "follower") as follower:
+        follower.reach(primary.publish("orders", {"id": 1}).json["bookmark"])
+        log_id = primary.get("/v1/status").json["log"]
+
+        async def begun():
+            more = {"headers": {"Last-Event-ID": f"{log_id}-2"}}
+            waits = asyncio.ensure_future(
+                follower._http.get(follower.url + stream("orders"), **more)
+            )
+            await asyncio.sleep(0)
+            return waits
+
+        waits = follower.wait(begun())
+        primary.publish("orders", {"id": 2})
+        primary.publish("orders", {"id": 3})
+
+        async def answered():
+            return await waits
+
+        events = Events(follower, follower.wait(answered()))
+        assert events.until("p")[-1].line["d"] == {"id": 3}
 
 
 def test_it_goes_on_where_it_was_after_a_stop_and_after_the_primarys(primary, tmp_path):

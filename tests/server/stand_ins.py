@@ -25,6 +25,7 @@ from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.body_reading import REQUESTS, ReadBackpressure, Requests
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.negotiation import Compression
+from sow.server.http.preconditions import MOMENTS, Moments
 from sow.server.http.responses import mark_kept, report
 from sow.server.http.route import add_routes, routes_of
 from sow.server.loop.group_commit import JournalThread
@@ -193,6 +194,7 @@ class Served:
         self.app = web.Application(middlewares=[report, self.requests.hold])
         self.app[REQUESTS] = self.requests
         self.app[AUTHN] = authn or open_authn()
+        self.app[MOMENTS] = Moments()
         world.executor.go_on_under(self.app[AUTHN].role_set)
         add_routes(self.app.router, routes)
         self.app.on_response_prepare.extend([mark_kept, Compression().pack])
@@ -291,4 +293,5 @@ def request_of(method="GET", path="/", headers=(), app=None, **more):
     if app is None:
         app = web.Application()
         app[AUTHN] = open_authn()
+        app[MOMENTS] = Moments()
     return make_mocked_request(method, path, headers=headers, app=app, **more)

@@ -18,14 +18,14 @@ to the next, so compressed answers have no ranges.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiohttp import hdrs, web
 
 from sow.core.clock import SECOND_US
 from sow.errors import ClientError, clipped
-from sow.history.bookmarks import number_of
+from sow.history.bookmarks import is_of_log, number_of
 from sow.server.http.negotiation import CODING, IDENTITY
 from sow.server.loop.runtime import ServerRuntime
 
@@ -35,6 +35,8 @@ STALE_HEADER = "SOW-Stale"
 """By how many seconds a follower lags, once it lags more than MaxLag."""
 ADDRESSES = "/v1/"
 """Answers to addresses that begin so have a moment."""
+BEGINNINGS = ("bookmark", "from", "as_of")
+"""Parameters that name the moment of an answer, or the one at which it begins."""
 WAIT_S = 5.0
 """How long a request waits for a bookmark by default: longer than a healthy node lags."""
 WAIT_S_MAX = 60.0
@@ -97,6 +99,16 @@ class Moments:
             stale_s = None if self._heard is None else self._heard.stale_s()
             if stale_s is not None:
                 response.headers[STALE_HEADER] = str(stale_s)
+
+    def sought(self, requested: Mapping[str, str]) -> str | None:
+        """The bookmark that a request waits for. A follower may be behind the one at which it is to
+        begin, which another server of the log has given."""
+        least = requested.get("min_bookmark")
+        if least is not None or self._heard is None or self._runtime is None:
+            return least
+        log_id = self._runtime.journal.log_id
+        begins = (requested.get(name, "") for name in BEGINNINGS)
+        return next((text for text in begins if is_of_log(text, log_id)), None)
 
     async def wait(self, text: str, wait_s: float | None) -> None:
         """Return once the server has reached a bookmark. Raises NotReached after `wait_s`,

@@ -103,10 +103,10 @@ class Route(NamedTuple):
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.taken if request.query else ())
-            least = parameters_of(request).get("min_bookmark")
-            if least is not None:
+            sought = request.app[MOMENTS].sought(parameters_of(request))
+            if sought is not None:
                 wait_s = read_seconds(parameters_of(request), "wait")
-                await request.app[MOMENTS].wait(least, wait_s)
+                await request.app[MOMENTS].wait(sought, wait_s)
             if self.method in READ_METHODS:
                 request[CODING] = coding_of(request)
             if self.demand == "admin" and self.method not in READ_METHODS:

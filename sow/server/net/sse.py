@@ -11,12 +11,14 @@ from dataclasses import replace
 from aiohttp import HttpVersion11, hdrs, web
 
 from sow.core.media_types import EVENT_STREAM
+from sow.engine.following import FollowingEngine
 from sow.engine.running_topics import SourceTopic
-from sow.errors import ClientError
+from sow.errors import ClientError, SowError
 from sow.history.bookmarks import parse_bookmark
 from sow.protocol.commands import OPTIONS_IGNORED, Command, options_of
 from sow.protocol.replies import EventEncoding
 from sow.server.http.authn_middleware import credentials_of, permissions_of
+from sow.server.http.preconditions import MOMENTS
 from sow.server.http.request_origin import client_address
 from sow.server.http.route import operation, parameters_of, read_flag, read_options, route
 from sow.server.loop.runtime import ServerRuntime
@@ -48,6 +50,7 @@ class EventStreamHandler:
             raise ClientError(
                 "a stream has no known end: it needs HTTP/1.1 (a proxy may be using 1.0)"
             )
+        await self._reach(request)
         command = self._command(request)
         runtime, executor = self._runtime, self._executor
         session = executor.sessions.open(
@@ -86,6 +89,14 @@ class EventStreamHandler:
             executor.sessions.close(session)
             runtime.wake()
         return response
+
+    async def _reach(self, request: web.Request) -> None:
+        """Wait for what a reconnecting client has had, which may be from a server that is ahead. If
+        that takes too long it is sent a new snapshot: after an error it would not come back."""
+        last = request.headers.get("Last-Event-ID")
+        if last is not None and isinstance(self._executor.engine, FollowingEngine):
+            with contextlib.suppress(SowError):
+                await request.app[MOMENTS].wait(last, None)
 
     def _command(self, request: web.Request) -> Command:
         requested = parameters_of(request)
