@@ -28,7 +28,7 @@ from sow.client.errors import ClosedByServer, Disconnected, is_away
 from sow.client.messages import Line, Message
 from sow.client.socket import Retry, Socket, Sockets
 from sow.errors import AnotherLog, ClientError, NotPrimary, SowError
-from sow.history.bookmarks import going_on, is_range, with_log
+from sow.history.bookmarks import NOW, going_on, is_range, with_log
 
 ACK = "ack"
 NOT_LOGGED = (AnotherLog.reason, "invalid bookmark", "invalid topic")
@@ -318,9 +318,10 @@ class Subscription:
                     self._socket = socket
                     self.resumed += 1
                 else:
+                    is_same_log = socket.log_id == self._log_id
                     self._adopt(socket)
                     if not await self._goes_on():
-                        await self._restart(socket.reason)
+                        await self._restart(socket.reason, is_same_log)
                 return
             except SowError as found:
                 if not is_away(found):
@@ -332,14 +333,15 @@ class Subscription:
     async def _goes_on(self) -> bool:
         """Subscribe on a new session behind the last bookmark, if there are several addresses;
         returns whether the log has what follows."""
-        if not self.bookmark or not self._sockets.addresses.are_several:
+        place = self._place()
+        if not place or not self._sockets.addresses.are_several:
             return False
         fields = dict(self._fields)
         if self._command.startswith("sow_and_"):
             if not (self._is_whole and await self._is_in_log()):
                 return False
             fields = {name: one for name, one in fields.items() if name not in OF_THE_SNAPSHOT}
-        fields["bm"] = going_on(str(fields.get("bm") or ""), self.bookmark)
+        fields["bm"] = place
         is_exact = self._gap is None
         try:
             await self._begin(fields, self._command.removeprefix("sow_and_"))
@@ -350,6 +352,14 @@ class Subscription:
         self.resumed += is_exact
         return True
 
+    def _place(self) -> str:
+        """The `bm` with which it goes on: behind what has come, else where it has begun; empty
+        where that is not known."""
+        given = str(self._fields.get("bm") or "")
+        if self.bookmark:
+            return going_on(given, self.bookmark)
+        return "" if given in NOW else given
+
     async def _is_in_log(self) -> bool:
         """Whether what follows a snapshot is the changes of the log."""
         options = str(self._fields.get("opts") or "")
@@ -358,7 +368,7 @@ class Subscription:
         is_derived = any(name in self._fields for name in NOT_IN_LOG)
         return not is_derived and await self._is_logged(str(self._fields["t"]))
 
-    async def _restart(self, closed_for: str) -> None:
+    async def _restart(self, closed_for: str, is_same_log: bool) -> None:
         """Subscribe on a new session, from the last bookmark if the subscription began with one.
 
         The bookmark of any line works, whatever its topic: all are in one order.
@@ -376,7 +386,8 @@ class Subscription:
             fields["bm"] = going_on(str(fields["bm"]), self.bookmark)
         reason = closed_for if self._gap is None else self._gap.reason
         if self._was_open:
-            self._gap = Message("gap", reason=reason, exact=snapshot or goes_on)
+            begins = is_same_log and "bm" in fields and bool(self._place())
+            self._gap = Message("gap", reason=reason, exact=snapshot or goes_on or begins)
         try:
             await self._begin(fields)
         except SowError as error:

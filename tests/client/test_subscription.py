@@ -158,6 +158,19 @@ def test_a_bookmark_subscription_goes_on_from_the_log(server, using):
     assert using(work) == ([2, 3], True)
 
 
+def test_a_bookmark_subscription_that_nothing_has_come_to_begins_again_where_it_did(server, using):
+    async def work(client):
+        first = await client.publish("orders", {"id": 1})
+        async with client.subscribe("orders", bookmark=first) as messages:
+            await cut(messages)
+            end_sessions(server)
+            await client.publish("orders", {"id": 2})
+            gap = await anext(messages)
+            return await take(messages, 1), gap.exact
+
+    assert using(work) == ([2], True)
+
+
 def test_a_range_of_the_log_ends_also_when_its_connection_broke(server, using):
     async def work(client):
         first = int(await client.publish("orders", {"id": 0}))

@@ -12,6 +12,7 @@
 
 const FRAME_MESSAGES = 1000; // of one publish, stored atomically; as many as the Python client sends
 const HEARTBEAT_S = 20; // the server drops silent clients after a minute
+const NOW = ["", "now", "0|1|"]; // bookmarks of the present
 const LOGON_S = 10; // the timeout of a logon
 const UNREAD_MAX = 100_000; // unread messages of one subscription: some ten megabytes
 const BASE64_BYTES = 8192; // as many arguments as every engine takes in one call
@@ -1029,7 +1030,7 @@ class Following {
    * nothing comes before the connection is lost. */
   async #noteBeginning() {
     const { snapshot, bookmark } = this.#options;
-    if (snapshot || !["now", "", undefined, null].includes(bookmark)) return;
+    if (snapshot || !NOW.includes(bookmark ?? "")) return;
     let name = "";
     const onLine = ({ c, bm }) => {
       if (c === "group_end" && bm !== undefined) this.bookmark = withLog(bm, this.#connection.log);
@@ -1090,8 +1091,10 @@ class Following {
     this.#leavePast();
     const { snapshot, bookmark } = this.#options;
     const { areSeveral } = this.#connection;
-    const goesOn = !snapshot && this.bookmark !== "" && (areSeveral || bookmark !== undefined);
-    const options = goesOn ? { ...this.#options, bookmark: goingOn(String(bookmark ?? ""), this.bookmark) } : this.#options;
+    const begun = areSeveral && !NOW.includes(bookmark ?? "") ? String(bookmark) : ""; // nothing has come: at the same place
+    const place = this.bookmark === "" ? begun : goingOn(String(bookmark ?? ""), this.bookmark);
+    const goesOn = !snapshot && place !== "" && (areSeveral || bookmark !== undefined);
+    const options = goesOn ? { ...this.#options, bookmark: place } : this.#options;
     const report = (exact) => {
       if (exact && goesOn && areSeveral) return; // nothing is missing, nothing comes twice
       this.gaps += 1;
