@@ -72,6 +72,17 @@ class Credentials:
             "the header Authorization is neither `Bearer TOKEN` nor `Basic` with user and password"
         )
 
+    @property
+    def header(self) -> str:
+        """The header ``Authorization`` that shows the token, or the name with the password; empty
+        for neither. Raises Unauthenticated for a token that no header can hold."""
+        if self.token:
+            if not self.token.isprintable():
+                raise Unauthenticated("the token has characters that no token has; copy it again")
+            return f"Bearer {self.token}"
+        shown = f"{self.user}:{self.password}".encode()
+        return f"Basic {base64.b64encode(shown).decode()}" if self.user else ""
+
 
 def _basic(text: str) -> tuple[str, str]:
     """User and password from base64 of `user:password` (RFC 7617, in UTF-8)."""

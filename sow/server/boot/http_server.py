@@ -21,6 +21,7 @@ from aiohttp import web
 from sow.core.clock import monotonic_us
 from sow.core.definitions import Configuration, authority
 from sow.errors import Replaying, StoreError
+from sow.security.authentication.credentials import LONGEST
 from sow.server.boot.reload import InForce
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.body_reading import (
@@ -206,6 +207,7 @@ class HttpServer:
             keepalive_timeout=NEVER_S,
             # A filter is in the URL, where a byte may take three.
             max_line_size=ADDRESS_BYTES + 3 * self._in_force.configuration.limits.filter_bytes_max,
+            max_field_size=LONGEST,
         )
 
 

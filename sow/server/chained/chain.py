@@ -27,7 +27,7 @@ from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
 from sow.server.chained.shared_window import SHARED, SharedWindowChannel
-from sow.server.chained.upstream import NOTICES, Refusal, UpstreamServer, Who
+from sow.server.chained.upstream import NOTICES, OF_USERS, Refusal, UpstreamServer, Who
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.publishers import Publishers
@@ -131,6 +131,24 @@ class Chain:
             )
         return found
 
+    async def renew(self, session: Session, who: Who) -> None:
+        """The client of a session logs on as `who`, by other credentials: what it has upstream goes
+        on by these. Not where another session has the same by those from before, which end when
+        they end. Raises UpstreamLost, and upstream's refusal."""
+        own, had = self._own.get(session), self._followers.get(session)
+        if own is not None and own.is_used and own.who != who:
+            await own.renew(who)
+        if had is None or had == who or not self.shared_of(session):
+            return
+        others = [one for one, other in self._followers.items() if other == had]
+        if any(one is not session and self.shared_of(one) for one in others):
+            return
+        for shares in [*self._shares.get(had, ())]:
+            await shares.renew(who)
+            self._shares.setdefault(who, []).append(shares)
+            self._forget(had, shares)
+        self._followers[session] = who
+
     def own_of(self, session: Session) -> OwnLink | None:
         """The session's own connection, if there is one."""
         return self._own.get(session)
@@ -158,8 +176,10 @@ class Chain:
         self._runtime.wake()
 
     def end(self, session: Session, reason: str) -> None:
-        """Close a session."""
-        self.executor.sessions.end(session, reason)
+        """Close a session for a reason of upstream; as it would where that is about its user."""
+        reason = self.upstream.reason_here(reason)
+        sessions = self.executor.sessions
+        (sessions.bar if reason in OF_USERS else sessions.end)(session, reason)
         self._runtime.wake()
 
     def _began(self, session: Session, command: Command, name: str) -> None:
@@ -284,8 +304,8 @@ class Chain:
             lambda: f"{self.upstream.node}-{next(self._names)}",
             self.end,
             self.executor.subscriptions.drop,
-            lambda reason: self._end_all(who, reason),
-            lambda shares: self._leave(who, shares),
+            lambda reason: self._end_all(found.who, reason),
+            lambda shares: self._leave(shares.who, shares),
         )
         self._shares[who].append(found)
         return found
@@ -315,12 +335,18 @@ class Chain:
 
     def _leave(self, who: Who, shares: Shares) -> None:
         """Nobody of these follows anything any more, or is about to."""
-        some = self._shares.get(who, [])
-        if shares in some:
-            some.remove(shares)
+        if self._forget(who, shares):
             self._go_on(shares.close())
+
+    def _forget(self, who: Who, shares: Shares) -> bool:
+        """They are not these' any more; returns whether they were."""
+        some = self._shares.get(who, [])
+        was_there = shares in some
+        if was_there:
+            some.remove(shares)
         if not some:
             self._shares.pop(who, None)
+        return was_there
 
     def _end_all(self, who: Who, reason: str) -> None:
         """Upstream has closed the session of these."""

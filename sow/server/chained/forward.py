@@ -95,9 +95,8 @@ class Forwarder:
         if request.body_exists and request.content_length is not None:
             headers[hdrs.CONTENT_LENGTH] = str(request.content_length)
         headers[hdrs.X_FORWARDED_FOR] = client_address(request)
-        acting = request.headers.get(AS_HEADER)
-        shown = () if acting is None else (("as", acting),)
-        who = self._upstream.who(user, request.headers.get(hdrs.AUTHORIZATION, ""), shown)
+        shown = request.headers.get(hdrs.AUTHORIZATION, "")
+        who = self._upstream.who(user, shown, request.headers.get(AS_HEADER))
         headers.extend(who.headers)
         return headers
 

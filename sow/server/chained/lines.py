@@ -5,6 +5,7 @@ Beside it goes the update that it stands for, so that a slow client's queue fold
 rules as upstream's would (`sow.streaming.outbox`).
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from sow.protocol.replies import SentPlace
 
 KEY = b',"k":"'
+CLOSE, END = b'{"c":"close"', b'{"c":"unsubscribed"'
 QUOTE, BACKSLASH = b'"\\'
 
 
@@ -79,6 +81,14 @@ def without_key(line: bytes) -> bytes:
     while line[end] != QUOTE:
         end += 2 if line[end] == BACKSLASH else 1
     return line[:start] + line[end + 1 :]
+
+
+def without_ends(lines: Sequence[bytes]) -> Sequence[bytes]:
+    """The lines of a frame; where its last one closes the session, without those that end its
+    subscriptions, since the clients are sent these by their own sessions that end."""
+    if not lines[-1].startswith(CLOSE):
+        return lines
+    return [line for line in lines if not line.startswith(END)]
 
 
 def name_field(name: str) -> bytes:

@@ -15,6 +15,8 @@ import aiohttp
 import orjson
 
 from sow.errors import SowError, TooManyLogons, UpstreamLost, described
+from sow.security.authentication.credentials import Credentials
+from sow.server.chained.lines import without_ends
 from sow.server.chained.upstream import ANSWER_S_MAX, Refusal, UpstreamServer, Who
 
 log = logging.getLogger("sow")
@@ -23,6 +25,8 @@ LINK_LOOK_S = 0.01
 """Interval of looks whether a connection is resumed, which takes some milliseconds."""
 LINK_PAUSE_S = 0.2
 """Delay before a connection is tried again that was refused in the moment of its server's start."""
+SHOWN = ("user", "password", "token")
+RENEWED = "logon by other credentials"
 
 
 class LinkOwner(Protocol):
@@ -74,6 +78,8 @@ class Link:
         self._running: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[bool]] = set()
+        self._renewed: asyncio.Future[dict[str, Any]] | None = None
+        """The ack of a logon by other credentials, which is on its way."""
         self.served = 0
         """How many owners it has had beside the first."""
         self.sequence = 0
@@ -91,6 +97,38 @@ class Link:
     def is_open(self) -> bool:
         """It has a socket."""
         return self._socket is not None
+
+    async def renew(self, who: Who) -> None:
+        """Go on as `who`, who shows other credentials of the same user; raises UpstreamLost, and
+        upstream's refusal."""
+        credentials = Credentials.of_header(who.authorization)
+        logon: dict[str, object] = {"c": "logon", "cid": RENEWED, "client": self._client}
+        logon |= {name: value for name in SHOWN if (value := getattr(credentials, name))}
+        if who.acting is not None:
+            logon["as"] = who.acting
+        self._renewed = asyncio.get_running_loop().create_future()
+        try:
+            await self.send(orjson.dumps(logon))
+            async with asyncio.timeout(ANSWER_S_MAX):
+                ack = await self._renewed
+        except TimeoutError:
+            raise self._upstream.lost("it does not answer") from None
+        finally:
+            self._renewed = None
+        if ack.get("status") == "failure":
+            raise Refusal(ack)
+        self.who = who
+
+    def _without_renewal(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Lines without the ack of a logon by other credentials."""
+        found = []
+        for line in lines:
+            ack = orjson.loads(line) if line.startswith(b'{"c":"ack"') else {}
+            if ack.get("cid") != RENEWED:
+                found.append(line)
+            elif self._renewed is not None and not self._renewed.done():
+                self._renewed.set_result(ack)
+        return found
 
     def serve(self, owner: LinkOwner) -> None:
         """Be another owner's from now on."""
@@ -128,7 +166,6 @@ class Link:
     async def _connect(self) -> bool:
         """Log on, to the same session if it is there still; returns whether it is."""
         fields: dict[str, object] = {"c": "logon", "cid": "logon", "client": self._client}
-        fields |= dict(self.who.fields)
         if self._session:
             fields |= {"session": self._session, "seen": self._seen}
         if self._numbered:
@@ -196,7 +233,10 @@ class Link:
                 lines = message.data.split(b"\n")
                 self._seen += len(lines)
                 received.take(len(lines), len(message.data), now_s())
-                await self._owner.take(lines)
+                if self._renewed is not None:
+                    lines = self._without_renewal(lines)
+                if lines:
+                    await self._owner.take(without_ends(lines))
 
     async def _again(self) -> bool:
         while True:

@@ -180,6 +180,13 @@ class OwnLink:
         self._link, self._numbered, self._is_clean = link, True, False
         return link.sequence
 
+    async def renew(self, who: Who) -> None:
+        """Go on as `who`, who shows other credentials of the same user; raises UpstreamLost, and
+        upstream's refusal."""
+        if self._link is not None:
+            await self._link.renew(who)
+        self.who = who
+
     async def pass_on(self, head: dict[str, Any], frame: bytes) -> None:
         """Send a command as it came; raises UpstreamLost."""
         link = await self._connected()
@@ -217,9 +224,14 @@ class OwnLink:
         command = {"c": "unsubscribe", "s": name, "cid": f"{self._mark}{name}"}
         self._go_on(self._send_quietly(command))
 
+    @property
+    def awaits(self) -> bool:
+        """Commands are on their way, and neither answered nor failed."""
+        return bool(self._sent or self._beginnings)
+
     async def answered(self) -> None:
         """Return when all commands on their way are answered, or have failed."""
-        while self._sent or self._beginnings:
+        while self.awaits:
             await asyncio.sleep(ROOM_S)
 
     async def _connected(self) -> Link:

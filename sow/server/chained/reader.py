@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from sow.errors import SowError, TooLarge
+from sow.errors import SowError, TooLarge, UpstreamLost
 from sow.expressions.patterns import is_pattern
 from sow.protocol import replies
 from sow.protocol.commands import COMMANDS, Command
@@ -26,6 +26,7 @@ from sow.protocol.wire import (
     bodies_of,
     read_frame,
 )
+from sow.security.authentication.credentials import Credentials
 from sow.server.chained.chain import Chain
 from sow.server.chained.own_link import ROOM_S, Beginning, cid_of
 from sow.server.chained.replacing import Replacing
@@ -40,7 +41,6 @@ from sow.streaming.sessions import Session
 
 LOCAL = ("logon", "heartbeat")
 SUBSCRIBES = tuple(name for name in COMMANDS if name.endswith("subscribe") and name[0] != "u")
-SHOWN = ("user", "password", "token")
 READ_S = 0.002
 """How long the commands of one client are passed on before others have their turn."""
 
@@ -90,8 +90,7 @@ class ChainedReader:
     ) -> None:
         self._chain = chain
         self._authorization = request.headers.get(hdrs.AUTHORIZATION, "")
-        acting = request.headers.get(AS_HEADER)
-        self._shown: tuple[tuple[str, str], ...] = () if acting is None else (("as", acting),)
+        self._acting = request.headers.get(AS_HEADER)
         self._runtime = runtime
         self._connection = connection
         self._messages = messages
@@ -121,6 +120,12 @@ class ChainedReader:
     def is_full(self) -> bool:
         """As much is queued as may be."""
         return self._bytes > QUEUE_BYTES_MAX
+
+    @property
+    def awaits(self) -> bool:
+        """Upstream has not answered yet what was passed on."""
+        own = self._chain.own_of(self._connection.session)
+        return own is not None and own.awaits
 
     async def room(self) -> None:
         """Return when the socket may be read again."""
@@ -227,13 +232,7 @@ class ChainedReader:
                 continue
             if authn.must_identify(command):
                 await authn.identify(command, self._logon_source.address)
-            given = [(name, str(head[name])) for name in SHOWN if head.get(name)]
-            if given:
-                self._shown = tuple(given)
-            if head.get("as") and not self._chain.upstream.token:
-                self._shown += (("as", str(head["as"])),)
-            if command.sequence and command.client is not None:
-                await self._number(session, command, command.client)
+            await self._identify(session, command)
         steps = executor.carry_out(session, commands, self._runtime.now_us)
         for _ in steps:
             await asyncio.sleep(0)
@@ -248,19 +247,34 @@ class ChainedReader:
                 f"; {REFUSED_MAX} lines of this frame were refused, and the rest was not read"
             )
 
-    async def _number(self, session: Session, command: Command, client: str) -> None:
-        """Own the name upstream before this server says so."""
-        taken_up = self._chain.executor.sessions.named(command.session or "") or session
-        identified = command.identified
-        user = session.rights.user
-        if identified is not None and not isinstance(identified.user, SowError):
+    async def _identify(self, session: Session, command: Command) -> None:
+        """Show upstream what a logon shows before this server says that it has succeeded."""
+        user, identified = session.rights.user, command.identified
+        if identified is not None:
+            if isinstance(identified.user, SowError):
+                return  # it is about to be refused
             user = identified.user
-        who = self._who(None if user is None else user.name)
-        own = self._chain.own(taken_up, who)
-        self._chain.numbers.highest[client] = await own.number(client)
+        had = self._authorization, self._acting
+        given = Credentials(command.user or "", command.password or "", command.token or "")
+        if given:
+            self._authorization, self._acting = given.header, None
+        self._acting = command.acts_as or self._acting
+        who = self._who(command.acts_as or (None if user is None else user.name))
+        taken_up = self._chain.executor.sessions.named(command.session or "") or session
+        if command.sequence and command.client is not None:
+            # Own the name upstream.
+            own = self._chain.own(taken_up, who)
+            self._chain.numbers.highest[command.client] = await own.number(command.client)
+        try:
+            await self._chain.renew(taken_up, who)
+        except UpstreamLost:
+            pass  # what waits for upstream is refused there, if these are no good
+        except SowError:
+            self._authorization, self._acting = had
+            raise
 
     def _who(self, user: str | None) -> Who:
-        return self._chain.upstream.who(user, self._authorization, self._shown)
+        return self._chain.upstream.who(user, self._authorization, self._acting)
 
     # Upstream.
 

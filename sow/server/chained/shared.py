@@ -21,7 +21,7 @@ from sow.server.chained.share_keys import ShareKey, records_of
 from sow.server.chained.shared_channel import ChannelCalls, Joining, SharedChannel
 from sow.server.chained.shared_subscription import SharedSubscription
 from sow.server.chained.shared_window import SharedWindow, SharedWindowChannel
-from sow.server.chained.upstream import Refusal, UpstreamServer, Who
+from sow.server.chained.upstream import OF_USERS, Refusal, UpstreamServer, Who
 from sow.streaming.channel import Channel
 from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import FeedKey
@@ -69,7 +69,7 @@ class Shares:
         on_over: Callable[["Shares"], None],
     ) -> None:
         self._upstream = upstream
-        self._who = who
+        self.who = who
         self._address = address
         self._engine = engine
         self._new_name = new_name
@@ -120,6 +120,13 @@ class Shares:
 
     def __contains__(self, wanted: ShareKey) -> bool:
         return wanted in self._by_wanted
+
+    async def renew(self, who: Who) -> None:
+        """Go on as `who`, who shows other credentials of the same user; raises UpstreamLost, and
+        upstream's refusal."""
+        if self._link is not None:
+            await self._link.renew(who)
+        self.who = who
 
     async def joined(
         self, wanted: ShareKey, key: FeedKey, session: Session, begins: bool, name: str
@@ -181,12 +188,10 @@ class Shares:
         known = self._described.get(topic)
         if known is not None and known[0] > now_s - DESCRIBED_S:
             return known[1]
-        described = await self._upstream.describe(topic, self._who, self._address)
+        described = await self._upstream.describe(topic, self.who, self._address)
         if described is None:
             return None
-        records = records_of(
-            described, await self._upstream.message_types(self._who, self._address)
-        )
+        records = records_of(described, await self._upstream.message_types(self.who, self._address))
         if records is not None:
             if len(self._described) >= DESCRIBED_MAX:
                 self._described.clear()
@@ -268,7 +273,7 @@ class Shares:
     async def _connected(self) -> Link:
         async with self._connecting:
             if self._link is None:
-                link = Link(self._upstream, self._who, self, "chained", self._address, exact=True)
+                link = Link(self._upstream, self.who, self, "chained", self._address, exact=True)
                 await link.open()
                 self._link = link
             await self._link.ready()
@@ -437,7 +442,7 @@ class Shares:
         log.warning("a subscription to %s cannot go on: %s", one.wanted.topic, why)
         self._forget(one)
         for session, _ in [*one.followers()]:
-            self._end_session(session, self._upstream.lost().reason)
+            self._end_session(session, why if why in OF_USERS else self._upstream.lost().reason)
 
     def _lose_all(self, reason: str) -> None:
         for one in [*self._by_cid.values()]:

@@ -34,6 +34,7 @@ from sow.errors import (
 from sow.server.http.authn_middleware import AS_HEADER
 from sow.server.http.preconditions import BOOKMARK_HEADER
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
+from sow.streaming.sessions import BARRED, OUTDATED
 
 log = logging.getLogger("sow")
 
@@ -60,24 +61,26 @@ REFUSALS: Mapping[int, Callable[[], SowError]] = {
     ),
 }
 """What it means when a WebSocket is refused with a status."""
+OF_USERS = (BARRED, OUTDATED, Unauthenticated.reason)
+"""Reasons of upstream that are about who shows the credentials, and what he may do."""
 NOTICES = {True: "upstream back", False: LOST}
 
 
 class Who(NamedTuple):
-    """Who a chained server is to its upstream: the header of a request, and the fields of a logon.
-    Those who are the same may share a connection."""
+    """Who a chained server is to its upstream: the credentials, as a header `Authorization`, and
+    the user that their user acts for. Those who are the same may share a connection."""
 
     authorization: str = ""
-    fields: tuple[tuple[str, str], ...] = ()
+    acting: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a request."""
+        """The headers of a request, also of the one that opens a WebSocket."""
         shown: dict[str, str] = {}
         if self.authorization:
             shown[hdrs.AUTHORIZATION] = self.authorization
-        if (acting := dict(self.fields).get("as")) is not None:
-            shown[AS_HEADER] = acting
+        if self.acting is not None:
+            shown[AS_HEADER] = self.acting
         return shown
 
 
@@ -270,13 +273,18 @@ class UpstreamServer:
 
     # Calls.
 
-    def who(self, user: str | None, authorization: str, shown: tuple[tuple[str, str], ...]) -> Who:
+    def who(self, user: str | None, authorization: str, acting: str | None) -> Who:
         """Who a client is to it: by this server's token the `user` that this server knows, else
         who has the credentials that the client has shown, in a header or in its logon."""
         if not self.token:
-            return Who(authorization, shown)
-        acting = (("as", user),) if user else ()
-        return Who(f"Bearer {self.token}", acting)
+            return Who(authorization, acting)
+        return Who(f"Bearer {self.token}", user or None)
+
+    def reason_here(self, reason: str) -> str:
+        """Why a session here ends when upstream has ended its own for a reason."""
+        if reason == OUTDATED or reason not in OF_USERS:
+            return reason
+        return LOST if self.token else BARRED
 
     async def websocket(self, who: Who, address: str) -> aiohttp.ClientWebSocketResponse:
         """A new WebSocket for a client at an address; raises UpstreamLost, and the error of a
