@@ -168,7 +168,8 @@ class Link:
         fields: dict[str, object] = {"c": "logon", "cid": "logon", "client": self._client}
         if self._session:
             fields |= {"session": self._session, "seen": self._seen}
-        if self._numbered:
+        elif self._numbered:
+            # Once: by the time of another connection the name may be another publisher's.
             fields["sequence"] = True
         socket = await self._upstream.websocket(self.who, self._address)
         try:
@@ -177,6 +178,8 @@ class Link:
                 ack = await self._ack(socket)
             if ack.get("status") == "failure":
                 raise Refusal(ack)
+            if self._numbered and self._session and not ack.get("resumed"):
+                raise Refusal({"reason": UpstreamLost.reason, "detail": ack.get("reason", "")})
             if self._exact and not ack.get("resumed"):
                 await self._upstream.unfold(ack["id"], self.who, self._address)
         except BaseException as error:

@@ -138,3 +138,17 @@ def test_what_follows_the_difference_of_a_replacement_is_left_to_the_shared_one(
         ]
         assert joining.keys == {"7"}
         stand_in.is_replaced = False
+
+
+def test_a_name_that_another_publisher_has_taken_during_a_loss_is_not_taken_back(pair):
+    """The client is told, and takes it back where it wants to."""
+    with pair.chained.socket() as one, pair.upstream.socket() as other:
+        assert logged_on(one, sequence=True)["sequence"] == 0
+        pair.relay.cut()
+        assert logged_on(other, sequence=True)["sequence"] == 0
+        pair.relay.mend()
+        assert one.until(c="close")[-1]["reason"] == "upstream lost"
+        ack = other.ask({"c": "publish", "t": "orders", "d": {"id": 1}, "seq": 1}, cid="2")[-1]
+        assert ack["status"] == "success"
+    with pair.chained.socket() as one:
+        assert logged_on(one, sequence=True)["sequence"] == 1
