@@ -181,6 +181,9 @@ class CommandReader:
         if not self._busy:
             self._line_up()
 
+    awaits = False
+    """It executes all itself, and says when that is done."""
+
     @property
     def is_full(self) -> bool:
         """As much is queued as may be."""

@@ -156,6 +156,11 @@ class Commands(Protocol):
         """Return when everything has been executed, or never will be."""
         ...
 
+    @property
+    def awaits(self) -> bool:
+        """Another server has not answered yet what was passed on."""
+        ...
+
     def close(self) -> None:
         """The client has disconnected."""
         ...
@@ -239,9 +244,8 @@ class WebSocketClient:
 
     def _is_following(self) -> bool:
         # A closed one is not given up; its connection is being closed.
-        return self._phase is Phase.CLOSED or bool(
-            self._executor.subscriptions.of(self._connection.session)
-        )
+        follows = self._executor.subscriptions.of(self._connection.session)
+        return self._phase is Phase.CLOSED or bool(follows) or self._commands.awaits
 
     def _give_up(self, reason: str) -> None:
         self._executor.sessions.end(self._connection.session, reason)

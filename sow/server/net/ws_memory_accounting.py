@@ -208,6 +208,8 @@ class MessageMemory:
         self._controls_s = watches.now_s()
         self._read = self._done = 0
         self._active_s = watches.now_s()
+        self._is_used = False
+        """It followed something at the last look."""
         self._deadline: MinRateDeadline | None = None
         self._message = 0
         self._is_closed = False
@@ -350,7 +352,10 @@ class MessageMemory:
             return self._deadline.until_s
         if frames.pings != self._pings:
             self._pings, self._active_s = frames.pings, self._watches.now_s()
-        return None if self._is_following() else self._active_s + self._watches.idle_s()
+        was_used, self._is_used = self._is_used, self._is_following()
+        if was_used or self._is_used:
+            self._active_s = self._watches.now_s()
+        return None if self._is_used else self._active_s + self._watches.idle_s()
 
     def on_timeout(self) -> None:
         """The deadline has passed."""

@@ -234,6 +234,12 @@ async def test_who_says_nothing_has_an_idle_time_from_the_last_it_said_unless_it
     assert one.watch.due_s() == 110.0, "a ping is a word"
     one.following = True
     assert one.watch.due_s() is None
+    await asyncio.sleep(100)
+    assert one.watch.due_s() is None
+    one.following = False
+    await asyncio.sleep(5)
+    assert one.watch.due_s() == 215.0, "from the look that finds that it follows no more"
+    assert one.watch.due_s() == 215.0
     one.watch.on_timeout()
     assert "no request and no subscription for 60 s" in one.reasons[0]
 
