@@ -93,6 +93,36 @@ def test_a_client_that_joins_late_holds_what_others_hold(pair, command, options)
                 assert held == known(at[1])
 
 
+def read_until(socket, held, now, exactly):
+    """Take lines until a client holds what there is now."""
+    while not (held == now if exactly else now.items() <= held.items()):
+        known([socket.line()], held)
+
+
+@pytest.mark.parametrize("command", ["sow_and_subscribe", "sow_and_delta_subscribe"])
+@pytest.mark.parametrize("options", ["conflation=auto", "conflation=auto,oof"])
+def test_a_client_that_joins_late_at_a_pace_of_its_own_holds_what_others_hold(
+    pair, command, options
+):
+    wanted = {**ALL, "c": command, "opts": options, "filter": "/x > 0"}
+    pair.upstream.publish("orders", {"id": 1, "x": 1}, {"id": 2, "x": 1}, {"id": 3, "x": 1})
+    with pair.chained.socket() as one, pair.upstream.socket() as straight:
+        held = known(begin(one, wanted))
+        for step in range(6):
+            pair.upstream.publish("orders", {"id": step, "x": step - 2, "y": step})
+            with pair.chained.socket() as late:
+                more = {"id": 2, "x": step, "y": 7}, {"id": 99, "x": 1 + step}
+                pair.upstream.publish("orders", *more)
+                found = known(begin(late, wanted))
+                for at in range(5):
+                    pair.upstream.publish("orders", {"id": 3, "x": at - 1, "step": step})
+                snapshot = {**wanted, "c": "sow", "opts": ""}
+                now = known(begin(straight, snapshot, cid=f"{step}"))
+                read_until(late, found, now, "oof" in options)
+                read_until(one, held, now, "oof" in options)
+                assert pair.followed() == 1
+
+
 def test_a_record_that_leaves_after_the_snapshot_is_reported_at_once(pair):
     """Such a line has no bookmark, so that it does not make the session a member of the channel."""
     pair.upstream.publish("orders", {"id": 1})
