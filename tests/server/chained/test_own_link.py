@@ -152,3 +152,13 @@ def test_a_name_that_another_publisher_has_taken_during_a_loss_is_not_taken_back
         assert ack["status"] == "success"
     with pair.chained.socket() as one:
         assert logged_on(one, sequence=True)["sequence"] == 1
+
+
+def test_who_waits_for_an_answer_is_not_idle(tmp_path):
+    pair = Pair(tmp_path, more="<Limits><IdleTimeout>300ms</IdleTimeout></Limits>")
+    with pair.chained.socket() as one:
+        # Upstream waits longer than a client may be idle.
+        ack = one.ask({"c": "sow", "t": "orders", "min_bookmark": "9", "wait": 1.5})[-1]
+        assert (ack["status"], ack["reason"]) == ("failure", "not yet")
+        assert one.until(c="close")[-1]["reason"].startswith("no request and no subscription")
+    pair.close()
