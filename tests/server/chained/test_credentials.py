@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.clock import SECOND_US
 from sow.security.authentication.tokens import sum_of
-from sow.server.boot.reporting import Upstream
+from sow.server.api.nodes import Upstream
 from tests.edge.secured import ADMIN, ANN, Secured, secured, tokens
 from tests.edge.serving import Running, configuration, records
 from tests.server.chained.chains import ALL, begin, hurry
