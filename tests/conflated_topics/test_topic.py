@@ -65,6 +65,14 @@ def test_a_record_that_came_and_went_within_one_window_is_never_seen():
     assert copy.said == []
 
 
+def test_what_takes_back_a_pending_record_counts_beside_one_that_was_never_there():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.topic.offer(["b", "a"], [2, 3], 10, [False, False])
+    copy.advance(3 * INTERVAL)
+    assert copy.said == []
+
+
 def test_a_record_that_never_matched_opens_no_window():
     copy = Copy()
     copy.publish(0, "a", 1, passes=False)
