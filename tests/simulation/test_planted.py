@@ -3,12 +3,14 @@
 import pytest
 
 from tests.cases import all_cases
+from tests.effort import PLANTED
+from tests.simulation.mutation import Mutation
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.planted import found_once, survives
+from tests.simulation.planted import Round, catches, copied, found_once
 
 SAMPLE = (
     ("a key is held for ten intervals", "tests/conflated_topics/test_conflator.py"),
-    # Each copies the tree, and compiles it: one shows that what is planted is run.
+    # One shows that what is planted is run.
     pytest.param(
         "folding takes the newer `known`",
         "tests/laws/test_conflated_subscriptions.py",
@@ -27,7 +29,21 @@ def test_a_bug_can_be_planted(mutation):
     assert found_once(mutation)
 
 
+@pytest.fixture(scope="module")
+def copy():
+    with copied() as copy:
+        yield copy
+
+
 @pytest.mark.parametrize(("name", "suite"), SAMPLE)
-def test_a_planted_bug_is_caught(name, suite):
+def test_a_planted_bug_is_caught(copy, name, suite):
     (mutation,) = [mutation for mutation in MUTATIONS if mutation.name == name]
-    assert not survives(mutation, [suite])
+    assert catches(copy, mutation, Round(PLANTED, [suite])).startswith(f"{suite}::test_")
+    source = (copy / mutation.file).read_text()
+    assert (mutation.text in source, mutation.instead in source) == (True, False)
+
+
+def test_a_test_that_fails_anyway_catches_nothing(copy):
+    (copy / "tests/test_red.py").write_text("def test_red():\n    assert False\n")
+    harmless = Mutation("another title", "sow/errors.py", "Every error", "Each error")
+    assert catches(copy, harmless, Round("1", ["tests/test_red.py"])) is None
