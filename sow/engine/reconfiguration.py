@@ -53,15 +53,15 @@ INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
 BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))
 PACE_FIELDS = frozenset({"interval_us", "schedule"})
 FILTER_FIELDS = frozenset({"filter"})
-ROOM_FIELDS = frozenset({"records_max"})
-HISTORY_FIELDS = frozenset({"history"})
+READ_WHEN_NEEDED = frozenset({"history", "records_max"})
+"""Fields of a topic that nothing is made of: another value only has to be there."""
 MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
 EVENT_FIELDS = frozenset({"series"})
 ROW_FIELDS = frozenset(
     {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
 )
-CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
-CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | HISTORY_FIELDS | EVENT_FIELDS
+CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | EVENT_FIELDS | READ_WHEN_NEEDED
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 COMPARED_AT_ONCE = 500
@@ -376,6 +376,7 @@ class Reconfiguration:
     def _change(
         self, new: Definition, fields: Set[str], is_again: bool
     ) -> Iterator[ReconfigurationStep]:
+        read = fields & READ_WHEN_NEEDED
         for part, what, apply in (
             (INDEX_FIELDS, "indexes", self._reindex),
             (BACK_PRESSURE_FIELDS, "back-pressure", self._refold),
@@ -385,9 +386,8 @@ class Reconfiguration:
                 if isinstance(new, View)
                 else (FILTER_FIELDS, "filter", self._refocus)
             ),
-            (ROOM_FIELDS, "MaxRecords", lambda topic, definition: topic.redefine(definition)),
             (MADE_FIELDS, "fields", self._remake),
-            (HISTORY_FIELDS, "History", lambda topic, definition: topic.redefine(definition)),
+            (read, ", ".join(_filling(new, read)), lambda topic, one: topic.redefine(one)),
             (EVENT_FIELDS, "Retain", self._changes.retain),
         ):
             if fields & part:
@@ -477,7 +477,11 @@ def _elements(old: Definition, new: Definition, fields: Collection[str]) -> list
         # It is run by Spark, and stored as a topic: its elements are those of the view.
         old, new = old.view, new.view
         fields = _changed(old, new)
-    section = SECTION.child(type(new).__name__)
+    return _filling(new, fields)
+
+
+def _filling(definition: Definition, fields: Collection[str]) -> list[str]:
+    section = SECTION.child(type(definition).__name__)
     assert section is not None
     return sorted({section.filling(name) for name in fields})
 
