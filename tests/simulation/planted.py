@@ -85,7 +85,8 @@ def copied() -> Iterator[Path]:
             shutil.copytree(
                 ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "benchmarks")
             )
-        shutil.copy(ROOT / "pyproject.toml", copy)
+        for name in ("pyproject.toml", "config.xml"):
+            shutil.copy(ROOT / name, copy)
         yield copy
 
 

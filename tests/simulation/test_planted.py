@@ -6,7 +6,7 @@ from tests.cases import all_cases
 from tests.effort import PLANTED
 from tests.simulation.mutation import Mutation
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.planted import Round, catches, copied, found_once
+from tests.simulation.planted import Round, catches, copied, found_once, is_green
 
 SAMPLE = (
     ("a key is held for ten intervals", "tests/conflated_topics/test_conflator.py"),
@@ -47,3 +47,7 @@ def test_a_test_that_fails_anyway_catches_nothing(copy):
     (copy / "tests/test_red.py").write_text("def test_red():\n    assert False\n")
     harmless = Mutation("another title", "sow/errors.py", "Every error", "Each error")
     assert catches(copy, harmless, Round("1", ["tests/test_red.py"])) is None
+
+
+def test_the_copy_has_what_tests_read_beside_the_sources(copy):
+    assert is_green(copy, Round("1", ["tests/engine/test_configuration_history.py"]))
