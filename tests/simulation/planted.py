@@ -1,8 +1,8 @@
 """Bugs planted one at a time into a copy of the tree: the suite has to catch each of them.
 
 `python -m tests.simulation.planted` plants all, or those of the parts that are given. A bug is
-caught by a test that fails with it and passes without it: one that fails anyway catches nothing. A bug
-that survives, or whose text is no longer there exactly once, fails the run.
+caught by a test that fails with it and passes without it: one that fails anyway catches nothing.
+A bug that survives, or whose text is no longer there exactly once, fails the run.
 """
 
 import argparse
