@@ -2,9 +2,8 @@
 a series has.
 
 A record may have very many events, so they are looked at some at a time, while records change:
-those that do are looked at again, and the answer is of its last step, in which few are left. That
-holds for the topics of a pattern, too, each of which may change until the last of them was looked
-at.
+those that do are looked at again, and the answer is of its last step, with few of them left. That
+holds for the topics of a pattern, too: each may change until the last one was looked at.
 """
 
 from array import array
@@ -190,7 +189,7 @@ class NewestEvents:
         self._found: dict[Records, _NewestEvents] = {}
 
     def note(self, records: Records, identities: Sequence[str]) -> None:
-        """Records have changed, as listeners of the engine are told."""
+        """Records have changed, as listeners of the engine are notified."""
         found = self._found.get(records)
         if found is not None:
             found.note(identities)
