@@ -336,15 +336,15 @@ class Shares:
         touched: dict[SharedSubscription, None] = {}
         cancelled: asyncio.CancelledError | None = None
         for one, changes in self._runs(lines):
-            one.take(changes, now_us)
             touched[one] = None
-            left -= len(changes) * len(one.channels)
-            if left <= 0 and cancelled is None:
-                try:
-                    await asyncio.sleep(0)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-                left = AT_ONCE
+            for count in one.take(changes, now_us):
+                left -= count
+                if left <= 0 and cancelled is None:
+                    try:
+                        await asyncio.sleep(0)
+                    except asyncio.CancelledError as error:
+                        cancelled = error
+                    left = AT_ONCE
         # Together, so that what changed together leaves together.
         for one in touched:
             self._schedule(one)

@@ -27,6 +27,9 @@ from sow.streaming.update_encoder import FeedKey
 from sow.topic.batch import Update
 from sow.topic.records import Records
 
+PUT_AT_ONCE = 1_000
+"""Lines that are put into channels in one step, at some three microseconds each."""
+
 
 class SharedSubscription:
     """What is `wanted`; `cid` names it in commands, and `new_name` gives names to channels."""
@@ -177,8 +180,9 @@ class SharedSubscription:
     def take_turn(self, line: UpstreamLine, now_us: int) -> None:
         """A live window is complete."""
 
-    def take(self, changes: Sequence[tuple[UpstreamLine, bytes]], now_us: int) -> None:
-        """Changes, in order, each with its line as it came."""
+    def take(self, changes: Sequence[tuple[UpstreamLine, bytes]], now_us: int) -> Iterator[int]:
+        """Changes, in order, each with its line as it came; in steps, each of which says how many
+        lines it has put into channels."""
         passed: list[Passed] = []
         for line, raw in changes:
             bookmark = line.bm
@@ -190,8 +194,14 @@ class SharedSubscription:
             update = self._update(line, place, time_of(line.ts) if line.ts else 0)
             if update is not None:
                 passed.append(Passed(update, raw, self._field, bool(bookmark)))
-        for channel in [*self.channels]:
-            channel.put_all(passed, now_us)
+        channels = [*self.channels]
+        some = max(1, PUT_AT_ONCE // max(1, len(passed)))
+        # Who joins between two steps has a snapshot that is newer.
+        for start in range(0, len(channels), some):
+            part = channels[start : start + some]
+            for channel in part:
+                channel.put_all(passed, now_us)
+            yield len(passed) * len(part)
 
     def _put(self, update: Update, now_us: int) -> None:
         """A change that upstream has not sent as one."""

@@ -6,7 +6,7 @@ channel (`sow.streaming.windows.window_channel`). One that joins, or scrolls to 
 sent what differs from the page that is here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from sow.protocol.replies import LINES
@@ -155,7 +155,7 @@ class SharedWindow(SharedSubscription):
                 self._part(key, Parted("match", row.body))
         self.take_turn(line, now_us)
 
-    def take(self, changes: Sequence[tuple[UpstreamLine, bytes]], _now_us: int) -> None:
+    def take(self, changes: Sequence[tuple[UpstreamLine, bytes]], _now_us: int) -> Iterator[int]:
         """Steps to the next page."""
         for line, _ in changes:
             if line.c == "p":
@@ -165,6 +165,7 @@ class SharedWindow(SharedSubscription):
                 del self._shown[line.k]
                 reason: Any = line.reason
                 self._part(line.k, Parted(reason, self._body(line)))
+        yield len(changes) * len(self.channels)
 
     def take_turn(self, line: UpstreamLine, now_us: int) -> None:
         """The page is complete as of a bookmark."""

@@ -8,7 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from sow.server.api.nodes import Upstream
+from sow.server.chained import shared_subscription
+from sow.server.chained.lines import read_line
 from sow.server.chained.shared import AT_ONCE, Shares
+from sow.server.chained.shared_subscription import SharedSubscription
+from sow.topic.batch import Update
 from tests.edge.serving import Running, configuration
 from tests.server.chained.chains import (
     ALL,
@@ -176,6 +180,7 @@ class Channels:
 
     def take(self, changes, _now_us):
         self.taken += changes
+        yield len(changes) * len(self.channels)
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
@@ -201,6 +206,25 @@ def test_lines_for_many_channels_are_taken_in_turns_with_others(is_cancelled):
     assert {*range(10, 100, 10)} <= seen or is_cancelled, "others have their turns"
     assert len(one.taken) == 100
     assert handed_out == [100]
+
+
+def test_one_line_is_put_into_very_many_channels_in_parts(monkeypatch):
+    monkeypatch.setattr(shared_subscription, "PUT_AT_ONCE", 10)
+    put = []
+
+    def channel(at):
+        return SimpleNamespace(put_all=lambda _passed, _now_us: put.append(at))
+
+    one = SimpleNamespace(
+        channels=[*map(channel, range(25))],
+        place=None,
+        _field=b"",
+        _update=lambda *_: Update("1", True, b"{}", 1, 1, 1, 1),
+    )
+    line = read_line(b'{"c":"p","s":"u","k":"1"}')
+    steps = SharedSubscription.take(one, [(line, b"{}")], 0)
+    assert [(count, len(put)) for count in steps] == [(10, 10), (10, 20), (5, 25)]
+    assert put == [*range(25)]
 
 
 def test_what_changes_in_a_row_is_taken_together_and_all_else_in_its_place():
