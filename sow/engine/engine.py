@@ -248,7 +248,7 @@ class Engine:
         return not waits and not self.atomic.concerns((name,)) and self.followers.keep_up(name)
 
     def _is_late(self, name: str) -> bool:
-        return name in self.topics and self.topics[name].records.late > 0
+        return name in self.topics and self.topics[name].records.has_awaited
 
     def _is_behind(self, names: Iterable[str]) -> bool:
         """Whether views of one of these topics have not processed all of its changes yet."""

@@ -135,8 +135,7 @@ def windows_of(engine: Engine) -> list[Windows]:
     In one step, since it is of one moment."""
     if engine.views.is_dirty:
         engine.views.release()
-    while engine.output.late:
-        engine.output.catch_up()
+    engine.output.catch_up_views()
     return pinned_windows(engine)()
 
 
@@ -245,7 +244,7 @@ class Following:
         engine = self._engine
         if engine.views.is_dirty:
             engine.views.release()
-        while engine.output.late:
+        while engine.output.late.has_awaited:
             engine.output.catch_up()
             yield
             if engine.views.is_dirty:
@@ -300,7 +299,7 @@ class Following:
             self._store(topic, (part,))
 
     def _catch_up(self) -> Task[None]:
-        while self._engine.output.late:
+        while self._engine.output.late.has_awaited:
             self._engine.output.catch_up()
             yield
 

@@ -24,12 +24,18 @@ from sow.engine.running_topics import LiveTopic
 from sow.engine.timers import Timers
 from sow.engine.wal import CommitSequencer, Group
 from sow.streaming.channel import ChangeChannel, Channel, Latecomer
+from sow.streaming.late_turns import LateClient, LateTurns
 from sow.streaming.sessions import Session
 from sow.streaming.windows.window_channel import WindowChannel
 from sow.topic.records import Records
 
 CAUGHT_UP_US = 2_000
 """What one step does of what is late: as long as a slice of the scheduler."""
+TURN_US = 500
+"""What one client has of it at a time, and all of it where nobody is waited for."""
+HANDED_OUT_AT_ONCE = 2_000
+"""Deliveries, one for each member of a channel, that one flush makes, at five to ten microseconds
+each: what is left is handed out with the next one."""
 LATE_TURNS_MAX = 64
 """Turns that a publisher leaves to one before it that does not take them: that one may wait for
 its own client."""
@@ -193,7 +199,7 @@ class PendingOutput:
         """Channels to flush with the open group; routing adds to them."""
         self.at_close: list[Callable[[], None]] = []
         """What is written once for all of the open group: called when it is closed."""
-        self.late: dict[Latecomer, None] = {}
+        self.late = LateTurns()
         """Channels, and views of a topic, that have some to process before; routing adds to
         them."""
         timers.add(self.requests)
@@ -213,6 +219,11 @@ class PendingOutput:
     def is_empty(self) -> bool:
         """A flush would find nothing, not even changes that nobody stores or follows."""
         return not (self.has_work or self._sequencer.open.changes)
+
+    @property
+    def is_behind(self) -> bool:
+        """A flush has left something that others wait for."""
+        return bool(self.waiting) or self.late.has_awaited
 
     def touch(self, session: Session) -> None:
         """Add `session` to the open group: it has something to write."""
@@ -260,22 +271,47 @@ class PendingOutput:
     # What is late.
 
     def catch_up(self) -> None:
-        """Process some of what is late, what is late for longest first."""
-        left_us = float(CAUGHT_UP_US)
-        while self.late and left_us > 0:
-            first = next(iter(self.late))
-            while first.late and left_us > 0:
-                left_us -= self._catch_up_once(first)
-            if isinstance(first, Channel):
-                self.expect(first)
-            if not first.late:
-                del self.late[first]
+        """Process some of what is late, in turns of clients."""
+        left_us = float(CAUGHT_UP_US if self.late.has_awaited else TURN_US)
+        for turn in self.late.turns():
+            left_us -= self._take_turn(turn, min(left_us, TURN_US))
+            if left_us <= 0:
+                break
         if self.late:
             self._notify()
 
+    def _take_turn(self, turn: LateClient, until_us: float) -> float:
+        taken_us = 0.0
+        while turn.latecomers and taken_us < until_us:
+            first = next(iter(turn.latecomers))
+            taken_us += self._catch_up_once(first)
+            while first.is_amid and taken_us < until_us:
+                taken_us += self._catch_up_once(first)
+            if isinstance(first, Channel):
+                self.expect(first)
+            if not first.late:
+                self.late.discard(first)
+            elif not first.is_amid:
+                self.late.yield_to_others(first)
+        return taken_us
+
+    def all_caught_up(self, topic: Records) -> Task[None]:
+        """The steps after which nobody at all is late with a topic."""
+        while topic.late:
+            self.catch_up()
+            yield
+
+    def catch_up_views(self) -> None:
+        """Process, in one step, all that views are late with."""
+        for one in [one for one in self.late if not isinstance(one, Channel)]:
+            while one.late:
+                self._catch_up_once(one)
+            self.late.discard(one)
+
     def _catch_up_once(self, first: Latecomer) -> float:
+        was_awaited = first.turn is None or first.turn.is_awaited
         done = first.catch_up()
-        if not done.topic.late:
+        if not (done.topic.late and (done.topic.has_awaited or not was_awaited)):
             self._caught_up(done.topic)
         return done.step_us
 
@@ -286,7 +322,7 @@ class PendingOutput:
         was_late = bool(channel.late)
         while channel.late:
             self._catch_up_once(channel)
-        self.late.pop(channel, None)
+        self.late.discard(channel)
         self._hand_out(channel)
         if was_late:
             self.expect(channel)  # its windows have opened just now
@@ -305,7 +341,7 @@ class PendingOutput:
         """A channel is over, and nobody gets what it is late with."""
         while channel.late:
             self._catch_up_once(channel)
-        self.late.pop(channel, None)
+        self.late.discard(channel)
 
     def _hand_out(self, channel: Channel) -> None:
         if channel.waiting:
@@ -327,12 +363,19 @@ class PendingOutput:
                 act()
         if self.late:
             self.catch_up()
-        for channel in self.waiting:
+        left = HANDED_OUT_AT_ONCE
+        waiting, self.waiting = self.waiting, {}
+        for channel in waiting:
+            if left <= 0:
+                self.waiting[channel] = None
+                continue
             if channel.is_amid:
                 continue  # it is late, and is flushed then
             if not (isinstance(channel, WindowChannel) and self._is_held(channel)):
+                left -= len(channel.members)
                 self._hand_out(channel)
-        self.waiting.clear()
+        if left <= 0 and self.waiting:
+            self._notify()
         group, now_us = self._sequencer.open, self._sequencer.now_us
         for session in group.sessions:
             if session.lines:  # not looked for by a call: most have none
@@ -342,7 +385,7 @@ class PendingOutput:
     def check(self) -> None:
         """Assert what is always true between two steps."""
         self.requests.check()
-        assert all(one.late for one in self.late), "somebody has caught up unnoticed"
+        self.late.check()
 
 
 class LateFollowers:

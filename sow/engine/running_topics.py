@@ -21,7 +21,7 @@ from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.store.protocols import EventOrigin, Load, LogEntry, Op
-from sow.streaming.channel import Latecomer
+from sow.streaming.late_turns import LateTurns
 from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch, Changes, Edit, Reason
 from sow.topic.conflated_topic import ConflatedCopy
@@ -81,7 +81,7 @@ class LiveTopicBase:
         self,
         batch: Batch,
         now_us: int,
-        late: dict[Latecomer, None] | None = None,
+        late: LateTurns | None = None,
         passed_seq: int | None = None,
     ) -> Routed:
         """Route changes to all subscribers of the topic, as `Router.route` does; returns the feeds
@@ -398,7 +398,7 @@ class SourceTopic(LiveTopicBase):
         """When a record may expire next."""
         if self.records.events is not None and self.records.events.has_aside:
             return 0
-        if self.expirations is None or self.records.is_changing or self.records.late:
+        if self.expirations is None or self.records.is_changing or self.records.has_awaited:
             return None
         return self.expirations.due_us()
 

@@ -231,7 +231,7 @@ class TopicChanges:
             # Until the step that ends it finds it empty: a window may give records back meanwhile.
             while len(topic.records.table) or topic.records.late:
                 yield from self._empty(topic, lambda some: self._discharge(topic, some))
-                yield from self._engine.followers.caught_up(topic.name)
+                yield from self._engine.output.all_caught_up(topic.records)
         end_topic(topic)
         self._engine.detach_topic(topic)
 

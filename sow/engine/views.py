@@ -470,7 +470,7 @@ class Views:
             held
             or (self._within_turn and self._dirty[view].turn > 0)
             or self._waits_until_us(view) is not None
-            or self._find(view.name).records.late > 0
+            or self._find(view.name).records.has_awaited
             or self._atomic.shows_half((view.name,))
         )
 

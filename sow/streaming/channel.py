@@ -32,6 +32,7 @@ from typing import NamedTuple, Protocol
 
 from sow.protocol.replies import Encoding
 from sow.streaming.outbox.deliveries import Delivery, Part, updates_of
+from sow.streaming.session_memory import SessionMemory
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import Columns, UpdateEncoder
 from sow.topic.batch import Update
@@ -55,6 +56,9 @@ class Late(NamedTuple):
         """What it is to the one that is late with it."""
         return self
 
+    def seal(self, _latecomer: "Latecomer") -> None:
+        """Nothing is added to it."""
+
 
 class LateTogether(Protocol):
     """What very many have still to do because of one change: postponing it costs each of them
@@ -71,6 +75,19 @@ class LateTogether(Protocol):
         """What it is to one of them."""
         ...
 
+    def seal(self, latecomer: "Latecomer") -> None:
+        """Nothing is added for one of them any more."""
+        ...
+
+
+class Turn(Protocol):
+    """The turn in which some catch up (`sow.streaming.late_turns`)."""
+
+    is_alone: bool
+    """It is one client's, and all that waits there counts for it."""
+    is_awaited: bool
+    memories: dict[SessionMemory, None]
+
 
 NONE_LATE: tuple[LateTogether, ...] = ()
 """An empty deque takes 760 bytes, and most channels are never late."""
@@ -80,16 +97,23 @@ class Latecomer:
     """What may be late with the changes of topics."""
 
     def __init__(self) -> None:
+        self.members: dict[Session, None] = {}
         self.is_over = False
         """Nothing is emitted any more."""
         self.late: deque[Late | LateTogether] | tuple[LateTogether, ...] = NONE_LATE
         self.is_amid = False
         """A part of a batch has been processed: nothing of it leaves before the rest."""
+        self.turn: Turn | None = None
+        """Its turn, while it is late."""
 
     def postpone(self, late: Late | LateTogether) -> None:
         """Do this after all that is late."""
         late.topic.late += 1
-        if not self.late and not isinstance(late, Late):
+        if self.turn is not None and not self.turn.is_awaited:
+            late.topic.unawaited += 1
+        if self.late:
+            self.late[-1].seal(self)
+        elif not isinstance(late, Late):
             self.late = late.alone
             return
         if not isinstance(self.late, deque):
@@ -111,6 +135,8 @@ class Latecomer:
         if not self.is_amid:
             self.late.popleft()
             first.topic.late -= 1
+            if self.turn is not None and not self.turn.is_awaited:
+                first.topic.unawaited -= 1
             if not self.late:
                 self.late = NONE_LATE
         return first
@@ -135,7 +161,6 @@ class Channel(Latecomer, ABC):
         self.name = name
         self.encoding = encoding
         self._on_failure = on_failure
-        self.members: dict[Session, None] = {}
 
     @property
     @abstractmethod

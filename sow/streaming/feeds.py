@@ -35,9 +35,9 @@ from sow.topic.records import Records
 FEW_OF = 8
 """A record by itself takes some eight times as long as one of a batch."""
 
-RECORD_US, FOCUS_US, STATE_US, DELTA_US, SELECT_US = 0.3, 1.0, 4.0, 4.0, 12.0
+RECORD_US, FOCUS_US, STATE_US, DELTA_US, SELECT_US, WINDOW_US = 0.3, 1.0, 4.0, 4.0, 12.0, 4.0
 """What a record takes a feed, about: a line whose end others share; a filter; an update by itself;
-a delta of all fields; a delta, or the whole, of a select list of its own."""
+a delta of all fields; a delta, or the whole, of a select list of its own; its place in a window."""
 TESTS_FREE, TEST_US = 64, 0.2
 """Each test of a filter that has more than a few: a user may see what one of a thousand conditions
 lets through."""
@@ -259,6 +259,11 @@ class ConflatedFeed(ChangeFeed):
         if by_record:
             self.wants_old = self._wants_oof = True
             self._needs_old = self.known is None
+
+    @cached_property
+    def cost_us(self) -> float:
+        """Microseconds that it takes for a record, about."""
+        return super().cost_us + WINDOW_US
 
     def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
         key: Key = (update.identity,)

@@ -22,6 +22,8 @@ from sow.streaming.channel import Channel, DirectChannel, Late, Latecomer, in_on
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed, ConflatedFeed, DirectFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
+from sow.streaming.late_feeds import FEED_US, LateFeeds, weight_of
+from sow.streaming.late_turns import LateTurns
 from sow.streaming.predicate_index import Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.ordered_sets import OrderedSet
@@ -167,43 +169,6 @@ class BatchListener(Protocol):
 AT_ONCE_US = 2_000
 """What the feeds of a topic may take of a batch in the step that stores it, as long as a slice of
 the scheduler; beyond it they are late."""
-AS_LONG_AS_ONE_BYTES = 2048
-"""So many bytes take a feed as long as a record by itself: they are copied, or parsed."""
-
-
-def _weight(batch: Batch) -> float:
-    """What a batch counts, in records."""
-    news = batch.changes.news
-    return len(batch) if news is None else len(news) + sum(map(len, news)) / AS_LONG_AS_ONE_BYTES
-
-
-class LateFeeds:
-    """What feeds of a topic have still to do because of a batch: each finds its part when it is its
-    turn."""
-
-    def __init__(self, topic: Records, batch: Batch, now_us: int, record_weight: float) -> None:
-        self.topic = topic
-        self.alone = (self,)
-        self._batch = batch
-        self._now_us = now_us
-        self._weight = record_weight
-        self._parts: dict[Latecomer, tuple[ChangeFeed, Sequence[int]]] = {}
-        # Slots may be those of other records by then.
-        batch.keys()
-
-    def take(self, feed: ChangeFeed, at: Sequence[int]) -> None:
-        """A feed is late with the records at these places."""
-        self._parts[feed.channel] = feed, at
-        feed.channel.postpone(self)
-
-    def of(self, latecomer: Latecomer) -> Late:
-        """What it is to the channel of one of them."""
-        feed, at = self._parts.pop(latecomer)
-        record_us = feed.cost_us * self._weight
-        steps = feed.in_steps(self._batch, at, self._now_us, max(1, int(AT_ONCE_US / record_us)))
-        return Late(self.topic, min(record_us * len(at), AT_ONCE_US), steps)
-
-
 Routed: TypeAlias = tuple[list[Feed], list[BatchListener]]
 """Feeds whose channels have work, and listeners that now fall due at some time, and did not."""
 
@@ -214,7 +179,7 @@ class Router:
 
     __slots__ = (
         "_attributes", "_behind", "_cost_us", "_feeds", "_filed", "_focuses", "_followers",
-        "_ordered", "_unfiled", "listeners", "met", "topic",
+        "_ordered", "_tail", "_unfiled", "listeners", "met", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: Records, followers: PatternSubscriptions) -> None:
@@ -234,6 +199,8 @@ class Router:
         """Made for the first feed with a filter: most topics of a pattern never have one."""
         self._filed = 0
         self._unfiled = NONE_UNFILED
+        self._tail: LateFeeds | None = None
+        """The last that feeds without an index are late with."""
         self._ordered = NONE_ORDERED
         """What live windows read, by filter and order."""
 
@@ -270,7 +237,7 @@ class Router:
         """Some listeners have not processed all changes yet."""
         return self._behind is not None and bool(self._behind.late)
 
-    def route(self, batch: Batch, now_us: int, late: dict[Latecomer, None] | None = None) -> Routed:
+    def route(self, batch: Batch, now_us: int, late: LateTurns | None = None) -> Routed:
         """Deliver a batch to all that it concerns; returns what now has work. `late` are those that
         have some to process from earlier, and those that have some from now on; None: all is
         processed now."""
@@ -283,7 +250,7 @@ class Router:
             woken += self._focuses.on_batch(batch, now_us)
         changed: list[Feed] = []
         cost_us = self._cost_us
-        if cost_us and late is not None and (late or cost_us * _weight(batch) > AT_ONCE_US):
+        if cost_us and late is not None and (late or cost_us * weight_of(batch) > AT_ONCE_US):
             self._in_turn(batch, now_us, late, changed)
         else:
             self._at_once(batch, now_us, changed)
@@ -291,9 +258,7 @@ class Router:
             changed += self._notify_windows(ordered, batch, now_us)
         return changed, woken
 
-    def _route_edit(
-        self, batch: Batch, edit: Edit, now_us: int, late: dict[Latecomer, None] | None
-    ) -> Routed:
+    def _route_edit(self, batch: Batch, edit: Edit, now_us: int, late: LateTurns | None) -> Routed:
         """Deliver a change that replaces an event: to feeds, after what they are late with, and if
         the record has changed by it, to all others."""
         changed: list[Feed] = []
@@ -332,23 +297,31 @@ class Router:
                 except Exception as error:
                     feed.channel.fail(error)
 
-    def _in_turn(
-        self, batch: Batch, now_us: int, late: dict[Latecomer, None], changed: list[Feed]
-    ) -> None:
+    def _in_turn(self, batch: Batch, now_us: int, late: LateTurns, changed: list[Feed]) -> None:
         """Let feeds process a batch as far as one step may take; the others, and those whose
         channels are late already, do so later."""
-        concerned: dict[ChangeFeed, Sequence[int]] = dict.fromkeys(self._unfiled, range(len(batch)))
+        every, tail = range(len(batch)), self._tail
+        concerned: dict[ChangeFeed, Sequence[int]] = dict.fromkeys(self._unfiled, every)
+        if tail is not None and tail.open and not tail.is_full:
+            tail.add(batch, now_us)
+            concerned = {feed: every for feed in self._unfiled if feed not in tail.open}
+        else:
+            tail = None
         if self._attributes is not None and self._filed:
             concerned.update(self._candidates(batch))
-        left_us, weight = float(AT_ONCE_US), _weight(batch) / max(1, len(batch))
+        left_us, weight = float(AT_ONCE_US), weight_of(batch) / max(1, len(batch))
         behind: LateFeeds | None = None
         for feed, at in concerned.items():
-            channel, cost_us = feed.channel, feed.cost_us * weight * len(at)
+            channel, cost_us = feed.channel, FEED_US + feed.cost_us * weight * len(at)
             if channel.late or cost_us > left_us:
-                if behind is None:
-                    behind = LateFeeds(self.topic, batch, now_us, weight)
-                behind.take(feed, at)
-                late[channel] = None
+                late.add(channel, feed.cost_us)
+                if at is every:
+                    if tail is None or channel in tail.parts:
+                        tail = LateFeeds(self.topic, batch, now_us, AT_ONCE_US)
+                    tail.take(feed)
+                else:
+                    behind = behind or LateFeeds(self.topic, batch, now_us, AT_ONCE_US)
+                    behind.take(feed, at)
                 continue
             left_us -= cost_us
             try:
@@ -356,29 +329,29 @@ class Router:
                     changed.append(feed)
             except Exception as error:
                 channel.fail(error)
+        self._tail = tail
 
     def _notify_listeners(
-        self, batch: Batch, now_us: int, late: dict[Latecomer, None] | None
+        self, batch: Batch, now_us: int, late: LateTurns | None
     ) -> list[BatchListener]:
         """Pass a batch to listeners, to those that may be late as far as one step may take and none
         is late already; returns those that fall due."""
         woken: list[BatchListener] = []
-        left_us, weight = float(AT_ONCE_US), _weight(batch)
+        left_us, weight = float(AT_ONCE_US), weight_of(batch)
         for one in self.listeners:
             cost_us = one.late_us * weight
             # The first one never waits.
             waits = cost_us and (self.is_behind or cost_us > left_us < AT_ONCE_US)
             if waits and late is not None:
-                self._postpone(one, batch, now_us, cost_us)
+                self._postpone(one, batch, now_us, cost_us, late)
             elif one.on_batch(batch, now_us):
                 woken.append(one)
             left_us -= cost_us
-        if late is not None and self.is_behind:
-            assert self._behind is not None
-            late[self._behind] = None
         return woken
 
-    def _postpone(self, one: BatchListener, batch: Batch, now_us: int, cost_us: float) -> None:
+    def _postpone(
+        self, one: BatchListener, batch: Batch, now_us: int, cost_us: float, late: LateTurns
+    ) -> None:
         # Slots may be those of other records by then.
         batch.keys()
         batch.places(self.topic.table)
@@ -389,6 +362,7 @@ class Router:
 
         if self._behind is None:
             self._behind = Latecomer()
+        late.add(self._behind, cost_us)
         self._behind.postpone(Late(self.topic, min(cost_us, AT_ONCE_US), in_one_step(act)))
 
     def _candidates(self, batch: Batch) -> Mapping[ChangeFeed, Sequence[int]]:
@@ -507,6 +481,8 @@ class Router:
         self._cost_us -= feed.cost_us
         if feed in self._unfiled:
             del self._unfiled[feed]
+            if self._tail is not None:
+                self._tail.seal(feed.channel)
         elif self._attributes is not None:
             self._attributes.remove(feed)
             self._filed -= 1

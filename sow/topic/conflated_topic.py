@@ -385,7 +385,8 @@ class ConflatedCopy:
         """When `advance` next has something to do; nothing is due while a change is incomplete that
         must not be seen in part, its followers are late, or a view holds back what belongs into the
         window."""
-        if self.underlying.is_changing or any(one.is_changing or one.late for one in self.copies):
+        held = any(one.is_changing or one.has_awaited for one in self.copies)
+        if held or self.underlying.is_changing:
             return None
         due_us = 0 if self.is_clearing else self.conflation.due_us()
         held_us = self.underlying.unreleased_us

@@ -90,6 +90,7 @@ class Records:
         "since_seq",
         "table",
         "types",
+        "unawaited",
         "unreleased_us",
         "watched",
     )
@@ -133,7 +134,9 @@ class Records:
         """The time of that change, once it has one."""
         self.late = 0
         """How much its followers have still to process of its changes (`sow.streaming.channel`):
-        the next change waits for that."""
+        the next change waits for that,"""
+        self.unawaited = 0
+        """but not for this part of it: of clients that have ordered too much."""
         self.unreleased_us: int | None = None
         """Of a view: since when it has changes that it had to hold back."""
         self.since_seq = 0
@@ -155,6 +158,11 @@ class Records:
         """The fields that are extracted from every message; the decoder is made on demand."""
         if self.indexes.watched:
             self.watched.add(self.indexes.watched)
+
+    @property
+    def has_awaited(self) -> bool:
+        """Followers are late for whom the next change waits."""
+        return self.late > self.unawaited
 
     def _make_indexes(self, definition: Definition) -> Indexes:
         return Indexes(

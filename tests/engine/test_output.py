@@ -7,7 +7,7 @@ import pytest
 
 from sow.core.cooperative import RESTS, run_to_completion
 from sow.core.definitions import View
-from sow.engine import bulk_publish
+from sow.engine import bulk_publish, output
 from sow.engine.output import HELD_US_MAX
 from sow.protocol.publish_batching import read_frames
 from sow.query import Query
@@ -309,3 +309,17 @@ def test_a_large_publish_begins_after_queries_that_wait_for_one(counted):
     counted.settle()
     assert len(counted.records("orders")) == 8
     counted.check()
+
+
+def test_a_flush_hands_out_so_much_and_the_next_one_the_rest(monkeypatch):
+    monkeypatch.setattr(output, "HANDED_OUT_AT_ONCE", 3)
+    world = World()
+    clients = [world.client() for _ in range(8)]
+    for at, client in enumerate(clients):
+        client.say(c="subscribe", t="orders", opts=f"select=[/id,/f{at}]")
+    world.engine.publish("orders", [b'{"id":1}'], world.now)
+    counts = []
+    while world.engine.has_work:
+        world.settle_once()
+        counts.append(sum(len(client.sent()) for client in clients))
+    assert counts == [3, 3, 2]

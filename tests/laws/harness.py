@@ -136,7 +136,7 @@ class World:
         and accepted ones are stored once the disk takes them. It goes on until nobody is late.
         """
         self.settle_once()
-        while self.engine.output.late:
+        while self.engine.output.late or self.engine.output.waiting:
             self.settle_once()
 
     def settle_once(self):

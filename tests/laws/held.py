@@ -9,7 +9,14 @@ from collections import Counter, defaultdict
 
 from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.queue_memory import COLUMN_BYTES, ENTRY_BYTES, STATE_BYTES, UPDATE_BYTES
+from sow.streaming.late_feeds import LateFeeds
+from sow.streaming.queue_memory import (
+    COLUMN_BYTES,
+    ENTRY_BYTES,
+    STATE_BYTES,
+    UNFOLDED_BYTES,
+    UPDATE_BYTES,
+)
 from sow.streaming.session_memory import ROW_BYTES
 
 
@@ -81,6 +88,14 @@ class Held:
         if is_window and holds:  # one that was closed for it has let go
             assert channel.held_bytes == UPDATE_BYTES * len(channel.conflator)
             self._share_out(channel, channel.held_bytes)
+        turn = channel.turn if session.ended is None else None
+        for late in channel.late if turn is not None and turn.is_alone else ():
+            if isinstance(late, LateFeeds):
+                bodies = [
+                    body for batch, _, _ in late._batches for body in batch.changes.news or ()
+                ]
+                records = sum(len(batch) for batch, _, _ in late._batches)
+                self._share_out(late, UNFOLDED_BYTES * records + sum(map(len, bodies)))
         if isinstance(replay, SentReplay):
             self.own[self.client] += replay._held_bytes
         elif replay is not None:

@@ -353,7 +353,7 @@ class ServerRuntime:
         await asyncio.gather(*self._finishing)
         if self.failure is None:
             await self.durable()
-            while self.engine.output.late:
+            while self.engine.output.is_behind:
                 await self.durable()
         self._deadline.cancel()
         self.fanout.finish()

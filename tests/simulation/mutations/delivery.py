@@ -24,7 +24,7 @@ DELIVERY = (
     Mutation(
         "a slice of 250 is one step whoever follows",
         "sow/streaming/router.py",
-        "if cost_us and late is not None and (late or cost_us * _weight(batch) > AT_ONCE_US):",
+        "if cost_us and late is not None and (late or cost_us * weight_of(batch) > AT_ONCE_US):",
         "if late:",
     ),
     Mutation(
@@ -32,6 +32,24 @@ DELIVERY = (
         "sow/streaming/router.py",
         "if channel.late or cost_us > left_us:",
         "if cost_us > left_us:",
+    ),
+    Mutation(
+        "a client is waited for whatever it orders",
+        "sow/streaming/late_turns.py",
+        "if turn.ordered_us > ORDERED_US and turn.is_awaited:",
+        "if False:",
+    ),
+    Mutation(
+        "a flush hands out to all, however many they are",
+        "sow/engine/output.py",
+        "            if left <= 0:\n                self.waiting[channel]",
+        "            if False:\n                self.waiting[channel]",
+    ),
+    Mutation(
+        "a batch is added behind what came later",
+        "sow/streaming/channel.py",
+        "            self.late[-1].seal(self)\n",
+        "            pass\n",
     ),
     Mutation(
         "a part of a batch leaves",
@@ -59,9 +77,9 @@ DELIVERY = (
     ),
     Mutation(
         "each that is late has steps of its own from the beginning",
-        "sow/streaming/router.py",
-        "        feed.channel.postpone(self)\n",
-        "        feed.channel.postpone(self.of(feed.channel))\n",
+        "sow/streaming/late_feeds.py",
+        "        channel.postpone(self)\n",
+        "        channel.postpone(self.of(channel))\n",
     ),
     Mutation(
         "a publisher does not wait for its followers",
@@ -72,7 +90,7 @@ DELIVERY = (
     Mutation(
         "what falls due does not wait for those who follow it",
         "sow/topic/conflated_topic.py",
-        "any(one.is_changing or one.late for one in self.copies)",
+        "any(one.is_changing or one.has_awaited for one in self.copies)",
         "any(one.is_changing for one in self.copies)",
     ),
     Mutation(
