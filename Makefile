@@ -73,6 +73,7 @@ crash-nodes: $(INSTALLED)  ## kill a server, its followers and its edges 500 tim
 crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server beside them, and run two attempts at once
 	$(BIN)/python -m pytest -m slow tests/spark
 	$(BIN)/python -m pytest tests/crash/spark/drivers.py
+	$(BIN)/python -m pytest tests/crash/spark/copies.py
 	$(BIN)/python -m pytest tests/crash/spark/executors.py
 	$(BIN)/python -m pytest tests/crash/spark/speculation.py
 	$(BIN)/python -m pytest tests/crash/spark/lives.py

@@ -382,18 +382,25 @@ def test_a_merge_is_one_statement_and_what_is_missing_is_named():
             merge_into(Frame(*columns), "t", keys)
 
 
-def test_merges_of_batches_make_the_table_that_one_by_one_makes():
-    """Run by an engine that has a MERGE, in its spelling: neither Delta nor Iceberg is at hand."""
-    connection = pytest.importorskip("duckdb").connect()
-    columns = ["id", "leg", "px", "_change_type", "_commit_version"]
-    connection.execute("CREATE TABLE t (id INTEGER, leg VARCHAR, px INTEGER)")
-    text = merge_statement("t", "changes", columns, ["id", "leg"])
+def in_duckdb(text):
+    """A MERGE of Spark's in the spelling of DuckDB."""
     for spark, here in (
         ("`", '"'),
         ("<=>", "IS NOT DISTINCT FROM"),
         ("UPDATE SET t.", "UPDATE SET "),
     ):
         text = text.replace(spark, here)
+    return text
+
+
+def test_merges_of_batches_make_the_table_that_one_by_one_makes():
+    """Run by an engine that has a MERGE, since neither Delta nor Iceberg is at hand."""
+    import duckdb  # what is imported while tests are collected is never freed: it would complain
+
+    connection = duckdb.connect()
+    columns = ["id", "leg", "px", "_change_type", "_commit_version"]
+    connection.execute("CREATE TABLE t (id INTEGER, leg VARCHAR, px INTEGER)")
+    text = in_duckdb(merge_statement("t", "changes", columns, ["id", "leg"]))
     chance, version, expected = random.Random(40), 0, {}
     for _ in range(60):
         changes = []

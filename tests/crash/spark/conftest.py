@@ -4,7 +4,16 @@ import pytest
 
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.spark.home import fast_home
 from tests.spark.proxy import Proxy
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory):
+    """Where each driver finds Spark: most of its life is the start of Pythons."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(fast_home(tmp_path_factory.mktemp("spark"))))
+        yield
 
 
 @pytest.fixture

@@ -56,11 +56,15 @@ class Drivers:
                 self.commits.append((int(batch), json.loads(told.body)["duplicate"]))
             if not is_now:
                 return told
-        # Python and Java. Spark's Python workers are a group of their own, and may live long enough
-        # to ask once more: what the dead leave behind must do no harm either.
+        raise self._killed()
+
+    def _killed(self):
+        """Kill Python and Java; whoever asks hears nothing. Spark's Python workers are a group of
+        their own, and may live long enough to ask once more: what the dead leave behind must do no
+        harm either."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        raise Cut
+        return Cut()
 
 
 def test_each_row_is_copied_once_however_often_the_driver_is_killed(server, proxy, tmp_path):
