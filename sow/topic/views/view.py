@@ -147,7 +147,8 @@ class MaterializedView:
         return False
 
     def _note_mark(self, mark: int) -> None:
-        newest = max(int(mark), int(self._newest_mark))
+        # What it was filled with may be newer than all that a copy has sent.
+        newest = max(int(mark), int(self._newest_mark), self.filled_seq)
         self._newest_mark = (
             SentPlace(newest, mark.time_us) if isinstance(mark, SentPlace) else newest
         )

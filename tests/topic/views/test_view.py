@@ -10,6 +10,7 @@ from sow.core.definitions import View
 from sow.errors import TooLarge
 from sow.expressions import compile_projection
 from sow.messages import message_type
+from sow.protocol.replies import SentPlace
 from sow.topic.records import Records
 from sow.topic.views.single_source import SingleSource
 from sow.topic.views.view import INHERITED_AT_ONCE, RELEASED_AT_ONCE, MaterializedView
@@ -48,6 +49,19 @@ def test_a_row_is_sent_once_as_it_is_by_then():
     assert said(view.release()) == [("p", {"desk": "a", "qty": 3, "avg": 1.5}, 2)]
     assert (view.updates_in, view.updates_out) == (2, 1)
     view.check()
+
+
+def test_of_a_copy_that_has_sent_less_than_a_view_began_with_the_place_has_a_time():
+    """As on a follower that starts with windows of the primary: by the time a reader knows what
+    its snapshot does not have."""
+    topic, place = records(), SentPlace(5, 77)
+    view = made(topic, check=lambda _groups: None)
+    view.filled_seq = 9
+    batch = put(topic, {"id": 1, "desk": "a", "qty": 1})
+    batch.be_sent_at(place)
+    view.on_batch(batch, 0)
+    (released,) = view.release()
+    assert (released.marks[-1], released.marks[-1].time_us) == (SentPlace(9, 77), 77)
 
 
 def test_a_row_that_is_as_it_was_is_not_sent():
