@@ -50,7 +50,7 @@ NAMED, SIGNED, JOINED = 1, 2, 4
 """An entry has identities; it has an origin, at the end of its bodies; it has a turn, behind its
 identities, where earlier releases do not read."""
 _TURN = b"%016x"
-_TURN_BYTES = 16
+_TURN_BYTES = 16  # as `_TURN` writes it
 # the event that is edited, bytes of the author, which stands before
 _ORIGIN = struct.Struct("=qI")
 _SLICE = struct.Struct("=IQQ")

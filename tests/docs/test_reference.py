@@ -10,6 +10,7 @@ from sow.protocol import wire
 from sow.protocol.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
 from sow.server.api.openapi import description
 from sow.server.boot.routes import TABLE
+from sow.server.http.route import OF_MOMENTS
 from tests.cases import all_cases
 from tests.docs import metrics
 
@@ -55,7 +56,10 @@ def test_handlers_read_what_the_table_names_and_nothing_else(door):
         r"""read_(?!options)\w+\((?:requested|parameters_of\(request\)), "(\w+)\""""
     )
     names = {name for found in re.findall(read, door.read_text()) for name in found if name}
-    assert names <= {name for route in TABLE for name in route.parameters} | {"conflated"}
+    assert names <= {name for route in TABLE for name in route.parameters} | {
+        "conflated",
+        *OF_MOMENTS,
+    }
 
 
 @all_cases("route", TABLE)

@@ -61,9 +61,9 @@ def _are_addresses(text: str) -> bool:
 
 
 FLAG = _words("true", "false")
-WHOLE = Values("a whole number, 1 or more", _is_whole)
+WHOLE_NUMBER = Values("a whole number, 1 or more", _is_whole)
 BOUND = Values("a whole number, 1 or more, or -1 for no bound", _is_bound)
-SHARE = Values("a number above 0, up to 1, such as 0.1", _is_share)
+FRACTION = Values("a number above 0, up to 1, such as 0.1", _is_share)
 CHARACTER = Values("one character", lambda text: len(text) <= 1)
 MODE = _words("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 REBASED = _words("EXCEPTION", "CORRECTED", "LEGACY")
@@ -76,7 +76,7 @@ FILE_OPTIONS: Mapping[str, Values] = {
     "ignoreCorruptFiles": FLAG,
     "ignoreMissingFiles": FLAG,
     "latestFirst": FLAG,
-    "maxFilesPerTrigger": WHOLE,
+    "maxFilesPerTrigger": WHOLE_NUMBER,
     "recursiveFileLookup": FLAG,
 }
 TEXT_OPTIONS: Mapping[str, Values] = {
@@ -85,7 +85,7 @@ TEXT_OPTIONS: Mapping[str, Values] = {
     "inferSchema": FLAG,
     "mode": MODE,
     "multiLine": FLAG,
-    "samplingRatio": SHARE,
+    "samplingRatio": FRACTION,
 }
 FLAGS_OF_CSV = (
     "header", "enforceSchema", "escapeQuotes", "ignoreLeadingWhiteSpace",
@@ -97,13 +97,13 @@ FLAGS_OF_JSON = (
     "allowUnquotedFieldNames", "dropFieldIfAllNull", "ignoreNullFields", "prefersDecimal",
     "primitivesAsString",
 )  # fmt: skip
-OPTIONS: Mapping[str, Mapping[str, Values]] = {
+FORMAT_OPTIONS: Mapping[str, Mapping[str, Values]] = {
     "csv": {
         **TEXT_OPTIONS,
         **dict.fromkeys(FLAGS_OF_CSV, FLAG),
         **dict.fromkeys(("comment", "escape", "quote"), CHARACTER),
         "codec": TEXT_OPTIONS["compression"],
-        "maxColumns": WHOLE,
+        "maxColumns": WHOLE_NUMBER,
         "maxCharsPerColumn": BOUND,
         "unescapedQuoteHandling": _words(
             "STOP_AT_CLOSING_QUOTE", "BACK_TO_DELIMITER", "STOP_AT_DELIMITER", "SKIP_VALUE",
@@ -133,11 +133,11 @@ OPTIONS: Mapping[str, Mapping[str, Values]] = {
         "assign": Values('a JSON object such as {"orders":[0,1]}', _is_object),
         "failOnDataLoss": FLAG,
         "includeHeaders": FLAG,
-        "maxOffsetsPerTrigger": WHOLE,
-        "minOffsetsPerTrigger": WHOLE,
-        "minPartitions": WHOLE,
+        "maxOffsetsPerTrigger": WHOLE_NUMBER,
+        "minOffsetsPerTrigger": WHOLE_NUMBER,
+        "minPartitions": WHOLE_NUMBER,
     },
-    "rate": {"rowsPerSecond": WHOLE, "numPartitions": WHOLE},
+    "rate": {"rowsPerSecond": WHOLE_NUMBER, "numPartitions": WHOLE_NUMBER},
 }  # fmt: skip
 """What options of Spark's built-in formats may be, by the name of the format."""
 BROKERS = "kafka.bootstrap.servers"
@@ -147,11 +147,11 @@ WHICH_TOPICS = ("subscribe", "subscribePattern", "assign")
 def value_problem(kind: str, option: Section) -> str:
     """Why an option of a format of Spark's cannot have this value, and what to write instead; empty
     if it may, or that is not known."""
-    known = {name.lower(): name for name in OPTIONS.get(kind, ())}
+    known = {name.lower(): name for name in FORMAT_OPTIONS.get(kind, ())}
     name = known.get(option.text("name").lower())
     if name is None or "value" not in option.values:
         return ""
-    values, value = OPTIONS[kind][name], option.text("value").strip()
+    values, value = FORMAT_OPTIONS[kind][name], option.text("value").strip()
     if values.has(value):
         return ""
     wrong = f"{name} of {kind} is {shown(value)}; it must be {values.described}"
@@ -160,13 +160,13 @@ def value_problem(kind: str, option: Section) -> str:
 
 
 def kafka_problem(section: Section, is_read: bool) -> str:
-    """What Kafka is not told that it must be, or is told twice; empty if it is right."""
+    """The option that Kafka lacks, or has twice; empty if it is right."""
     given = {option.text("name").lower() for option in section.sections("options")}
     if BROKERS not in given:
-        return f"kafka is not told where it is; add the Option {BROKERS}, such as broker:9092"
+        return f"kafka has no address; add the Option {BROKERS}, such as broker:9092"
     which = [name for name in WHICH_TOPICS if name.lower() in given]
     if is_read and not which:
-        return "kafka is not told what to read; add the Option subscribe, the name of its topic"
+        return "kafka has no topic to read; add the Option subscribe, the name of its topic"
     if is_read and len(which) > 1:
-        return f"kafka is told what to read by {' and '.join(which)}; keep one of them"
+        return f"what kafka reads is named by {' and '.join(which)}; keep one of them"
     return ""

@@ -181,7 +181,7 @@ class SharedSubscription:
         """A live window is complete."""
 
     def take(self, changes: Sequence[tuple[UpstreamLine, bytes]], now_us: int) -> Iterator[int]:
-        """Changes, in order, each with its line as it came; in steps, each of which says how many
+        """Changes, in order, each with its line as it came; in steps. Each step says how many
         lines it has put into channels."""
         passed: list[Passed] = []
         for line, raw in changes:

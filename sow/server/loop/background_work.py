@@ -250,8 +250,8 @@ MANY_OBJECTS = 10_000
 """More old objects than this came at once, from an import or a large answer, and stay: they are
 frozen without being examined."""
 ENTRIES = 100_000
-"""What old objects may have in them to be examined, some milliseconds: few lists of a load, each of
-which has as many as a step takes, have millions. A growing dictionary, such as a window of pending
+"""What old objects may have in them to be examined, some milliseconds: few lists of a load have
+millions, since each has as many as a step takes. A growing dictionary, such as a window of pending
 updates, is frozen before it has many more."""
 SIZED = frozenset({list, dict, set, frozenset, tuple, deque})
 """What has entries that a collection visits."""

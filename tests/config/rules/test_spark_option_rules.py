@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.config.rules.spark_option_rules import OPTIONS
+from sow.config.rules.spark_option_rules import FORMAT_OPTIONS
 from tests.cases import all_cases
 
 
@@ -47,12 +47,12 @@ BROKERS = {"kafka__bootstrap__servers": "a:9092, b:9092"}
         ("json", {"samplingRatio": "2"}, "it must be a number above 0, up to 1"),
         ("json", {"primitivesAsString": "1"}, "it must be true or false"),
         ("rate", {"rowsPerSecond": "0"}, "rowsPerSecond of rate is '0'; it must be a whole"),
-        ("kafka", {}, "kafka is not told where it is; add the Option kafka.bootstrap.servers"),
-        ("kafka", BROKERS, "kafka is not told what to read; add the Option subscribe"),
+        ("kafka", {}, "kafka has no address; add the Option kafka.bootstrap.servers"),
+        ("kafka", BROKERS, "kafka has no topic to read; add the Option subscribe"),
         (
             "kafka",
             {**BROKERS, "subscribe": "a", "assign": '{"a":[0]}'},
-            "kafka is told what to read by subscribe and assign; keep one of them",
+            "what kafka reads is named by subscribe and assign; keep one of them",
         ),
         (
             "kafka",
@@ -95,10 +95,10 @@ def test_what_spark_takes_or_alone_knows_is_left_to_it(findings, kind, options):
 def test_a_sink_of_kafka_needs_its_brokers_alone(findings):
     assert findings("kafka", True, **BROKERS, topic="t") == []
     (found,) = findings("kafka", True, topic="t")
-    assert "kafka is not told where it is" in found
+    assert "kafka has no address" in found
 
 
 def test_each_table_is_of_a_format_that_has_rules():
     from sow.core.pipelines import KNOWN_FORMATS
 
-    assert set(OPTIONS) == set(KNOWN_FORMATS) - {"sow"}
+    assert set(FORMAT_OPTIONS) == set(KNOWN_FORMATS) - {"sow"}
