@@ -106,6 +106,9 @@ class CatchUpPacer:
 
 
 Item = TypeVar("Item")
+UNTRACKED_MIN = 100
+"""Lists of so many items are worth it where they wait for something: the collector would look
+through all of them several times; to say so of one takes less than reading a row does."""
 
 # CPython's API for container types; calling it twice for a list is harmless.
 _untrack = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyObject_GC_UnTrack", ctypes.pythonapi))
@@ -123,3 +126,8 @@ def untracked(items: list[Item]) -> list[Item]:
     """
     _untrack(items)
     return items
+
+
+def untracked_if_many(items: list[Item]) -> list[Item]:
+    """The same list, which the collector does not traverse where it is long."""
+    return untracked(items) if len(items) >= UNTRACKED_MIN else items

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, repeat
 from typing import Any
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, untracked_if_many
 from sow.core.definitions import KNOWN_COLUMNS, Configuration
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import ConfigurationHistory
@@ -352,7 +352,11 @@ def stored(topic: SourceTopic, entries: Sequence[LogEntry]) -> Batch:
     expires_us: Expiries = 0
     if any(entry.expires_us for entry in entries):
         expires_us = [time_us for entry in entries for time_us in expiries_of(entry)]
-    return topic.store(messages, range(first, first + count), stamps, expires_us)
+    batch = topic.store(messages, range(first, first + count), stamps, expires_us)
+    for rows in (stamps, batch.changes.slots, batch.changes.olds):
+        if isinstance(rows, list):
+            untracked_if_many(rows)
+    return batch
 
 
 def carried_out(topic: SourceTopic, entry: LogEntry) -> Batch | None:

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from io import BytesIO, StringIO
 from typing import get_args
 
+from sow.core.cooperative import untracked_if_many
 from sow.store.protocols import (
     TOPICS_LIFETIME,
     EntryHead,
@@ -338,7 +339,7 @@ def decode_entries(
             turn=int(block[bodies_at - _TURN_BYTES : bodies_at], 16) if beside & JOINED else 0,
         )
         if keeps:
-            entry.encoded = memoryview(block)[first:at]
+            entry.keep(memoryview(block)[first:at])
         yield entry
 
 
@@ -410,4 +411,5 @@ def _decode_bodies(block: bytes, at: int, count: int) -> tuple[list[bytes], int]
     first = at + 4 * count
     joined = BytesIO(block)  # not a copy of it
     joined.seek(first)
-    return list(map(joined.read, array("I", block[at:first]))), joined.tell()
+    bodies = list(map(joined.read, array("I", block[at:first])))
+    return untracked_if_many(bodies), joined.tell()

@@ -109,6 +109,10 @@ class LogEntry:
             self._bodies_bytes = sum(map(len, self.bodies))
         return self._bodies_bytes
 
+    def keep(self, encoded: memoryview) -> None:
+        """Keep its bytes, which it is written in."""
+        self.encoded = encoded
+
     def __len__(self) -> int:
         if self.load is not None:
             return self.load.records

@@ -11,7 +11,7 @@ from copy import copy
 from functools import lru_cache
 from typing import NamedTuple
 
-from sow.core.cooperative import Task, untracked
+from sow.core.cooperative import UNTRACKED_MIN, Task, untracked
 from sow.core.definitions import Definition, Topic, is_persistent
 from sow.core.delta import Nulls
 from sow.core.humanize import counted
@@ -33,10 +33,6 @@ from sow.topic.rendering import Renderer
 from sow.topic.series import TopicEvents
 
 Columns = dict[Path, Column]
-UNTRACKED_ROWS_MIN = 100
-"""Lists of so many rows are kept from the collector (`sow.core.cooperative`): those of a large
-publish wait to be stored all together, and it would look through all of them several times; to say
-so of one takes less than reading a row does. Lists in a column are in no circle with it."""
 INTRODUCED_AT_ONCE = 250
 """Records that are introduced in one step as if they had just come: a millisecond or two."""
 PATHS_MAX = 1024
@@ -303,7 +299,7 @@ class Records:
             if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
             found = [check_explicit_key(key) for key in explicit_keys]
-        return _kept_back(CheckedMessages(stored, found, columns))
+        return _waiting(CheckedMessages(stored, found, columns))
 
     def _make_reader(self, paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], Decoder]:
         fields = self._preprocessing
@@ -356,7 +352,7 @@ class Records:
         columns = dict(zip(paths, self.decoder(paths).columns(bodies), strict=True))
         if names is None:
             names = identities(self.keys, list(map(columns.__getitem__, self.keys)))
-        return _kept_back(CheckedMessages(bodies, list(names), columns))
+        return _waiting(CheckedMessages(bodies, list(names), columns))
 
     def finished(
         self,
@@ -563,9 +559,10 @@ class Records:
         return self.sow_key_of(identity)
 
 
-def _kept_back(messages: CheckedMessages) -> CheckedMessages:
-    """The same messages, kept from the collector if they are many."""
-    if len(messages.bodies) >= UNTRACKED_ROWS_MIN:
+def _waiting(messages: CheckedMessages) -> CheckedMessages:
+    """The same messages, which the collector passes over if they are many: those of a large publish
+    wait to be stored all together. Lists in a column are in no circle with it."""
+    if len(messages.bodies) >= UNTRACKED_MIN:
         untracked(messages.bodies)
         untracked(messages.identities)
         for column in messages.columns.values():

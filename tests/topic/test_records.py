@@ -26,7 +26,7 @@ def test_bodies_are_named_by_their_key_fields_and_changes_nothing():
 
 
 def test_what_was_read_of_many_is_kept_from_the_collector(monkeypatch):
-    monkeypatch.setattr("sow.topic.records.UNTRACKED_ROWS_MIN", 2)
+    monkeypatch.setattr("sow.topic.records.UNTRACKED_MIN", 2)
     target = records()
     for bodies, tracked in (([body(id=1)], True), ([body(id=1), body(id=2)], False)):
         for messages in (target.read(bodies), target.stored(bodies, None)):
