@@ -207,6 +207,12 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_unconfigure():
+    """DuckDB complains at the end of all that is not freed, and what is frozen is not."""
+    if "duckdb" in sys.modules:
+        gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def one_browser():
     """The Chromium of a process, for `browser`."""

@@ -395,7 +395,7 @@ def in_duckdb(text):
 
 def test_merges_of_batches_make_the_table_that_one_by_one_makes():
     """Run by an engine that has a MERGE, since neither Delta nor Iceberg is at hand."""
-    import duckdb  # what is imported while tests are collected is never freed: it would complain
+    import duckdb
 
     connection = duckdb.connect()
     columns = ["id", "leg", "px", "_change_type", "_commit_version"]

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from sow.config.rules.spark_option_rules import OPTIONS
+from sow.config.rules.spark_option_rules import FORMAT_OPTIONS
 from sow.core.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source
 from sow.errors import BadFilter, ClientError, SowError
 from sow.spark.http import ServerRefusal
@@ -251,7 +251,7 @@ def test_values_of_options_that_the_check_takes_are_those_that_spark_takes(spark
 
     refused = 0
     for kind in makers:
-        for name, values in OPTIONS[kind].items():
+        for name, values in FORMAT_OPTIONS[kind].items():
             # `snapy` is no number, no word, and more than one character.
             for value in (*values.words, "1", "|", "snapy"):
                 if values.has(value):
