@@ -45,13 +45,6 @@ def test_a_publish_may_be_answered_when_it_is_visible(server):
     assert ids(server.records("orders")) == [1]
 
 
-def test_a_publish_is_all_or_nothing_and_names_the_bad_one(server):
-    answer = server.publish("orders", {"id": 1}, {"no": "id"}, {"id": 3})
-    assert (answer.status, answer.json["index"]) == (400, 1)
-    assert "/id" in answer.json["detail"]
-    assert server.records("orders") == []
-
-
 def test_a_record_keeps_the_bytes_that_came(server):
     server.post("orders", b'[ {"id" :1.50,  "b":"\\u00e9"} ]')
     assert server.get(records("orders")).body == b'[{"id" :1.50,  "b":"\\u00e9"}]'
@@ -107,26 +100,9 @@ def test_ndjson_is_a_record_a_line(orders):
     assert answer.rows == ORDERS
 
 
-def test_a_record_is_found_by_its_key_and_has_an_etag(orders):
-    key = orders.records("orders", meta="true")[1]["k"]
-    path = records("orders") + "/" + key
-    answer = orders.get(path)
-    assert answer.json == ORDERS[1]
-    again = orders.request("GET", path, headers={"If-None-Match": answer.headers["ETag"]})
-    assert again.status == 304
-    orders.publish("orders", ORDERS[1])
-    assert orders.get(path).headers["ETag"] != answer.headers["ETag"]
-
-
 def test_an_absent_record_is_not_found(server):
     answer = server.get(records("orders") + "/12345")
     assert (answer.status, answer.json["reason"]) == (404, "not found")
-
-
-def test_a_delete_by_filter(orders):
-    path = records("orders", filter="/symbol = 'A'")
-    assert orders.request("DELETE", path).json == {"deleted": 2}
-    assert ids(orders.records("orders")) == [2]
 
 
 def test_a_topic_without_key_takes_the_publishers_key(server):
@@ -199,17 +175,6 @@ def test_keys_of_a_topic_without_key_are_published_again_with_meta(server):
     server.clear()
     assert server.post("keyless", before, meta="true").status == 200
     assert server.get(records("keyless") + "/mine").json == {"v": 1}
-
-
-def test_the_log_reports_every_change_in_order(server):
-    start = server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"]
-    server.publish("orders", {"id": 1}, {"id": 2})
-    server.request("DELETE", records("orders", filter="/id = 1"))
-    answer = server.get(f"/v1/log?from={start}")
-    assert [row["op"] for row in answer.rows] == ["publish", "publish", "delete"]
-    assert [row["seq"] for row in answer.rows] == [int(start) + n for n in (1, 2, 3)]
-    assert "d" not in answer.rows[2]
-    assert answer.rows[2]["k"] == answer.rows[0]["k"]
 
 
 @pytest.mark.parametrize(

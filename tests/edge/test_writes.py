@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.edge.arrow import (
-    ARROW,
     committed,
     staged,
-    stream,
 )
 
 
@@ -34,24 +32,6 @@ def test_a_batch_that_is_committed_again_is_a_duplicate_also_after_a_restart(ser
         answer = committed(server, "orders", *parts, writer="again", epoch=epoch, **more).json
         assert answer == {"bookmark": first["bookmark"], "duplicate": True}
     assert server.records("orders") == [{"id": 1, "later": True}]
-
-
-@pytest.mark.parametrize("more", [{}, {"rerun": "skip"}])
-def test_another_batch_under_the_epoch_that_was_applied_is_refused(server, more):
-    writer, rows = f"reused-{len(more)}", [{"id": number} for number in range(4)]
-    staged(server, "orders", rows, writer=writer, epoch=7)
-    committed(server, "orders", (0, "a", 1, 4), writer=writer, epoch=7)
-    staged(server, "orders", rows[2:], writer=writer, epoch=7)
-    staged(server, "orders", rows[:2][::-1], part=1, writer=writer, epoch=7)
-    again = committed(server, "orders", (0, "a", 1, 2), (1, "a", 1, 2), writer=writer, epoch=7)
-    assert again.json["duplicate"] is True
-    staged(server, "orders", [*rows[:3], {"id": 9}], writer=writer, epoch=7)
-    answer = committed(server, "orders", (0, "a", 1, 4), writer=writer, epoch=7, **more)
-    assert (answer.status, answer.json["reason"]) == (409, "epoch reused")
-    assert "epoch 7" in answer.json["detail"]
-    answer = committed(server, "orders", writer=writer, epoch=7, **more)
-    assert answer.json["reason"] == "epoch reused"
-    assert {record["id"] for record in server.records("orders")} == {0, 1, 2, 3}
 
 
 def test_a_batch_whose_chunks_went_with_another_one_is_not_taken_for_that_one(server):
@@ -104,18 +84,6 @@ def test_a_commit_that_says_too_much_is_refused(server, parts, status, says):
     assert says in answer.json["detail"]
     assert len(answer.body) < 600
     assert server.records("orders") == []
-
-
-def test_a_part_that_is_too_large_is_refused_and_stays(server, monkeypatch):
-    for chunk in range(3):
-        staged(server, "orders", [{"id": chunk, "v": "x" * 500}], writer="heavy", chunk=chunk)
-    engine, limits = server.server.engine, server.server.configuration.limits
-    small = replace(engine.configuration, limits=replace(limits, batch_bytes_max=1200))
-    monkeypatch.setattr(engine, "configuration", small)
-    answer = committed(server, "orders", (0, "a", 3, 3), writer="heavy")
-    assert answer.status == 413
-    assert "Limits/BatchSize" in answer.json["detail"]
-    assert committed(server, "orders", (0, "a", 2, 2), writer="heavy").status == 200
 
 
 def test_a_batch_of_any_size_is_applied_whole_and_outlives_the_server(server, monkeypatch):
@@ -200,40 +168,6 @@ def test_every_row_that_is_left_out_is_sent(server):
     assert [row["index"] for row in answer["rejected"]] == list(range(1, 1_201))
     refused = staged(server, "orders", values, writer="many").json
     assert len(refused["rejected"]) == 1_000
-
-
-def test_operations_are_carried_out_in_the_order_of_the_rows(server):
-    server.publish("orders", {"id": 9, "x": 1}, {"id": 8})
-    (key,) = (row["k"] for row in server.records("orders", meta="true", filter="/id = 8"))
-    values = [{"id": 1, "a": 1}, {"id": 1, "b": 2}, {"id": 2}, {"id": 2}, {"id": 9, "y": 2}, None]
-    operations = ["publish", "delta", None, "delete", "delta", "delete"]
-    staged(server, "orders", values, op=operations, key=[None] * 5 + [key], writer="ops")
-    committed(server, "orders", (0, "a", 1, 6), writer="ops")
-    assert server.records("orders") == [{"id": 9, "x": 1, "y": 2}, {"id": 1, "a": 1, "b": 2}]
-
-
-def test_a_topic_without_key_fields_takes_the_column_key(server):
-    staged(server, "keyless", [{"v": 1}, {"v": 2}], key=["a", "b"], writer="keys")
-    committed(server, "keyless", (0, "a", 1, 2), writer="keys")
-    found = server.records("keyless", meta="true")
-    assert {row["k"]: row["d"] for row in found} == {"a": {"v": 1}, "b": {"v": 2}}
-
-
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        ({"id": [1]}, "it must have value"),
-        ({"value": ["{}"], "extra": [1]}, "it must have value"),
-        ({"value": [[1]]}, "cast it to string"),
-        ({"value": ["{}"], "c" * 999: [1]}, "it must have value"),
-    ],
-)
-def test_other_columns_are_refused(server, columns, says):
-    path = "/v1/writes/w/0?topic=orders"
-    answer = server.request("POST", path, data=stream(**columns), headers={"Content-Type": ARROW})
-    assert answer.status == 400
-    assert says in answer.json["detail"]
-    assert len(answer.body) < 600
 
 
 def test_a_conflated_topic_takes_no_batch(server):
