@@ -100,14 +100,14 @@ class Moments:
             if stale_s is not None:
                 response.headers[STALE_HEADER] = str(stale_s)
 
-    def sought(self, requested: Mapping[str, str]) -> str | None:
+    def sought(self, parameters: Mapping[str, str]) -> str | None:
         """The bookmark that a request waits for. A follower may be behind the one at which it is to
         begin, which another server of the log has given."""
-        least = requested.get("min_bookmark")
+        least = parameters.get("min_bookmark")
         if least is not None or self._heard is None or self._runtime is None:
             return least
         log_id = self._runtime.journal.log_id
-        begins = (requested.get(name, "") for name in BEGINNINGS)
+        begins = (parameters.get(name, "") for name in BEGINNINGS)
         return next((text for text in begins if is_of_log(text, log_id)), None)
 
     async def wait(self, text: str, wait_s: float | None) -> None:
