@@ -80,7 +80,7 @@ class LateTogether(Protocol):
         ...
 
 
-class Turn(Protocol):
+class CatchUpTurn(Protocol):
     """The turn in which some catch up (`sow.streaming.late_turns`)."""
 
     is_alone: bool
@@ -103,14 +103,18 @@ class Latecomer:
         self.late: deque[Late | LateTogether] | tuple[LateTogether, ...] = NONE_LATE
         self.is_amid = False
         """A part of a batch has been processed: nothing of it leaves before the rest."""
-        self.turn: Turn | None = None
+        self.turn: CatchUpTurn | None = None
         """Its turn, while it is late."""
+
+    def have_turn(self, turn: CatchUpTurn | None) -> None:
+        """Catch up in this turn; None: it is late no more."""
+        self.turn = turn
 
     def postpone(self, late: Late | LateTogether) -> None:
         """Do this after all that is late."""
         late.topic.late += 1
         if self.turn is not None and not self.turn.is_awaited:
-            late.topic.unawaited += 1
+            late.topic.count_unawaited(1)
         if self.late:
             self.late[-1].seal(self)
         elif not isinstance(late, Late):
@@ -136,7 +140,7 @@ class Latecomer:
             self.late.popleft()
             first.topic.late -= 1
             if self.turn is not None and not self.turn.is_awaited:
-                first.topic.unawaited -= 1
+                first.topic.count_unawaited(-1)
             if not self.late:
                 self.late = NONE_LATE
         return first

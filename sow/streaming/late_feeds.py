@@ -10,7 +10,7 @@ What is held counts for the clients that alone are late with it, like a window o
 
 from collections.abc import Iterator, Sequence
 
-from sow.streaming.channel import Late, Latecomer, Turn
+from sow.streaming.channel import CatchUpTurn, Late, Latecomer
 from sow.streaming.feeds import ChangeFeed
 from sow.streaming.queue_memory import UNFOLDED_BYTES, Holders, resize
 from sow.topic.batch import Batch
@@ -53,7 +53,7 @@ class LateFeeds:
         self._batches: list[tuple[Batch, int, float]] = []
         self._newest = -1
         self._records = 0
-        self._turns: dict[Turn, int] = {}
+        self._turns: dict[CatchUpTurn, int] = {}
         """How many parts each client has that waits alone."""
         self.add(batch, now_us)
 
@@ -109,7 +109,7 @@ class LateFeeds:
         )
         return Late(self.topic, min(cost_us, self._step_us), self._steps(feed, batches, places))
 
-    def _let_go(self, turn: Turn | None) -> None:
+    def _let_go(self, turn: CatchUpTurn | None) -> None:
         if turn in self._turns:
             self._turns[turn] -= 1
             if not self._turns[turn]:

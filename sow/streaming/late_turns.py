@@ -46,7 +46,7 @@ class LateClient:
         self.is_awaited = False
         for latecomer in self.latecomers:
             for late in latecomer.late:
-                late.topic.unawaited += 1
+                late.topic.count_unawaited(1)
 
 
 class LateTurns(dict[Latecomer, LateClient]):
@@ -59,7 +59,7 @@ class LateTurns(dict[Latecomer, LateClient]):
 
     @property
     def has_awaited(self) -> bool:
-        """Somebody is late for whom others wait."""
+        """Others wait for somebody who is late."""
         return any(one.is_awaited for one in self._clients.values())
 
     def add(self, latecomer: Latecomer, cost_us: float) -> None:
@@ -76,7 +76,8 @@ class LateTurns(dict[Latecomer, LateClient]):
         client = client or latecomer
         if client not in self._clients:
             self._clients[client] = LateClient(client)
-        turn = self[latecomer] = latecomer.turn = self._clients[client]
+        turn = self[latecomer] = self._clients[client]
+        latecomer.have_turn(turn)
         turn.latecomers[latecomer] = cost_us
         turn.ordered_us += cost_us
         if turn.is_alone:
@@ -89,7 +90,7 @@ class LateTurns(dict[Latecomer, LateClient]):
         """He is late no more, if he was."""
         turn = self.pop(latecomer, None)
         if turn is not None:
-            latecomer.turn = None
+            latecomer.have_turn(None)
             turn.ordered_us -= turn.latecomers.pop(latecomer)
             if not turn.latecomers:
                 del self._clients[turn.client]

@@ -157,8 +157,12 @@ class Records:
 
     @property
     def has_awaited(self) -> bool:
-        """Followers are late for whom the next change waits."""
+        """The next change waits for followers that are late."""
         return self.late > self.unawaited
+
+    def count_unawaited(self, by: int) -> None:
+        """Nobody waits for so many more of what is late."""
+        self.unawaited += by
 
     def _make_indexes(self, definition: Definition) -> Indexes:
         return Indexes(
