@@ -376,7 +376,6 @@ class Reconfiguration:
     def _change(
         self, new: Definition, fields: Set[str], is_again: bool
     ) -> Iterator[ReconfigurationStep]:
-        read = fields & READ_WHEN_NEEDED
         for part, what, apply in (
             (INDEX_FIELDS, "indexes", self._reindex),
             (BACK_PRESSURE_FIELDS, "back-pressure", self._refold),
@@ -387,12 +386,13 @@ class Reconfiguration:
                 else (FILTER_FIELDS, "filter", self._refocus)
             ),
             (MADE_FIELDS, "fields", self._remake),
-            (read, ", ".join(_filling(new, read)), lambda topic, one: topic.redefine(one)),
+            (READ_WHEN_NEEDED, "", lambda topic, definition: topic.redefine(definition)),
             (EVENT_FIELDS, "Retain", self._changes.retain),
         ):
             if fields & part:
+                named = what or ", ".join(_filling(new, fields & part))
                 yield ReconfigurationStep(
-                    [f"{what} of {new.name} {'made again' if is_again else 'changed'}"],
+                    [f"{named} of {new.name} {'made again' if is_again else 'changed'}"],
                     lambda apply=apply: self._each(new, apply),  # type: ignore[misc]
                 )
 
