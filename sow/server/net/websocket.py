@@ -244,8 +244,9 @@ class WebSocketClient:
 
     def _is_following(self) -> bool:
         # A closed one is not given up; its connection is being closed.
-        follows = self._executor.subscriptions.of(self._connection.session)
-        return self._phase is Phase.CLOSED or bool(follows) or self._commands.awaits
+        return self._phase is Phase.CLOSED or bool(
+            self._commands.awaits or self._executor.subscriptions.of(self._connection.session)
+        )
 
     def _give_up(self, reason: str) -> None:
         self._executor.sessions.end(self._connection.session, reason)
