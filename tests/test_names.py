@@ -31,7 +31,7 @@ FOREIGN = {
     "column.justify": "a table of rich",
     "queue.count": "a queue, by its outbox: without a call for each frame and session",
     "queue.bytes": "the same",
-    "entry.encoded": "an entry of the log that this module has just made",
+    "latecomer.turn": "who is late, by its turns: without a call for each that one more makes late",
     "word.start_pos": "a token of Lark, whose constructor takes as long as the rest",
     "word.type": "a token of Lark",
     "options.log_errors": "options of RE2",

@@ -106,10 +106,6 @@ class Latecomer:
         self.turn: CatchUpTurn | None = None
         """Its turn, while it is late."""
 
-    def have_turn(self, turn: CatchUpTurn | None) -> None:
-        """Catch up in this turn; None: it is late no more."""
-        self.turn = turn
-
     def postpone(self, late: Late | LateTogether) -> None:
         """Do this after all that is late."""
         late.topic.late += 1

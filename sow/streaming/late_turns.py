@@ -76,8 +76,7 @@ class LateTurns(dict[Latecomer, LateClient]):
         client = client or latecomer
         if client not in self._clients:
             self._clients[client] = LateClient(client)
-        turn = self[latecomer] = self._clients[client]
-        latecomer.have_turn(turn)
+        turn = self[latecomer] = latecomer.turn = self._clients[client]
         turn.latecomers[latecomer] = cost_us
         turn.ordered_us += cost_us
         if turn.is_alone:
@@ -90,7 +89,7 @@ class LateTurns(dict[Latecomer, LateClient]):
         """He is late no more, if he was."""
         turn = self.pop(latecomer, None)
         if turn is not None:
-            latecomer.have_turn(None)
+            latecomer.turn = None
             turn.ordered_us -= turn.latecomers.pop(latecomer)
             if not turn.latecomers:
                 del self._clients[turn.client]
