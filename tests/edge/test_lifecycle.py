@@ -372,6 +372,8 @@ def test_a_clock_that_is_set_back_or_forward_is_sent_of_and_stops_nothing(tmp_pa
 def test_sessions_waiting_for_a_write_that_fails_are_sent_why(server):
     journal = server.server.runtime.journal
     append = journal.append
+    # The account of the start is stored: refused, it would have the publish refused at once.
+    server.wait(server.server.runtime.durable())
     server.call(setattr, journal, "append", refuse)
     with server.socket() as waiting, server.socket() as reading:
         waiting.send({"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "1"})

@@ -39,7 +39,7 @@ NODES = (
     Mutation(
         "a client repeats what it had when it goes on elsewhere",
         "sow/client/subscription.py",
-        'fields["bm"] = going_on(str(fields.get("bm") or ""), self.bookmark)',
-        'fields["bm"] = str(fields.get("bm") or self.bookmark)',
+        'fields["bm"] = going_on(str(fields["bm"]), self.bookmark)',
+        'fields["bm"] = str(fields["bm"])',
     ),
 )
