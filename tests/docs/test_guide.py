@@ -41,8 +41,7 @@ def test_the_recorded_pipelines_are_a_configuration():
 
 def test_the_pipeline_of_the_guide_is_one():
     (pipelines,) = re.findall(r"^```xml\n(<Pipelines>.*?)^```", TEXT, re.M | re.S)
-    (topic,) = re.findall(r"^```xml\n(<ConflatedTopic>.*?)^```", TEXT, re.M | re.S)
-    text = f"<SOWConfig><Name>t</Name><SOW>{TOPICS}{topic}</SOW>{pipelines}</SOWConfig>"
+    text = f"<SOWConfig><Name>t</Name><SOW>{TOPICS}</SOW>{pipelines}</SOWConfig>"
     loaded = loads(text)
     assert not loaded.findings
     assert len(_pipelines(loaded)) == 1
