@@ -25,8 +25,9 @@ WINDOW_FRAMES = 64
 """Unacknowledged frames on their way."""
 LOAD_FRAME = 1000
 COMPLETED, LINE, ROW = b'"a":"completed"', b'"c":"p"', b'"c":"sow"'
-LIMITS = "<Limits><SnapshotMemory>8GB</SnapshotMemory></Limits></SOWConfig>"
-"""A quarter of it is more than a past state of a million records takes."""
+MEMORY = "<SnapshotMemory>8GB</SnapshotMemory><GroupMemory>8GB</GroupMemory>"
+LIMITS = f"<Limits>{MEMORY}</Limits></SOWConfig>"
+"""A quarter of each is more than a past state, or the groups, of a million records take."""
 PASTS = 2
 """Past states of a view: one of a million records takes minutes."""
 
