@@ -16,6 +16,7 @@ from sow.core.clock import SECOND_US, Clock, SystemClock, monotonic_us
 from sow.core.definitions import Configuration, Topic, with_system_topics
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.security_definitions import Authentication
+from sow.engine.catalog import Catalog
 from sow.engine.engine import Engine
 from sow.engine.following import FollowingEngine
 from sow.errors import ConfigError, SowError
@@ -53,6 +54,7 @@ from sow.server.net.listening import Binds, bind
 from sow.server.net.sse import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.session_manager import SessionManager
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 
@@ -67,6 +69,8 @@ NODE_BYTES = 8
 """The id of a process among the servers of a chain; random, so that no two have the same."""
 SESSION_OBJECTS = 200
 """Python objects of a session with its socket and a few subscriptions."""
+QUEUED_OBJECT_BYTES = 32
+"""Queue memory for each Python object that waits there, at least: more are not plausible."""
 STOPPING = "the server stops"
 
 
@@ -91,6 +95,12 @@ def origin_of(upstream: Upstream | None) -> RecordOrigin:
         return RecordsHere(node)
     server = UpstreamServer(upstream.url, upstream.token, node, encryption=upstream.encryption)
     return RecordsUpstream(server, upstream.report_token)
+
+
+def objects_max(catalog: Catalog, sessions: SessionManager) -> int:
+    """How many long-lived objects are plausible: of topics, sessions and what waits for them."""
+    waiting = sessions.memory.used // QUEUED_OBJECT_BYTES
+    return catalog.objects_max() + SESSION_OBJECTS * len(sessions) + waiting
 
 
 class Server:
@@ -432,8 +442,7 @@ class Server:
             self._moments.follow(self.runtime)
 
     def _pace_gc(self) -> None:
-        catalog, sessions = self.engine.catalog, self.executor.sessions
-        garbage = GcPacing(lambda: catalog.objects_max() + SESSION_OBJECTS * len(sessions))
+        garbage = GcPacing(lambda: objects_max(self.engine.catalog, self.executor.sessions))
         garbage.begin()
         self.runtime.idle_work["looking for garbage"] = garbage.look
         self.runtime.flush_work["looking for garbage"] = garbage.look

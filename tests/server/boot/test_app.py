@@ -13,7 +13,7 @@ from sow.core.definitions import (
 from sow.errors import Damaged, StoreError
 from sow.expressions import parser
 from sow.server.boot import app
-from sow.server.boot.app import Server, new_session_name
+from sow.server.boot.app import QUEUED_OBJECT_BYTES, Server, new_session_name, objects_max
 from tests.server.boot.servers import ORDERS, SLOW, configuration, publish, records
 
 
@@ -36,6 +36,18 @@ def test_no_client_waits_for_the_first_expression_to_make_the_parser(served):
         return parser._tables.cache_info().currsize
 
     assert served(made) == 1
+
+
+def test_what_waits_for_sessions_is_plausible_and_no_reason_to_examine_all_objects(served):
+    async def counted(server):
+        sessions = server.executor.sessions
+        before = objects_max(server.engine.catalog, sessions)
+        sessions.memory.used += 1000 * QUEUED_OBJECT_BYTES
+        grown = objects_max(server.engine.catalog, sessions) - before
+        sessions.memory.used -= 1000 * QUEUED_OBJECT_BYTES
+        return grown
+
+    assert served(counted) == 1000
 
 
 def test_two_servers_do_not_share_a_directory(served, tmp_path):
