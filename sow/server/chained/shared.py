@@ -469,7 +469,9 @@ class Shares:
         else:
             self._pass(*self._marks)
             self._by_upstream.clear()
-            self._to_go_on = dict(self._by_cid)
+            # One that was wanted meanwhile has no place to go on behind: it begins by itself.
+            begun = [one for one in self._by_cid.values() if one.opened.done()]
+            self._to_go_on = {one.cid: one for one in begun}
             for one in self._to_go_on.values():
                 one.be_unnamed()  # there it may be the name of another one now
         assert self._link is not None

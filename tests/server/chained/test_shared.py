@@ -360,6 +360,39 @@ def test_an_upstream_that_starts_again_is_followed_from_the_bookmark(pair):
         assert all(one.get("y", 1) == 1 for one in held.values())
 
 
+def test_what_is_wanted_while_upstream_is_lost_begins_by_itself():
+    """It has no bookmark to go on behind when the connection is back in another session."""
+    sent, unnamed = [], []
+
+    class Link:
+        async def send(self, frame):
+            sent.append(frame)
+
+    async def run():
+        def subscription(cid):
+            opened = asyncio.get_running_loop().create_future()
+            return SimpleNamespace(
+                cid=cid,
+                opened=opened,
+                be_unnamed=lambda: unnamed.append(cid),
+                next_frame=lambda: f"{cid} goes on",
+            )
+
+        begun, wanted = subscription("begun"), subscription("wanted")
+        begun.opened.set_result(None)
+        shares = SimpleNamespace(
+            _marks={},
+            _pass=lambda *_: None,
+            _by_upstream={},
+            _by_cid={"begun": begun, "wanted": wanted},
+            _link=Link(),
+        )
+        await Shares.on_back(shares, resumed=False)
+
+    asyncio.run(run())
+    assert (sent, unnamed) == (["begun goes on"], ["begun"])
+
+
 def test_names_of_an_upstream_that_starts_again_are_new(pair):
     """Upstream gives them in another order than before, since there was another client."""
     wanted = [{**ALL, "filter": f"/x > {number}"} for number in range(4)]
