@@ -94,10 +94,14 @@ def test_equal_ones_are_one_upstream_and_as_exact_as_it(pair, kind):
                 publish(pair, next(steps))
             sockets.append(late)
             more = collected(pair, sockets, wanted)
-        # A window that is behind is sent the net change of several steps.
-        if "conflation" not in wanted["opts"] and "live" not in wanted["opts"]:
-            assert without_names(lines[0]) == without_names(lines[1]) == without_names(lines[2])
-            assert without_names(more[0]) == without_names(more[3]) == without_names(more[2])
+        if "conflation" not in wanted["opts"]:
+            assert without_names(lines[0]) == without_names(lines[1])
+            assert without_names(more[0]) == without_names(more[3])
+            if (
+                "live" not in wanted["opts"]
+            ):  # a window may join steps, so another may do it otherwise
+                assert without_names(lines[0]) == without_names(lines[2])
+                assert without_names(more[0]) == without_names(more[2])
         assert pair.followed() == 1
         lines.append([])
         if "no_sowkey" in wanted["opts"]:
