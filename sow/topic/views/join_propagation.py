@@ -36,6 +36,7 @@ from sow.topic.views.join_state import (
     JoinKey,
     JoinState,
     RecordChange,
+    in_order,
 )
 
 JoinedRow = tuple[str | None, ...]
@@ -146,7 +147,10 @@ class JoinPropagation:
         alone = (None,) if level.type != "inner" else ()
         met: list[JoinedRow] = []
         for row, others in zip(rows, found, strict=True):
-            some = (others,) if isinstance(others, str) else others or alone
+            if isinstance(others, str):
+                met.append((*row, others))
+                continue
+            some = in_order(others) if others else alone
             met += [(*row, other) for other in islice(some, most + 1)]
             if len(met) > most:
                 return None
