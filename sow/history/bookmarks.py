@@ -6,7 +6,8 @@ before it; a comma list the oldest of its bookmarks. A range ``[a:b]`` ends as w
 excludes the change, or those of the time, beside it, and so nothing where that side is empty.
 
 What a conflated topic has sent has places of its own, ``SEQ.N``: after all that was due up to N,
-microseconds since 1970. SEQ is the newest change in that, and elsewhere it is all that counts.
+microseconds since 1970. SEQ is the newest change in that, and elsewhere it is all that counts. A
+view may have taken it in at N itself, as one that has just changed, or on a follower.
 
 Each log has a name, and numbers of one mean nothing in another. A number may name its log,
 ``LOG-NUMBER``: then it is refused for another log. Clients always write it so.
@@ -182,7 +183,7 @@ def parse_moment(
         return Moment(newest, now_us)
     found = POSITION.fullmatch(text)
     if found is not None and found[3] is not None:
-        return _behind_turn(int(found[3]), journal, now_us)
+        return _behind_turn(int(found[2]), int(found[3]), journal, now_us)
     return _after_change(seq, journal) if seq > oldest else Moment(seq, 0)
 
 
@@ -213,9 +214,9 @@ def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> M
     found, oldest = POSITION.fullmatch(text), journal.first_seq - 1
     time_us = moment_us(text) if is_time(text) else None
     if found is not None and found[3] is not None:
-        return _behind_turn(int(found[3]), journal, now_us)
+        return _behind_turn(int(found[2]), int(found[3]), journal, now_us)
     if time_us is not None:
-        return _behind_turn(time_us - 1, journal, now_us)  # what was due at that time is sent
+        return _behind_turn(0, time_us - 1, journal, now_us)  # what was due at that time is sent
     seq = after if found is None else int(found[2])
     if not oldest <= seq <= newest:
         seq = after
@@ -224,10 +225,14 @@ def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> M
     return Moment(seq, next(journal.read(seq - 1)).ts_us)
 
 
-def _behind_turn(time_us: int, journal: Log, now_us: int) -> Moment:
-    """The moment behind what a conflated topic has sent at a time."""
+def _behind_turn(seq: int, time_us: int, journal: Log, now_us: int) -> Moment:
+    """The moment behind what a conflated topic or a view has sent at a time. Of the changes at that
+    time itself a view, which has no windows, has taken in those up to `seq`."""
     time_us = min(time_us, now_us)
-    return Moment(last_before(time_us, journal), time_us)
+    before = last_before(time_us, journal)
+    if before < seq <= journal.last_seq and next(journal.read(seq - 1)).ts_us == time_us:
+        before = seq
+    return Moment(before, time_us)
 
 
 def _after_change(seq: int, journal: Log) -> Moment:

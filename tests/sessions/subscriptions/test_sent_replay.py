@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Series, Topic, View
+from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Join, Series, Topic, View
 from sow.engine import replay, replay_places
 from sow.errors import NotKept
 from sow.history.bookmarks import Moment
@@ -87,6 +87,42 @@ def test_bookmarks_rise_in_every_row_and_are_shared_by_a_turn(world, client):
         seq, time_us = map(int, line["bm"].split("."))
         assert places.get(line["k"], (0, 0)) < (seq, time_us)
         places[line["k"]] = seq, time_us
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "totals"])
+def test_what_changed_at_the_moment_of_a_snapshot_comes_once(world, client, topic):
+    world.publish("orders", {"id": 1, "px": 1})
+    world.publish("orders", {"id": 1, "px": 2})
+    asked = {"t": topic, "opts": "oof"}
+    *_, end = client.say(**asked, c="sow_and_subscribe")
+    world.publish("orders", {"id": 1, "px": 3})
+    world.advance(2 * SECOND)
+    later = world.client()
+    assert shown(later.say(**asked, c="subscribe", bm=end["bm"])) == shown(client.lines())
+    _, *then, _ = later.say(c="sow", t=topic, as_of=end["bm"])
+    assert [line["d"]["px"] for line in then] == ([2] if topic == "totals" else [])
+    world.check()
+
+
+def test_rows_of_a_join_are_sent_again_in_their_order_whatever_moved_before():
+    quotes = Topic("quotes", "json", ("/sym",))
+    fields = ("[orders]./id AS /id", "[quotes]./px AS /px")
+    join = Join("orders", "/sym", "quotes", "/sym")
+    priced = View("priced", "json", ("orders", "quotes"), fields, ("[orders]./id",), joins=(join,))
+    world = NotingWorld(ORDERS, quotes, priced, CONFIGURATIONS)
+    world.publish("orders", *({"id": number, "sym": "A"} for number in range(9)))
+    world.advance(SECOND)
+    for number in (5, 2, 7):
+        for sym in "BA":
+            world.publish("orders", {"id": number, "sym": sym})
+            world.advance(SECOND)
+    client, asked = world.client(), {"t": "priced", "opts": "oof"}
+    *_, end = client.say(**asked, c="sow_and_subscribe")
+    world.publish("quotes", {"sym": "A", "px": 1})
+    world.advance(SECOND)
+    lines = shown(client.lines())
+    assert len(lines) == 9
+    assert shown(world.client().say(**asked, c="subscribe", bm=end["bm"])) == lines
 
 
 @pytest.mark.parametrize(
