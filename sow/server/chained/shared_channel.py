@@ -106,14 +106,36 @@ class Joining:
         return self.place is not None and one.marked and is_later(one.update.seq, self.place)
 
 
-def withdraw(session: Session, name: str, identity: str) -> None:
-    """A session may not see a record any more: no line of it that waits or was sent is sent."""
+def withdraw(session: Session, name: str, identity: str) -> Update | None:
+    """A session may not see a record any more: no line of it that waits or was sent is sent.
+    Returns the first one that has waited: the session holds what was before it."""
+    waited: list[Update] = []
 
     def left(encoder: UpdateEncoder, update: Update) -> tuple[UpdateEncoder, Update] | None:
-        return None if update.identity == identity else (encoder, update)
+        if update.identity != identity:
+            return encoder, update
+        waited.append(update)
+        return None
 
     session.outbox.reencode(name, left)
     session.recovery.withdraw()
+    return waited[0] if waited else None
+
+
+def part_from(session: Session, name: str, held: Update) -> None:
+    """That a record has left, as a session is told it that holds what was before an update: nothing
+    where that was new to it, and by the key fields where it is not known here."""
+
+    def told(encoder: UpdateEncoder, update: Update) -> tuple[UpdateEncoder, Update] | None:
+        if (update.identity, update.reason) != (held.identity, WITHDRAWN):
+            return encoder, update
+        old, renderer = held.old, encoder.topic.renderer
+        if not old and held.new and renderer.keys:
+            old = renderer.delta(encoder.shape, {}, renderer.document(held.new))
+        found = update._replace(known=held.known, old=old, parting=old)
+        return None if found.is_void else (encoder, found)
+
+    session.outbox.reencode(name, told)
 
 
 class PassedEncoder(UpdateEncoder):
@@ -175,14 +197,21 @@ class SharedChannel(ChangeChannel):
             self._take(some, now_us)
 
     def _put(self, one: Passed, now_us: int) -> None:
+        waited: dict[Session, Update] = {}
         if one.update.reason == WITHDRAWN:
             for member in self.members:
-                withdraw(member, self.name, one.update.identity)
+                first = withdraw(member, self.name, one.update.identity)
+                if first is not None:
+                    waited[member] = first
         if self.joining:
             for session, joining in [*self.joining.items()]:
                 self._put_to(session, joining, one, now_us)
         if self.members:
             self._take((one,), now_us)
+        if waited:
+            self._calls.flush(self)
+            for member, first in waited.items():
+                part_from(member, self.name, first)
 
     def _put_to(self, session: Session, joining: Joining, one: Passed, now_us: int) -> None:
         if joining.is_past(one):

@@ -14,7 +14,7 @@ from sow.server.api.nodes import Upstream
 from tests.edge.arrow import ARROW, stream
 from tests.edge.secured import ADMIN, ANN, READER, ROLES, Secured, secured, tokens
 from tests.edge.serving import Running, configuration, records
-from tests.server.chained.chains import ALL, ORDERS, begin, hurry
+from tests.server.chained.chains import ALL, ORDERS, begin, hurry, logged_on
 
 CONFINED = ROLES.replace(
     "<Allow><Topic>orders|orderz.*|desk/mine|public-.*</Topic><Read/>",
@@ -114,6 +114,31 @@ def test_what_upstream_withdraws_leaves_in_order(users):
             assert {line["reason"] for line in left} == {"entitlement"}
             assert 1 in [line["d"]["id"] for line in left]
             assert lines[-1]["d"]["id"] == 3
+
+
+def test_what_came_and_was_withdrawn_while_a_session_was_away_leaves_without_a_word(users):
+    users.next = secured(users.place, CONFINED)
+    assert users.reload().status == 200
+
+    def post(*records_of):
+        body = json.dumps(records_of).encode()
+        assert users.ask("POST", records("orders"), ADMIN, body).status == 200
+
+    post({"id": 1, "desk": "b", "x": 1})
+    with users.chained.socket(headers=ANN) as other:
+        begin(other, {**ALL, "opts": "oof"})
+        with users.chained.socket(headers=ANN) as one:
+            session = logged_on(one)["session"]
+            begin(one, {**ALL, "opts": "oof"}, "2")
+            seen = len(one.seen) - 1
+        for desk in ("b", "a"):
+            post({"id": 1, "desk": desk, "x": 2}, {"id": 2, "desk": desk})
+            assert {other.line()["c"] for _ in range(2)} == {"p" if desk == "b" else "oof"}
+        with users.chained.socket(headers=ANN) as again:
+            assert logged_on(again, session=session, seen=seen)["resumed"]
+            post({"id": 3, "desk": "b"})
+            *left, _ = again.until(c="p")
+    assert [line["d"] for line in left] == [{"id": 1}], "what was sent of it is not known there"
 
 
 def test_a_user_who_is_known_no_more_is_sent_away(users):
