@@ -8,10 +8,10 @@ that gets the same log is at each bookmark as the primary was:
 
 Records expire when the log says so. A change that was logged in several entries is one turn
 (`goes_on`), and as atomic as it was (`sow.engine.atomic_change`): numbered and logged in one step,
-seen whole by every reader. Views are released at its end, or where the primary's have been, as far
-as the log has come (`joins`). Where nobody notices turns, since nobody
-follows the topic and nothing falls due, short publishes are applied together: the log of a busy
-server has very many of them, and each would cost as much as a long one. Clients change nothing
+seen whole by every reader. Views are released at its end, or where the primary's have been, which
+later entries say (`LogEntry.turn`): the caller waits for these. Where nobody notices turns, since
+nobody follows the topic and nothing falls due, short publishes are applied together: the log of a
+busy server has very many of them, and each would cost as much as a long one. Clients change nothing
 in an engine like this: topics that are not in the log have no records here, and are refused with
 the primary's address.
 
@@ -20,7 +20,7 @@ the caller's (`sow.server.boot.follower`): they concern more than an engine.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise, repeat
+from itertools import chain, repeat
 from typing import Any
 
 from sow.core.cooperative import Task, untracked_if_many
@@ -31,8 +31,9 @@ from sow.engine.engine import Engine
 from sow.engine.recovery.redo import is_unstored
 from sow.engine.running_topics import CopyTopic, Expiries, LiveTopic, SourceTopic, ViewTopic
 from sow.errors import ClientError, NotPrimary, StoreError
-from sow.store.protocols import LogEntry, expiries_of, goes_on, joins, part_of
+from sow.store.protocols import LogEntry, expiries_of, goes_on, part_of
 from sow.topic.batch import Batch, Reason
+from sow.topic.views.view import MaterializedView
 
 RECORDS_AT_ONCE = 500
 """Records that are applied in one step: two milliseconds or so with a few followers."""
@@ -181,17 +182,34 @@ class Following:
         self._engine = engine
         self._before: LogEntry | None = None
         """The last entry that was applied."""
+        self._coming: list[list[LogEntry]] = []
+        """The changes that are being applied, and from where on they are not yet."""
+        self._next = 0
 
     def apply(self, entries: Iterable[LogEntry]) -> Task[None]:
-        """Apply entries, in order; what is applied already is passed over."""
+        """Apply entries up to the end of a turn, in order; what is applied already is passed
+        over."""
+        views = self._engine.views
+        self._coming, self._next = [*changes(entries)], 0
+        views.stay_within_turn(self._is_within_turn)
         try:
-            yield from self._applied(entries)
+            yield from self._applied()
         finally:
-            self._engine.views.stay_within_turn(False)
+            views.stay_within_turn(None)
+            self._coming = []
 
-    def _applied(self, entries: Iterable[LogEntry]) -> Task[None]:
-        seq, together, views = self._engine.seq, list[LogEntry](), self._engine.views
-        for change, following in pairwise(chain(changes(entries), ([],))):
+    def _is_within_turn(self, view: MaterializedView, turn: int) -> bool:
+        """Whether the next change that a view takes in is of the turn that began with a record."""
+        for at in range(self._next, len(self._coming)):
+            entry = self._coming[at][0]
+            if entry.topic in view.beside:
+                return 0 < entry.turn <= turn
+        return False
+
+    def _applied(self) -> Task[None]:
+        seq, together = self._engine.seq, list[LogEntry]()
+        for at, change in enumerate(self._coming):
+            self._next = at
             parts = [*_behind(change, seq)]
             if not parts:
                 continue
@@ -207,8 +225,9 @@ class Following:
             if len(parts) == 1:
                 together += parts
             else:
+                self._next = at + 1
                 yield from self._apply_whole(parts)
-            views.stay_within_turn(bool(following) and joins(change[-1], following[0]))
+        self._next = len(self._coming)
         if together:
             yield from self._apply(together)
 

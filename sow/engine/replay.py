@@ -317,12 +317,12 @@ class Replay:
         """Let time pass: each timer runs when it is due. Views release what comes of it; within a
         turn not what changes have made."""
         engine = self.engine
-        engine.views.stay_within_turn(within_turn)
+        engine.views.stay_within_turn((lambda _, turn: turn > 0) if within_turn else None)
         while (due_us := engine.due_us()) is not None and due_us <= until_us:
             yield from engine.fall_due(due_us)
             if self._has_turns:
                 yield from self._end_turn()
-        engine.views.stay_within_turn(False)
+        engine.views.stay_within_turn(None)
         engine.sequencer.moment(until_us)
 
     def _end_turn(self) -> Task[None]:

@@ -253,6 +253,10 @@ Held = dict[frozenset[str], bool]
 """Whether views that are made of these topics may not be released in this step."""
 
 
+WithinTurn = Callable[[MaterializedView, int], bool]
+"""Whether the turn of a view goes on that began with a record; 0: with none."""
+
+
 class Since(NamedTuple):
     """A moment: its time, and the newest change by then; 0 where that is not known."""
 
@@ -297,7 +301,7 @@ class Views:
         self._dirty: dict[MaterializedView, Since] = {}
         """Views that have something to release, and since when."""
         self.unreleased: Sized = self._dirty
-        self._within_turn = False
+        self._within_turn: WithinTurn | None = None
         self._released: MaterializedView | None = None
         """The view whose changes reach those above it."""
         self._woken: list[MaterializedView] | None = None
@@ -343,10 +347,10 @@ class Views:
         is_behind = self._is_behind(view.sources)
         return Since(sequencer.now_us, 0 if is_behind else seq, 0 if view.goes_by_time else seq)
 
-    def stay_within_turn(self, stays: bool) -> None:
-        """The next change is of the same turn, or not: if so, only what time has made is released
-        before."""
-        self._within_turn = stays
+    def stay_within_turn(self, within: WithinTurn | None) -> None:
+        """A view that has processed a change is not released while `within` says so of it: the next
+        change that it takes in is of the same turn. None: of no view."""
+        self._within_turn = within
 
     def turn_of(self, topic: str) -> int:
         """The record with which the turn began that a change of a topic is part of now: that of the
@@ -357,6 +361,11 @@ class Views:
             if since.turn and topic in view.beside and not is_hidden(view.name)
         )
         return min(began, default=0)
+
+    def turn(self) -> int:
+        """The record with which the oldest turn began that is not released yet; 0: none."""
+        began = (one.turn for view, one in self._dirty.items() if not is_hidden(view.name))
+        return min(filter(None, began), default=0)
 
     def forget(self, view: MaterializedView) -> None:
         """Drop `view`, with its unreleased changes."""
@@ -468,7 +477,7 @@ class Views:
         # Its followers may be late: they get what has changed meanwhile in one.
         return (
             held
-            or (self._within_turn and self._dirty[view].turn > 0)
+            or (self._within_turn is not None and self._within_turn(view, self._dirty[view].turn))
             or self._waits_until_us(view) is not None
             or self._find(view.name).records.has_awaited
             or self._atomic.shows_half((view.name,))

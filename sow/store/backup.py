@@ -479,8 +479,8 @@ _BEAT = struct.Struct("=qq")
 
 
 class Beat(NamedTuple):
-    """The server has sent everything up to record `seq`; what follows has no time before
-    `time_us`."""
+    """The server has sent everything up to record `seq`, which ends a turn; what follows has no
+    time before `time_us`."""
 
     seq: int
     time_us: int

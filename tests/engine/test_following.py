@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import ConflatedTopic, Merge, Series, Topic
+from sow.core.definitions import ConflatedTopic, Merge, Series, Topic, View
 from sow.engine import following as module
 from sow.engine.following import Following, FollowingEngine, windows_of, with_windows
 from sow.engine.state_hash import StateHash
@@ -320,6 +320,23 @@ def test_its_views_release_together_what_the_primarys_have():
     released = [one.topics["sums"].view.updates_out for one in (world.engine, follower.engine)]
     assert released == [2, 2]
     assert shown(follower.engine, "sums") == shown(world.engine, "sums")
+
+
+def test_a_view_is_released_with_the_primarys_where_other_topics_change_in_between():
+    quotes = Topic("quotes", "json", ("/id",))
+    seen = View("seen", "json", ("quotes",), ("/id", "COUNT(1) AS /n"), ("/id",))
+    world = World(ORDERS, SUMS, quotes, seen)
+    follower = Follower(world)
+    for topic in ("orders", "quotes", "orders", "quotes"):
+        world.engine.publish(topic, [b'{"id":1,"symbol":"A","n":1}'], world.now)
+        world.clock.advance(1)
+    world.settle()
+    for _ in follower.following.apply([*world.journal.read(0)]):
+        follower.settle()
+    follower.settle()
+    for name in ("sums", "seen"):
+        assert follower.engine.topics[name].view.updates_out == 1
+        assert shown(follower.engine, name) == shown(world.engine, name)
 
 
 def test_what_is_not_in_the_log_is_the_primarys():

@@ -259,15 +259,25 @@ class _Feed:
     def _beat(self) -> Beat:
         """The time up to which nothing is outstanding; 0 while something is."""
         sequencer = self._engine.sequencer
+        if (began := self._turn()) and began <= self.after:
+            return Beat(began - 1, 0)
         if self.after < sequencer.seq or self._engine.atomic.topic is not None:
             return Beat(self.after, 0)
         return Beat(self.after, sequencer.moment(self._runtime.now_us()))
+
+    def _turn(self) -> int:
+        """The record with which the oldest turn of views began that goes on behind `after`, as far
+        as is known; 0: none."""
+        coming = (one.turn for one in self._engine.sequencer.in_flight() if one.seq > self.after)
+        return min(filter(None, (self._engine.views.turn(), *coming)), default=0)
 
     async def wait(self, ended: asyncio.Event, beat_s: float) -> None:
         """Wait for the next commit, or until a timer may be due."""
         due_us, wait_s = self._engine.due_us(), beat_s
         if due_us is not None:
             wait_s = min(wait_s, max(GATHERED_S, (due_us - self._runtime.now_us()) / SECOND_US))
+        if self._engine.views.turn():
+            wait_s = GATHERED_S  # the turn may end without a commit
         ending = asyncio.ensure_future(ended.wait())
         try:
             await asyncio.wait(

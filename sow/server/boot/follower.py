@@ -35,11 +35,13 @@ from sow.core.definitions import (
     Configuration,
     ConflatedTopic,
     JournalSettings,
+    View,
     without_system_topics,
 )
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine, changes, with_windows
+from sow.engine.output import HELD_US_MAX
 from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped, is_no_room
 from sow.server.api.nodes import Nodes, ServerNode, Upstream, nodes_of, report
 from sow.server.api.status import StatusHandler
@@ -62,7 +64,7 @@ from sow.store.backup import (
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
 from sow.store.manifest import ManifestFile
-from sow.store.protocols import LogEntry, OpenWindows, part_of
+from sow.store.protocols import LogEntry, OpenWindows, goes_on, part_of
 from sow.store.restoring import restore
 
 log = logging.getLogger("sow.follower")
@@ -125,8 +127,8 @@ class Follower:
         self._beat_s = own.follower.lag_us_max / SECOND_US / BEATS_A_LAG
         self._coming: deque[LogEntry] = deque()
         """Starts and reloads that are not reached yet."""
-        self._last: list[LogEntry] = []
-        """The newest change, which may go on in the next block: a beat ends it."""
+        self._waiting: deque[LogEntry] = deque()
+        """The newest entries: a turn of views may go on in the next block, until a beat ends it."""
         self._open: OpenWindows | None = None
         self._is_lost = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -309,7 +311,7 @@ class Follower:
         query = f"?from={after}&beat={self._beat_s:.3f}&node={quote(node, safe='')}"
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
-        self._last = []
+        self._waiting.clear()
         async with calls.get(self._address("/v1/log/entries" + query)) as answer:
             await _check(answer)
             if self._is_lost:
@@ -331,14 +333,15 @@ class Follower:
         if kind == BLOCK_FRAME:
             entries = entries_of(content)
             self.heard.hear(entries[-1].ts_us)
-            *whole, self._last = changes([*self._last, *entries])
-            await self._apply([entry for change in whole for entry in change])
+            self._waiting += entries
+            has_turns = any(isinstance(one, View) for one in self._engine.configuration.topics)
+            older_us = entries[-1].ts_us - (HELD_US_MAX if has_turns else 0)
+            await self._apply(ended(self._waiting, 0, older_us))
         elif kind == ACCOUNT_FRAME:
             await self._take_account(account_of(content))
         elif kind == BEAT_FRAME:
             beat = beat_of(content)
-            last, self._last = self._last, []
-            await self._apply(last)
+            await self._apply(ended(self._waiting, beat.seq, 0))
             await self._reach(beat.seq)
             if beat.time_us:
                 self.heard.hear(beat.time_us)
@@ -436,6 +439,17 @@ class Follower:
         return ClientSession(
             headers=headers, timeout=timeout, connector=TCPConnector(ssl=checks, limit=4)
         )
+
+
+def ended(waiting: deque[LogEntry], seq: int, older_us: int) -> list[LogEntry]:
+    """Take the entries whose turns have ended: up to a record, and those from before a time, since
+    requests hold views back for so long at most. None is a part of a change."""
+    found: list[LogEntry] = []
+    while waiting and (waiting[0].seq + len(waiting[0]) - 1 <= seq or waiting[0].ts_us < older_us):
+        found.append(waiting.popleft())
+    while found and waiting and goes_on(found[-1], waiting[0]):
+        waiting.appendleft(found.pop())
+    return found
 
 
 class LogTail:

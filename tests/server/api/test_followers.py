@@ -5,11 +5,13 @@ import json
 
 import pytest
 
+from sow.core.definitions import View
 from sow.core.security_definitions import Allow
 from sow.server.api.followers import FollowersHandler, node_address
 from sow.server.api.nodes import HEARD_S, REMEMBERED_S, Nodes, ServerNode
-from sow.store.backup import FrameReader
+from sow.store.backup import BEAT_FRAME, FrameReader, beat_of
 from tests.server.stand_ins import (
+    ORDERS,
     Anybody,
     Served,
     World,
@@ -19,6 +21,7 @@ from tests.server.stand_ins import (
     stepped,
 )
 
+TOTALS = View("totals", "json", ("orders",), ("COUNT(1) AS /n", "/desk"), ("/desk",))
 REPORT = {"bookmark": "7", "state_hash": "0" * 16, "lag_ms": 3, "pid": 42}
 
 
@@ -134,6 +137,22 @@ async def test_nonsense_of_a_node_is_refused_and_spoils_nothing(more):
         assert place.nodes.all() == []
 
 
+async def read_until_it_stops(place, socket):
+    """The head of the answer, and its frames."""
+    found = []
+    reader = FrameReader(lambda kind, content: found.append((kind, content)))
+    place.followers.close()
+    while not socket.closed:
+        socket.take()
+        await asyncio.sleep(0.01)
+    head, _, body = socket.written.partition(b"\r\n\r\n")
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        reader.feed(body[: int(size, 16)])
+        body = body[int(size, 16) + 2 :]
+    return head, found
+
+
 @stepped
 async def test_what_is_durable_leaves_with_beats_until_the_server_stops():
     world = World()
@@ -141,20 +160,40 @@ async def test_what_is_durable_leaves_with_beats_until_the_server_stops():
         world.engine.configurations.note(is_start=True)
         world.publish(b'{"id":1}')
         await world.runtime.durable()
-        found = []
-        reader = FrameReader(lambda kind, content: found.append((kind, content)))
         socket = await place.begin("GET", "/v1/log/entries?from=0&beat=1&node=one")
         await asyncio.sleep(0.1)
-        place.followers.close()
-        while not socket.closed:
-            socket.take()
-            await asyncio.sleep(0.01)
-        head, _, body = socket.written.partition(b"\r\n\r\n")
+        head, found = await read_until_it_stops(place, socket)
         assert b"SOW-Log: " + world.journal.log_id.encode() in head
-        while body:
-            size, _, body = body.partition(b"\r\n")
-            reader.feed(body[: int(size, 16)])
-            body = body[int(size, 16) + 2 :]
         kinds = [kind for kind, _ in found]
         assert kinds.index(b"a") < kinds.index(b"b") < kinds.index(b"t")
         assert place.nodes.positions() == {"one": 1}
+
+
+@stepped
+async def test_a_beat_ends_no_turn_of_views_that_requests_hold_back():
+    world = World(ORDERS, TOTALS)
+
+    def publishing():
+        world.publish(b'{"id":2}')
+        yield
+        yield
+        world.publish(b'{"id":3}')
+
+    async with Place(world) as place:
+        world.publish(b'{"id":1}')
+        await world.runtime.durable()
+        request = world.engine.requests.together(publishing())
+        next(request)
+        world.runtime.wake()
+        await world.runtime.durable()
+        socket = await place.begin("GET", "/v1/log/entries?from=0&beat=1&node=one")
+        await asyncio.sleep(0.1)
+        for _ in request:
+            pass
+        world.runtime.wake()
+        await world.runtime.durable()
+        await asyncio.sleep(0.1)
+        _, found = await read_until_it_stops(place, socket)
+        beats = [beat_of(content).seq for kind, content in found if kind == BEAT_FRAME]
+        assert beats == sorted(beats)
+        assert {*beats} == {1, 3}, "its changes would be shown one by one"

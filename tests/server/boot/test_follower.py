@@ -6,10 +6,11 @@ import errno
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
-from sow.core.clock import LogClock
+from sow.core.clock import SECOND_US, LogClock
 from sow.core.definitions import (
     CONFIGURATIONS,
     Configuration,
@@ -18,6 +19,7 @@ from sow.core.definitions import (
     JournalSettings,
     Limits,
     Topic,
+    View,
     with_system_topics,
 )
 from sow.core.security_definitions import Authentication, Role, Security
@@ -363,3 +365,52 @@ def test_what_was_in_force_is_held_when_its_place_is_there(tmp_path, primary_log
         taken(tail := LogTail(journal), [primary_log[0], account, *primary_log[3:]])
         assert (journal.last_seq, [one.seq for one in journal.accounts() or ()]) == (8, [8])
         assert not tail.is_over
+
+
+TOTALS = View("totals", "json", ("orders",), ("COUNT(1) AS /n", "/desk"), ("/desk",))
+
+
+@pytest.mark.parametrize("topics", [(ORDERS,), (ORDERS, TOTALS)])
+def test_a_turn_of_views_is_applied_when_a_beat_ends_it_or_after_a_second(
+    tmp_path, monkeypatch, topics
+):
+    follower, applied = Follower(Upstream("http://127.0.0.1:1"), OWN, LogClock()), []
+
+    async def apply(entries):
+        applied.extend(entry.seq for entry in entries)
+
+    async def take(*frames):
+        some = []
+        FrameReader(lambda *one: some.append(one)).feed(b"".join(frames))
+        for one in some:
+            await follower._take(*one)
+        return [*applied]
+
+    async def reach(_seq):
+        """Nothing was reloaded."""
+
+    commit = SimpleNamespace(is_behind=False, failure=None)
+    engine = SimpleNamespace(configuration=Configuration("of the log", topics))
+    monkeypatch.setattr(follower, "_runtime", SimpleNamespace(commit=commit), raising=False)
+    monkeypatch.setattr(follower, "_engine", engine, raising=False)
+    monkeypatch.setattr(follower, "_apply", apply)
+    monkeypatch.setattr(follower, "_reach", reach)
+    with journal_at(tmp_path / "primary") as journal:
+        for seq, turn in ((1, 0), (2, 1), (3, 1), (4, 0)):
+            journal.append([replace(published(seq, 1, seq * 3 * SECOND_US // 4), turn=turn)])
+        # A change of several entries.
+        for seq in (5, 7):
+            journal.append([published(seq, 2, 4 * SECOND_US)])
+        one, two, three, four, *five = map(block_frame, journal.blocks(0, 8))
+
+    async def walk():
+        assert await take(one, beat_frame(Beat(0, 0))) == []
+        held = await take(two, beat_frame(Beat(0, 0)))
+        assert held == ([] if TOTALS in topics else [1])
+        held = await take(three, beat_frame(Beat(0, 0)))
+        assert held == ([1] if TOTALS in topics else [1, 2])
+        assert await take(four, beat_frame(Beat(4, 0))) == [1, 2, 3, 4]
+        assert await take(*five, beat_frame(Beat(7, 0))) == [1, 2, 3, 4]
+        assert await take(beat_frame(Beat(8, 0))) == [1, 2, 3, 4, 5, 7]
+
+    asyncio.run(walk())
