@@ -80,6 +80,12 @@ def number_of(text: str, log_id: str) -> int | None:
     return int(number)
 
 
+def turn_time(text: str) -> int:
+    """The time that a place in what was sent names, ``SEQ.N``; 0 for any other text."""
+    found = POSITION.fullmatch(text)
+    return int(found[3] or 0) if found else 0
+
+
 def is_of_log(text: str, log_id: str) -> bool:
     """Whether a text is the number of a change in the log `log_id`."""
     found = POSITION.fullmatch(text)

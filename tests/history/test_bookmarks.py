@@ -12,6 +12,7 @@ from sow.history.bookmarks import (
     parse_bookmark,
     parse_moment,
     parse_start,
+    turn_time,
     with_log,
 )
 from sow.store.protocols import KeptCheckpoint, LogEntry
@@ -286,6 +287,11 @@ def test_what_depends_on_when_things_came_is_a_time(text, is_so):
 def test_a_range_is_known_from_what_has_no_end(text):
     assert is_range(text)
     assert not any(map(is_range, ("5", "now", "1,2", "00000000000000aa-3", "20261121T093000Z")))
+
+
+def test_a_place_in_what_was_sent_has_a_time():
+    texts = ("7.12", "00000000000000aa-7.12", "7", "now", "7.12,8", "")
+    assert [*map(turn_time, texts)] == [12, 12, 0, 0, 0, 0]
 
 
 class TestMoments:

@@ -25,7 +25,7 @@ from aiohttp import hdrs, web
 
 from sow.core.clock import SECOND_US
 from sow.errors import ClientError, clipped
-from sow.history.bookmarks import is_of_log, number_of
+from sow.history.bookmarks import is_of_log, number_of, turn_time
 from sow.server.http.negotiation import CODING, IDENTITY
 from sow.server.loop.runtime import ServerRuntime
 
@@ -115,7 +115,10 @@ class Moments:
         ClientError if `text` is no bookmark, AnotherLog."""
         runtime = self._runtime
         if runtime is not None:  # else the request waits for the start, which has an end of its own
-            await runtime.reached(least_bookmark(text, runtime.journal.log_id), waited_s(wait_s))
+            # A follower has the time of the log, which may be behind that of a place, too.
+            time_us = 0 if self._heard is None else turn_time(text)
+            seq = least_bookmark(text, runtime.journal.log_id)
+            await runtime.reached(seq, waited_s(wait_s), time_us)
 
 
 MOMENTS = web.AppKey("moments", Moments)

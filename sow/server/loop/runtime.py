@@ -54,6 +54,13 @@ DIRECTORY_CHANGED = f"{StoreFailing.reason}: the data directory has changed unde
 """Reported by readiness, without the path, which is not for strangers."""
 
 
+TIME_WAIT_S = 2.0
+"""So long is the time of the log waited for: a primary says it every five thirds of a second unless
+MaxLag is otherwise."""
+Sought = list[tuple[int, int, asyncio.Future[None]]]
+"""Who waits for a number: that, a number of his own, and what is done then; in order."""
+
+
 class ServerRuntime:
     """Runs the engine on one event loop, with the storage `journal` and the time of `clock`.
 
@@ -100,10 +107,11 @@ class ServerRuntime:
         )
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._sought: list[tuple[int, int, asyncio.Future[None]]] = []
-        """Who waits for a bookmark: that, a number of his own, and what is done then; in order."""
+        self._sought: Sought = []
+        """Who waits for a bookmark."""
+        self._sought_times: Sought = []
+        """Who waits for a time of the engine."""
         self._sought_count = itertools.count()
-        """Who waits for which bookmark."""
         self.fanout = FanoutWriter(self.turns, self.now_us)
         """Hands messages to the sockets of sessions."""
         self._flush_is_scheduled = False
@@ -204,20 +212,25 @@ class ServerRuntime:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
-        if self._sought:
-            self._find_reached()
+        self.find_reached()
 
-    def _find_reached(self) -> None:
-        """Release those whose bookmark is reached, some at a time and the earliest first."""
-        reached_seq = self.engine.sequencer.durable_seq
-        for _ in range(min(RELEASED_AT_ONCE, len(self._sought))):
-            if self._sought[0][0] > reached_seq:
+    def find_reached(self) -> None:
+        """Release those whose bookmark or time is reached, some at a time and the earliest first;
+        to be called when time has passed without a commit."""
+        if self._sought:
+            self._release_up_to(self.engine.sequencer.durable_seq, self._sought)
+        if self._sought_times:
+            self._release_up_to(self.engine.now_us, self._sought_times)
+
+    def _release_up_to(self, reached: int, sought: Sought) -> None:
+        for _ in range(min(RELEASED_AT_ONCE, len(sought))):
+            if sought[0][0] > reached:
                 return
-            waiter = self._sought.pop(0)[-1]
+            waiter = sought.pop(0)[-1]
             if not waiter.done():
                 waiter.set_result(None)
-        if self._sought and self._sought[0][0] <= reached_seq:
-            self._loop.call_soon(self._find_reached)
+        if sought and sought[0][0] <= reached:
+            self._loop.call_soon(self.find_reached)
 
     # The disk.
 
@@ -312,27 +325,35 @@ class ServerRuntime:
         if self.failure is None:
             await self.durable()
 
-    async def reached(self, seq: int, wait_s: float) -> None:
-        """Return when all is durable up to bookmark `seq`; raises NotReached after `wait_s`."""
-        if self.engine.sequencer.durable_seq >= seq:
-            return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        sought = seq, next(self._sought_count), waiter
-        insort(self._sought, sought)
-        try:
-            async with asyncio.timeout(wait_s):
-                await waiter
-        except TimeoutError:
+    async def reached(self, seq: int, wait_s: float, time_us: int = 0) -> None:
+        """Return when all is durable up to bookmark `seq`; raises NotReached after `wait_s`. The
+        engine's time is `time_us` then, unless that does not come: a follower's stands still while
+        the primary is away."""
+        if self.engine.sequencer.durable_seq < seq:
+            await self._in_order(self._sought, seq, wait_s)
             newest = self.engine.sequencer.durable_seq
             if newest < seq:
                 raise NotReached(
                     f"bookmark {seq} is not reached within {wait_s:g} s; the newest here is "
                     f"{newest}. Send this again, with a longer wait, or to another server"
-                ) from None
+                )
+        if self.engine.now_us < time_us:
+            await self._in_order(self._sought_times, time_us, min(wait_s, TIME_WAIT_S))
+
+    async def _in_order(self, sought: Sought, number: int, wait_s: float) -> None:
+        """Wait until a number is reached, for so long at most."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        one = number, next(self._sought_count), waiter
+        insort(sought, one)
+        try:
+            async with asyncio.timeout(wait_s):
+                await waiter
+        except TimeoutError:
+            return
         finally:
-            at = bisect_left(self._sought, sought[:2])
-            if at < len(self._sought) and self._sought[at] is sought:
-                del self._sought[at]
+            at = bisect_left(sought, one[:2])
+            if at < len(sought) and sought[at] is one:
+                del sought[at]
 
     # Time.
 

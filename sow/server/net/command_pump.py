@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sow.core.cooperative import Task
 from sow.engine.following import FollowingEngine
 from sow.errors import ClientError, SowError
-from sow.history.bookmarks import is_of_log
+from sow.history.bookmarks import is_of_log, turn_time
 from sow.protocol.commands import Command
 from sow.protocol.publish_batching import Read, read_frames
 from sow.protocol.wire import FRAME_PIECE_BYTES, LineSplitter, Refused, read_lines
@@ -347,7 +347,8 @@ class CommandReader:
             if wait_s is not None and not wait_s >= 0:
                 raise ClientError(f"wait is {wait_s}; it must be a number of seconds, 0 or more")
             seq = least_bookmark(sought, self._runtime.journal.log_id)
-            await self._runtime.reached(seq, waited_s(wait_s))
+            time_us = turn_time(sought) if self._follows else 0
+            await self._runtime.reached(seq, waited_s(wait_s), time_us)
         except SowError as error:
             commands[0] = Refused(command.cid, error.with_traceback(None))
 

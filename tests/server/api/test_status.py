@@ -264,3 +264,18 @@ def test_a_start_that_is_soon_over_says_nothing(logged):
 
     go()
     assert logged() == []
+
+
+@stepped
+async def test_a_place_in_what_was_sent_waits_for_its_time_but_not_where_that_stands_still():
+    world = World()
+    time_us = world.engine.now_us + 1
+    waiting = asyncio.create_task(world.runtime.reached(0, 30, time_us))
+    await turns(3)
+    assert not waiting.done()
+    world.engine.sequencer.moment(time_us)
+    world.runtime.find_reached()
+    await turns(3)
+    assert waiting.done()
+    await world.runtime.reached(0, 0.0, time_us + 1)
+    assert not world.runtime._sought_times
