@@ -203,7 +203,10 @@ class Link:
                 raise self._upstream.lost("it has closed the connection")
             for text in answer.data.split(b"\n"):
                 line: dict[str, Any] = orjson.loads(text)
-                if line["c"] != "notice":
+                if line["c"] == "close":
+                    # It has been replaced, say: its owner is told as it would be later.
+                    await self._owner.take((text,))
+                elif line["c"] != "notice":
                     return line
 
     async def _run(self) -> None:

@@ -1,6 +1,7 @@
 """What a session has on its own connection, and what becomes of it when that is lost."""
 
 import asyncio
+from contextlib import ExitStack
 
 import orjson
 
@@ -162,3 +163,15 @@ def test_who_waits_for_an_answer_is_not_idle(tmp_path):
         assert (ack["status"], ack["reason"]) == ("failure", "not yet")
         assert one.until(c="close")[-1]["reason"].startswith("no request and no subscription")
     pair.close()
+
+
+def test_publishers_that_come_at_once_are_all_told_who_has_the_name(pair):
+    for _ in range(5):
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(pair.chained.socket()) for _ in range(4)]
+            for one in sockets:
+                one.send({"c": "logon", "client": "me", "sequence": True, "cid": "l"})
+            said = [one.line() for one in sockets]
+            assert {line.get("reason") for line in said if line["c"] == "close"} <= {"replaced"}
+            owners = [one for one, line in zip(sockets, said, strict=True) if line["c"] == "ack"]
+            assert owners
