@@ -26,6 +26,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 
 from sow.config.elements.table import ROOT
 from sow.core.cooperative import Task
@@ -96,10 +97,11 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class ReconfigurationStep:
     """One change: its report when it is done, and the function that does it, at once or in
-    steps."""
+    steps. One that counts from a moment `is_last`: the log says of a reload when it has ended."""
 
     texts: list[str]
     apply: Callable[[], Task[None] | None]
+    is_last: bool = False
 
 
 class Reconfiguration:
@@ -145,11 +147,11 @@ class Reconfiguration:
         )  # fmt: skip
         for definition in self._added():
             engine.catalog.expect(definition)
-        for step in steps:
+        for step in sorted(steps, key=attrgetter("is_last")):
+            yield
             taken = step.apply()
             if taken is not None:
                 yield from taken
-            yield
         engine.adopt(new)
         engine.configurations.note(is_start=False)
         return [text for step in steps for text in step.texts]
@@ -394,6 +396,7 @@ class Reconfiguration:
                 yield ReconfigurationStep(
                     [f"{named} of {new.name} {'made again' if is_again else 'changed'}"],
                     lambda apply=apply: self._each(new, apply),  # type: ignore[misc]
+                    is_last=part is PACE_FIELDS,
                 )
 
     def _check_keys(self, old: View, new: View) -> None:
@@ -415,10 +418,10 @@ class Reconfiguration:
         if pattern is not None:
             pattern.redefine(definition)
         for topic in self._topics(definition):
+            yield
             steps = apply(topic, definition)
             if steps is not None:
                 yield from steps
-            yield
 
     def _topics(self, definition: Definition) -> list[LiveTopic]:
         """The topic of a definition, or all those of a pattern."""

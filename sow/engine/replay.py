@@ -215,6 +215,7 @@ class Replay:
         bytes_max: int = 2**63,
         is_stamped: bool = True,
     ) -> None:
+        self._names = names
         self.reach = Reach([one.configuration for one in history], names)
         self.seq = state.seq
         """The last record of the log that it has processed, or passed over."""
@@ -226,6 +227,8 @@ class Replay:
         place = state.seq, state.time_us
         passed = sum((one.seq, one.time_us) <= place for one in history)
         self._coming = deque(history[passed:])
+        self._known = len(history)
+        """How many starts and reloads it knows."""
         self._in_force = history[max(0, passed - 1)].configuration
         self._has_begun = False
         self.lives = 0
@@ -241,6 +244,15 @@ class Replay:
         """Call `sent` from now on; what came before may have been taken in many turns at once."""
         self._sent = self.engine.sent = sent
         self._has_turns = True
+
+    def learn(self, history: Sequence[InForceSince]) -> None:
+        """Take over what was reloaded since it began. Where the topics are made of others since,
+        whose changes it may have passed over, they stay as they were."""
+        coming, self._known = history[self._known :], len(history)
+        reach = Reach([one.configuration for one in history], self._names) if coming else self.reach
+        if reach.sources == self.reach.sources:
+            self.reach = reach
+            self._coming += coming
 
     def _made(self, configuration: Configuration) -> "_ReplayEngine":
         return _ReplayEngine(self.reach.of(configuration), self._sent)
@@ -298,6 +310,7 @@ class Replay:
                 last = min(len(entry), until_seq + 1 - entry.seq)
                 if first < last and self._owns(entry) and not is_unstored(entry):
                     if before is not None and joins(before, entry):
+                        yield from self._change_until(entry.seq - 1, within_turn=True)
                         yield from self._pass(entry.ts_us, within_turn=True)
                     elif before is None or not goes_on(before, entry):
                         if self._has_turns or left <= 0:
@@ -373,30 +386,35 @@ class Replay:
 
     # Configurations.
 
-    def _change_until(self, seq: int, time_us: int = 2**63) -> Task[None]:
-        """Starts and reloads after records up to `seq`, until a time."""
+    def _change_until(
+        self, seq: int, time_us: int = 2**63, within_turn: bool = False
+    ) -> Task[None]:
+        """Starts and reloads after records up to `seq`, until a time. A reload does not end the
+        turn that it is in."""
         coming = self._coming
         while coming and coming[0].seq <= seq and coming[0].time_us <= time_us:
             change = coming.popleft()
-            yield from self._pass(change.time_us)
-            yield from self._end_turn()
+            yield from self._pass(change.time_us, within_turn)
+            if not within_turn:
+                yield from self._end_turn()
             # Entries of other topics have been passed over.
             self.seq = max(self.seq, change.seq)
             self.engine.sequencer.begin_after(max(self.engine.seq, change.seq))
             if change.is_start:
                 yield from self._start(change)
             else:
-                yield from self._reload(change)
+                yield from self._reload(change, within_turn)
             self._in_force = change.configuration
             yield  # who looks between two steps sees each of them, at its time
 
-    def _reload(self, change: InForceSince) -> Task[None]:
+    def _reload(self, change: InForceSince, within_turn: bool) -> Task[None]:
         new = self.reach.of(change.configuration)
         old = self.engine.configuration
         if (new.topics, new.limits) != (old.topics, old.limits):
             steps = Reconfiguration(self.engine, new, lambda _topic: None)
             yield from steps.apply(self.now_us)
-            yield from self._end_turn()
+            if not within_turn:
+                yield from self._end_turn()
 
     def _start(self, change: InForceSince) -> Task[None]:
         """Another engine has the records of the topics, and makes the others from them."""

@@ -167,6 +167,9 @@ class SentReplay:
         return (self._channel.encoding.frame(lines), len(lines)) if lines else (b"", 0)
 
     def _telling(self) -> Task[None]:
+        # A server that is late has not sent yet what another one of its log has.
+        while self._now().time_us < self.second.now_us:
+            yield
         for _ in range(ROUNDS_MAX):
             changed: dict[str, None] = {}
             with self._engine.on_changes(partial(self._note, changed)):
@@ -200,6 +203,7 @@ class SentReplay:
 
     def _advancing(self, until: Moment) -> Task[None]:
         """Process the log up to a moment, and send what the topic does."""
+        self.second.learn(self._engine.configurations.all())
         for _ in self.second.advance(until):
             yield from self._over_a_start()
             self._let_time_pass()

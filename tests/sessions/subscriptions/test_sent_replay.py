@@ -5,6 +5,7 @@ The rule is 14 of docs/semantics.md; `tests/simulation/sent.py` has it in many l
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -146,6 +147,26 @@ def test_over_a_start_windows_go_on_or_have_ended(monkeypatch, gone_on_max, want
     found = shown(world.client().say(**asked))
     assert [(one["d"]["id"], one["d"]["px"]) for one in found] == wanted
     assert shown(world.client().say(**asked)) == found
+
+
+def test_a_place_that_is_not_reached_is_refused_until_it_is(world, client):
+    """Another server of the log has sent up to there, or the one before, whose clock was ahead:
+    nothing of that is sent twice."""
+    client.say(c="subscribe", t="orders-C")
+    begun_us = world.now
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(1500 * MS)
+    (line,) = shown(client.lines())
+    world = world.restart(start_us=begun_us + 300 * MS)
+    late = world.client()
+    asked = {"c": "subscribe", "t": "orders-C", "bm": line["bm"]}
+    (refused,) = late.say(**asked)
+    assert (refused["status"], refused["reason"]) == ("failure", "not yet")
+    world.advance(1200 * MS)
+    assert shown(late.say(**asked)) == []
+    world.publish("orders", {"id": 1, "px": 2})
+    world.advance(1500 * MS)
+    assert [line["d"]["px"] for line in shown(late.lines())] == [2]
 
 
 def test_at_another_interval(world, client):
@@ -361,9 +382,9 @@ def publish(world, px):
     world.clock.advance(MS)
 
 
-def sent_again(world, topic, bookmark="0", topics=("totals", "totals-C")):
+def sent_again(world, topic, bookmark="0", topics=("totals", "totals-C"), opts="oof,timestamp"):
     return {
-        name: shown(world.client().say(c="subscribe", t=name, opts="oof,timestamp", bm=bookmark))
+        name: shown(world.client().say(c="subscribe", t=name, opts=opts, bm=bookmark))
         for name in topics
     }[topic]
 
@@ -453,6 +474,78 @@ def test_a_reload_gives_rows_the_time_of_the_reload(live):
     (line,) = shown(clients["totals-C"].lines())
     assert line["bm"] == f"1.{reloaded_us + SECOND}"
     assert sent_again(world, "totals-C") == [*before, line]
+
+
+QUICK = replace(SLOW, interval_us=SECOND // 4)
+
+
+def reconfigured(world, *topics):
+    """Its configuration with other topics."""
+    return replace(world.configuration, topics=(*topics, CONFIGURATIONS))
+
+
+def again(world):
+    return sent_again(world, "orders-C", topics=["orders-C"], opts="oof")
+
+
+def updates(world, count=6):
+    for number in range(count):
+        world.publish("orders", {"id": 1, "px": number}, {"id": 2, "px": number})
+        world.advance(330 * MS)
+
+
+def test_a_reload_is_sent_again_by_who_was_under_way_when_it_came(world, client):
+    client.say(c="subscribe", t="orders-C", opts="oof")
+    updates(world)
+    world.advance(2 * SECOND)
+    late = world.client()
+    late.execute(b'{"c":"subscribe","t":"orders-C","bm":"0","opts":"oof"}')
+    world.executor.reconfigure(reconfigured(world, ORDERS, QUICK, TOTALS), world.now)
+    world.settle()
+    updates(world)
+    world.advance(2 * SECOND)
+    told = shown(client.lines())
+    assert shown(late.lines()) == told
+    assert again(world) == told
+
+
+def test_a_reload_in_the_middle_of_a_turn_of_views_counts_from_its_place_on(world, client):
+    client.say(c="subscribe", t="orders-C", opts="oof")
+
+    def request():
+        publish(world, 1)
+        yield
+        publish(world, 5)
+
+    publish(world, 0)
+    world.settle()
+    world.advance(2 * SECOND)
+    steps = world.engine.requests.together(request())
+    next(steps)
+    publish(world, 2)
+    world.settle()
+    world.executor.reconfigure(reconfigured(world, ORDERS, QUICK, TOTALS), world.now)
+    for px in (3, 4):
+        world.advance(300 * MS)
+        publish(world, px)
+        world.settle()
+    assert next(steps, None) is None
+    world.settle()
+    world.advance(2 * SECOND)
+    assert again(world) == shown(client.lines())
+
+
+def test_a_reload_that_takes_long_changes_intervals_at_its_end(world, client):
+    """The log says of it when it has ended."""
+    client.say(c="subscribe", t="orders-C", opts="oof")
+    updates(world)
+    more = View("more", "json", ("orders",), ("COUNT(/id) AS /n", "/px"), ("/px",))
+    new = reconfigured(world, ORDERS, QUICK, TOTALS, more)
+    for _ in world.executor.reconfiguration(new, world.now):
+        updates(world, 1)
+    updates(world)
+    world.advance(2 * SECOND)
+    assert again(world) == shown(client.lines())
 
 
 def test_it_comes_in_slices_and_what_it_takes_is_counted_and_let_go(world, client):
