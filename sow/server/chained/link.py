@@ -8,7 +8,7 @@ started again or has waited too long, the owner is notified and goes on by itsel
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import aiohttp
@@ -26,7 +26,6 @@ LINK_LOOK_S = 0.01
 LINK_PAUSE_S = 0.2
 """Delay before a connection is tried again that was refused in the moment of its server's start."""
 SHOWN = ("user", "password", "token")
-RENEWED = "logon by other credentials"
 
 
 class LinkOwner(Protocol):
@@ -51,9 +50,8 @@ class LinkOwner(Protocol):
 
 class Link:
     """A connection for `owner`, as `who`, for a client at an `address`; `client` is the name that
-    it has upstream, and with `numbered` it owns that name to number messages. With `exact` nothing
-    is folded upstream when this server is slow: each line is of one change, and its bookmark is of
-    that change."""
+    it has upstream. With `exact` nothing is folded upstream when this server is slow: each line is
+    of one change, and its bookmark is of that change."""
 
     def __init__(
         self,
@@ -62,7 +60,6 @@ class Link:
         owner: LinkOwner,
         client: str,
         address: str,
-        numbered: bool = False,
         exact: bool = False,
     ) -> None:
         self._upstream = upstream
@@ -70,7 +67,9 @@ class Link:
         self._owner = owner
         self._client = client
         self._address = address
-        self._numbered = numbered
+        self._owns_name = False
+        """It numbers messages of its name: by the time of another session that may be another
+        publisher's."""
         self._exact = exact
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._session = ""
@@ -78,12 +77,11 @@ class Link:
         self._running: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[bool]] = set()
-        self._renewed: asyncio.Future[dict[str, Any]] | None = None
-        """The ack of a logon by other credentials, which is on its way."""
+        self._logon_cid = f"{upstream.node} logon"  # no client may begin a cid like this
+        self._again_acked: asyncio.Future[dict[str, Any]] | None = None
+        """The ack of another logon, which is on its way."""
         self.served = 0
         """How many owners it has had beside the first."""
-        self.sequence = 0
-        """The highest number of its name."""
         self.log_id = ""
         """The log of its session."""
 
@@ -102,32 +100,46 @@ class Link:
         """Go on as `who`, who shows other credentials of the same user; raises UpstreamLost, and
         upstream's refusal."""
         credentials = Credentials.of_header(who.authorization)
-        logon: dict[str, object] = {"c": "logon", "cid": RENEWED, "client": self._client}
-        logon |= {name: value for name in SHOWN if (value := getattr(credentials, name))}
+        shown = {name: value for name in SHOWN if (value := getattr(credentials, name))}
         if who.acting is not None:
-            logon["as"] = who.acting
-        self._renewed = asyncio.get_running_loop().create_future()
-        try:
-            await self.send(orjson.dumps(logon))
-            async with asyncio.timeout(ANSWER_S_MAX):
-                ack = await self._renewed
-        except TimeoutError:
-            raise self._upstream.lost("it does not answer") from None
-        finally:
-            self._renewed = None
-        if ack.get("status") == "failure":
-            raise Refusal(ack)
+            shown["as"] = who.acting
+        await self._log_on_again(self._client, shown)
         self.who = who
 
-    def _without_renewal(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Lines without the ack of a logon by other credentials."""
+    async def own_name(self, client: str) -> int:
+        """Own the name `client` upstream, to number messages; returns its highest number. Raises
+        UpstreamLost, and upstream's refusal."""
+        ack = await self._log_on_again(client, {"sequence": True})
+        self._client, self._owns_name = client, True
+        return int(ack["sequence"])
+
+    async def _log_on_again(self, client: str, more: Mapping[str, object]) -> dict[str, Any]:
+        """Log on in the session that there is: what it follows goes on. Returns the ack."""
+        logon = {"c": "logon", "cid": self._logon_cid, "client": client, **more}
+        acked = self._again_acked = asyncio.get_running_loop().create_future()
+        await self.send(orjson.dumps(logon))
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                ack = await acked
+        except TimeoutError:
+            raise self._upstream.lost("it does not answer") from None
+        if ack.get("status") == "failure":
+            raise Refusal(ack)
+        return dict(ack)
+
+    def _without_logon(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Lines without the ack of another logon, after which they are counted anew."""
         found = []
-        for line in lines:
+        for at, line in enumerate(lines, 1):
             ack = orjson.loads(line) if line.startswith(b'{"c":"ack"') else {}
-            if ack.get("cid") != RENEWED:
+            if ack.get("cid") != self._logon_cid:
                 found.append(line)
-            elif self._renewed is not None and not self._renewed.done():
-                self._renewed.set_result(ack)
+                continue
+            if ack.get("status") != "failure":
+                self._seen = len(lines) - at
+            acked, self._again_acked = self._again_acked, None
+            if acked is not None and not acked.done():
+                acked.set_result(ack)
         return found
 
     def serve(self, owner: LinkOwner) -> None:
@@ -168,9 +180,6 @@ class Link:
         fields: dict[str, object] = {"c": "logon", "cid": "logon", "client": self._client}
         if self._session:
             fields |= {"session": self._session, "seen": self._seen}
-        elif self._numbered:
-            # Once: by the time of another connection the name may be another publisher's.
-            fields["sequence"] = True
         socket = await self._upstream.websocket(self.who, self._address)
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
@@ -178,7 +187,7 @@ class Link:
                 ack = await self._ack(socket)
             if ack.get("status") == "failure":
                 raise Refusal(ack)
-            if self._numbered and self._session and not ack.get("resumed"):
+            if self._owns_name and not ack.get("resumed"):
                 raise Refusal({"reason": UpstreamLost.reason, "detail": ack.get("reason", "")})
             if self._exact and not ack.get("resumed"):
                 await self._upstream.unfold(ack["id"], self.who, self._address)
@@ -190,7 +199,7 @@ class Link:
         resumed = bool(ack.get("resumed"))
         if not resumed:
             self._seen = 0
-        self._session, self.sequence = ack["session"], ack.get("sequence", 0)
+        self._session = ack["session"]
         self.log_id = ack["log"]
         self._socket = socket
         return resumed
@@ -239,8 +248,8 @@ class Link:
                 lines = message.data.split(b"\n")
                 self._seen += len(lines)
                 received.take(len(lines), len(message.data), now_s())
-                if self._renewed is not None:
-                    lines = self._without_renewal(lines)
+                if self._again_acked is not None:
+                    lines = self._without_logon(lines)
                 if lines:
                     await self._owner.take(without_ends(lines))
 

@@ -50,12 +50,7 @@ class LinkPool:
             await self._close(link)
         return await self._opened(Link(self._upstream, who, owner, "chained", address))
 
-    async def numbered(self, who: Who, owner: LinkOwner, client: str, address: str) -> Link:
-        """One that owns the name `client` upstream, and serves nobody else."""
-        await self._room(None)
-        return await self._opened(Link(self._upstream, who, owner, client, address, numbered=True))
-
-    async def _room(self, who: Who | None) -> None:
+    async def _room(self, who: Who) -> None:
         """Return when there may be one more, or there is one for these."""
         try:
             async with asyncio.timeout(WAIT_S), self._freed:

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from sow.errors import SowError, UpstreamLost
+from sow.errors import ClientError, SowError, UpstreamLost, shown
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.replies import LINES
@@ -173,12 +173,18 @@ class OwnLink:
         return bool(waits or self._numbered or self._taking)
 
     async def number(self, client: str) -> int:
-        """Own the name `client` upstream, to number messages; returns its highest number. Raises
-        UpstreamLost, and upstream's refusal."""
-        await self.close()
-        link = await self._pool.numbered(self.who, self, client, self._address)
-        self._link, self._numbered, self._is_clean = link, True, False
-        return link.sequence
+        """Own the name `client` upstream, to number messages, in the session that is there, since
+        it may follow something; returns the name's highest number. Raises UpstreamLost, and
+        upstream's refusal."""
+        had, self._numbered = self._numbered, True
+        try:
+            link = await self._connected()
+            self._is_clean = False
+            return await link.own_name(client)
+        except BaseException:
+            self._numbered = had
+            self._look_idle()
+            raise
 
     async def renew(self, who: Who) -> None:
         """Go on as `who`, who shows other credentials of the same user; raises UpstreamLost, and
@@ -188,14 +194,21 @@ class OwnLink:
         self.who = who
 
     async def pass_on(self, head: dict[str, Any], frame: bytes) -> None:
-        """Send a command as it came; raises UpstreamLost."""
-        link = await self._connected()
+        """Send a command as it came; raises UpstreamLost, and ClientError for a `cid` that would
+        be taken for one of this server's."""
         cid = cid_of(head)
+        if cid is not None and cid.startswith(self._mark):
+            raise ClientError(f"cid {shown(cid)} begins as this server's own do; write another one")
+        link = await self._connected()
         acks = acks_of(acks_wanted(head), cid is not None)
         self._is_clean &= bool(acks) and head["c"] in ONLY_ACKED
         if cid is not None and acks:
             self._sent.setdefault(cid, []).append(len(acks))
-        await link.send(frame)
+        try:
+            await link.send(frame)
+        except UpstreamLost:
+            self._count_down(cid or "", has_failed=True)
+            raise
         self._look_idle()
 
     async def begin(self, head: dict[str, Any], beginning: Beginning) -> None:
@@ -228,11 +241,6 @@ class OwnLink:
     def awaits(self) -> bool:
         """Commands are on their way, and neither answered nor failed."""
         return bool(self._sent or self._beginnings)
-
-    async def answered(self) -> None:
-        """Return when all commands on their way are answered, or have failed."""
-        while self.awaits:
-            await asyncio.sleep(ROOM_S)
 
     async def _connected(self) -> Link:
         async with self._opening:

@@ -134,13 +134,18 @@ class ChainedReader:
             await self._sliced.wait()
 
     async def done(self) -> None:
-        """Return when everything has been passed on and answered."""
+        """Return when everything has been passed on, and answered if the client is there still."""
         while self._working is not None:
             self._sliced.clear()
             await self._sliced.wait()
-        own = self._chain.own_of(self._connection.session)
-        if own is not None:
-            await own.answered()
+        await self._answered(self._connection.session)
+
+    async def _answered(self, session: Session) -> None:
+        """Return when all that was passed on is answered. A client that has gone reads no answers,
+        and would have to make room for more."""
+        own, connection = self._chain.own_of(session), self._connection
+        while own is not None and own.awaits and not connection.is_gone:
+            await asyncio.sleep(ROOM_S)
 
     def close(self) -> None:
         """The client has disconnected: drop what is left."""
@@ -304,13 +309,12 @@ class ChainedReader:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
         literal = command.options.non_regex_topic
         wanted = share_key_of(command, not literal and is_pattern(command.topic))
-        own = chain.own_of(session)
         if command.options.replace and command.subscription in chain.shared_of(session):
+            await self._answered(session)  # it may have published what it is to see
             await Replacing(chain, session, command, who).replace(wanted)
             return
         if wanted is not None and command.subscription is None and not command.options.replace:
-            if own is not None:
-                await own.answered()  # it may have published what it is to see
+            await self._answered(session)
             if await chain.follow(session, command, *wanted, who):
                 if not command.name.startswith("sow_and_"):
                     name = [*chain.executor.subscriptions.of(session)][-1]

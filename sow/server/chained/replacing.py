@@ -121,7 +121,6 @@ class Replacing:
             held = held._replace(timestamp=not wanted.timestamp)
         is_whole = session in old.whole
         own = chain.own(session, self._who)
-        await own.answered()  # it may have published what it is to see
         replaced: asyncio.Future[Joining] = asyncio.get_running_loop().create_future()
         state = Joining(keys=set())
 

@@ -75,7 +75,12 @@ class SessionWriter:
     def is_stuck(self) -> bool:
         """The transport's buffer is full, and stays so until the client reads; or the client has
         disconnected, and its last commands may wait for room in its outbox."""
-        return self._flow.paused or self._transport.is_closing()
+        return self._flow.paused or self.is_gone
+
+    @property
+    def is_gone(self) -> bool:
+        """The client has disconnected, or is being disconnected."""
+        return self._transport.is_closing()
 
     def lose(self) -> None:
         """Another socket has taken over the session."""

@@ -11,7 +11,7 @@ from sow.server.chained import own_link
 from sow.server.chained.own_link import Beginning, LinkCalls, OwnLink, StandIn
 from sow.server.chained.shared_channel import Joining
 from tests.edge.serving import records
-from tests.server.chained.chains import ALL, BACK, Pair, lines_up_to, logged_on
+from tests.server.chained.chains import ALL, BACK, Pair, begin, lines_up_to, logged_on
 
 
 def test_numbers_of_publishers_are_upstreams(pair):
@@ -153,6 +153,54 @@ def test_a_name_that_another_publisher_has_taken_during_a_loss_is_not_taken_back
         assert ack["status"] == "success"
     with pair.chained.socket() as one:
         assert logged_on(one, sequence=True)["sequence"] == 1
+
+
+def test_a_name_taken_later_ends_nothing_of_what_the_session_has(pair):
+    """What it follows by itself goes on, and every command before is answered, in its order."""
+    with pair.chained.socket() as one:
+        one.ask({"c": "subscribe", "t": "^orders$"})
+        commands = [
+            {"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "2"},
+            {"c": "sow", "t": "orders", "a": "completed", "cid": "3"},
+            {"c": "logon", "client": "me", "sequence": True, "cid": "4"},
+            {"c": "publish", "t": "orders", "d": {"id": 2}, "seq": 1, "cid": "5"},
+            {**ALL, "a": "completed", "cid": "6"},
+        ]
+        one.send(*commands)
+        acks = [line["cid"] for line in one.until(c="ack", cid="6") if line["c"] == "ack"]
+        assert acks == ["2", "3", "4", "5", "6"]
+        pair.relay.drop()
+        ack = one.ask({"c": "publish", "t": "orders", "d": {"id": 3}, "seq": 2}, cid="7")[-1]
+        while ack["status"] == "failure":  # it is not back yet
+            ack = one.ask({"c": "publish", "t": "orders", "d": {"id": 3}, "seq": 2}, cid="7")[-1]
+        one.settled()
+        assert sum(line["c"] == "p" and line["d"] == {"id": 3} for line in one.seen) == 2
+
+
+def test_a_client_that_goes_without_having_read_leaves_nothing(tmp_path):
+    """Nobody makes room in its queue, so what it asked is not answered."""
+    pair = Pair(tmp_path, more="<Sessions><QueueMaxMessages>40</QueueMaxMessages></Sessions>")
+    documents = [{"id": number, "x": "x" * 5_000} for number in range(2_000)]
+    for at in range(0, 2_000, 100):
+        pair.upstream.publish("orders", *documents[at : at + 100])
+    with pair.chained.socket() as one:
+        begin(one, {**ALL, "filter": "/id < 0"})
+        one.send(*({"c": "sow", "t": "orders", "cid": str(number)} for number in range(3)), ALL)
+        one.until(c="sow")
+    while pair.chained.get("/v1/sessions").json or pair.followed():
+        pass
+    pair.close()
+
+
+def test_no_command_is_taken_for_one_of_the_chained_server(pair):
+    chain = pair.chained.get("/readyz").headers["SOW-Chain"]
+    with pair.chained.socket() as one:
+        for more in ("1", "logon"):
+            cid = f"{chain.split(',')[0]} {more}"
+            ack = one.ask({"c": "publish", "t": "orders", "d": {"id": 1}}, cid=cid)[-1]
+            assert (ack["status"], ack["reason"]) == ("failure", "bad request")
+            assert "write another one" in ack["detail"]
+        assert begin(one, ALL)[-1]["status"] == "success"
 
 
 def test_who_waits_for_an_answer_is_not_idle(tmp_path):
