@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientError as CallFailed
-from aiohttp import ClientSession, ClientTimeout
+from aiohttp import ClientResponse, ClientSession, ClientTimeout
 
 from sow.errors import TooLarge
 
@@ -203,6 +203,14 @@ async def report(
         return own.url
 
 
+async def beginning(answer: ClientResponse, bytes_max: int) -> bytes:
+    """The beginning of an answer, which anybody may have sent, without an end as well."""
+    found = b""
+    while len(found) < bytes_max and (piece := await answer.content.readany()):
+        found += piece
+    return found[:bytes_max]
+
+
 async def nodes_of(
     calls: ClientSession, url: str, headers: Mapping[str, str] = NO_HEADERS
 ) -> list[ServerNode]:
@@ -217,11 +225,7 @@ async def nodes_of(
                 timeout=ClientTimeout(total=STATUS_S_MAX),
             ) as answer,
         ):
-            text = b""
-            async for piece in answer.content.iter_any():
-                text += piece
-                if len(text) > STATUS_BYTES_MAX:
-                    return []
+            text = await beginning(answer, STATUS_BYTES_MAX)
         return msgspec.json.decode(text, type=StatusSaid).nodes[:NODES_MAX]
     except (CallFailed, OSError, TimeoutError, msgspec.MsgspecError):
         return []

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+import msgspec
 import orjson
 from aiohttp import ClientError as CallFailed
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector, hdrs, web
 
 from sow.core.addresses import is_loopback
 from sow.core.clock import SECOND_US, LogClock, monotonic_us
@@ -43,7 +44,7 @@ from sow.engine.configuration_history import noted
 from sow.engine.following import Following, FollowingEngine, changes, with_windows
 from sow.engine.output import HELD_US_MAX
 from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped, is_no_room
-from sow.server.api.nodes import Nodes, ServerNode, Upstream, nodes_of, report
+from sow.server.api.nodes import Nodes, ServerNode, Upstream, beginning, nodes_of, report
 from sow.server.api.status import StatusHandler
 from sow.server.chained.upstream import failure_of
 from sow.server.http.preconditions import Heard
@@ -83,8 +84,17 @@ BEATS_A_LAG = 3
 """Beats in the time that a follower may be behind: one may be late, and one lost."""
 CONNECTED_S = 5.0
 """How long a connection may take to be made."""
-SAID_CHARS_MAX = 2000
-"""So much of an error of the primary is read."""
+SAID_BYTES_MAX = 2000
+"""So much of an error of the primary is read, or of the extent of its log: whatever answers at its
+address."""
+
+
+class LogExtent(msgspec.Struct):
+    """What a primary says of its log: its name, and the bookmarks that it has."""
+
+    log: str
+    oldest: int
+    newest: int
 
 
 class FollowedData(NamedTuple):
@@ -189,18 +199,15 @@ class Follower:
     async def _bring(self, calls: ClientSession, held: FollowedData | None) -> None:
         """Copy everything where nothing is held; raises NotKept where the log does not go on."""
         self._is_copying = False
-        async with calls.get(self._address("/v1/log/extent")) as answer:
+        async with calls.get(self._address("/v1/log/extent"), allow_redirects=False) as answer:
             await _check(answer)
-            extent = await answer.json()
+            extent = _extent_in(await beginning(answer, SAID_BYTES_MAX))
         if held is not None:
-            if held.log_id == extent["log"] and (
-                int(extent["oldest"]) <= held.seq <= int(extent["newest"])
-            ):
+            if held.log_id == extent.log and extent.oldest <= held.seq <= extent.newest:
                 return
             raise NotKept(
                 f"what is held ends at bookmark {held.seq} of log {held.log_id}, and "
-                f"{self.upstream.url} has {extent['oldest']} to {extent['newest']} of log "
-                f"{extent['log']}"
+                f"{self.upstream.url} has {extent.oldest} to {extent.newest} of log {extent.log}"
             )
         await self._copy(calls)
 
@@ -222,7 +229,7 @@ class Follower:
     async def _copy_to(self, calls: ClientSession, copied: Path, coming: Path) -> None:
         with BackupWriter(copied) as writer:
             reader = FrameReader(writer.take)
-            async with calls.post(self._address("/v1/backup")) as answer:
+            async with calls.post(self._address("/v1/backup"), allow_redirects=False) as answer:
                 await _check(answer)
                 async for data in answer.content.iter_any():
                     self.heard.hear()
@@ -239,10 +246,10 @@ class Follower:
         the primary has started again meanwhile: then these do not continue what is held."""
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
-        query = f"?from={held.log_id}-{held.seq}&windows=true"
+        path = f"/v1/log/entries?from={held.log_id}-{held.seq}&windows=true"
         with closing(DataDirectory(self.directory)) as directory, _opened(directory) as journal:
             tail = LogTail(journal)
-            async with calls.get(self._address("/v1/log/entries" + query)) as answer:
+            async with calls.get(self._address(path), allow_redirects=False) as answer:
                 await _check(answer)
                 while not tail.is_over:
                     self.heard.hear()
@@ -308,11 +315,12 @@ class Follower:
         """Read the log and apply it, until the connection ends."""
         after = f"{self._runtime.journal.log_id}-{self._engine.seq}"
         node = (await self._status.own()).url
-        query = f"?from={after}&beat={self._beat_s:.3f}&node={quote(node, safe='')}"
+        about = f"from={after}&beat={self._beat_s:.3f}&node={quote(node, safe='')}"
+        address = self._address(f"/v1/log/entries?{about}")
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
         self._waiting.clear()
-        async with calls.get(self._address("/v1/log/entries" + query)) as answer:
+        async with calls.get(address, allow_redirects=False) as answer:
             await _check(answer)
             if self._is_lost:
                 log.info("found %s again", self.upstream.url)
@@ -535,9 +543,11 @@ async def _check(answer: ClientResponse) -> None:
     for what no other attempt mends."""
     if answer.status == 200:
         return
-    text = (await answer.text())[:SAID_CHARS_MAX]
+    text = (await beginning(answer, SAID_BYTES_MAX)).decode(errors="replace")
+    if (there := answer.headers.get(hdrs.LOCATION)) is not None:
+        text = f"it redirects to {there}, which is not followed; if that is it, give its address"
     try:
-        problem = await answer.json(content_type=None)
+        problem = orjson.loads(text)
         reason, detail = str(problem["reason"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):
         reason, detail = "", clipped(text)
@@ -546,6 +556,15 @@ async def _check(answer: ClientResponse) -> None:
     if answer.status in (401, 403, 404):
         raise StoreError(f"{answer.url.origin()} refuses to be followed: {detail}", reason=reason)
     raise ConnectionResetError(detail)
+
+
+def _extent_in(text: bytes) -> LogExtent:
+    try:
+        return msgspec.json.decode(text, type=LogExtent, strict=False)
+    except (msgspec.MsgspecError, UnicodeError):
+        raise ConnectionResetError(
+            "what answers there is no SOW server, or one of an earlier version"
+        ) from None
 
 
 def public_failure(error: Exception) -> str:

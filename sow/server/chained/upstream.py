@@ -31,6 +31,7 @@ from sow.errors import (
     UpstreamLost,
     clipped,
 )
+from sow.server.api.nodes import beginning
 from sow.server.http.authn_middleware import AS_HEADER
 from sow.server.http.preconditions import BOOKMARK_HEADER
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
@@ -235,7 +236,8 @@ class UpstreamServer:
                 asyncio.timeout(ANSWER_S_MAX),
                 self.http.get(f"{self.url}/readyz", allow_redirects=False) as answer,
             ):
-                text = await _beginning(answer)
+                said = await beginning(answer, SAID_BYTES_MAX)
+                text = said.decode(errors="replace").strip()
                 above = answer.headers.get(CHAIN_HEADER, "")
                 log_id = answer.headers.get(LOG_HEADER, "")
                 bookmark = answer.headers.get(BOOKMARK_HEADER, "")
@@ -363,11 +365,3 @@ def _headers(who: Who, address: str) -> dict[str, str]:
     if address:
         headers[hdrs.X_FORWARDED_FOR] = address
     return headers
-
-
-async def _beginning(answer: aiohttp.ClientResponse) -> str:
-    """The beginning of an answer, which anybody may have sent, without an end as well."""
-    found = b""
-    while len(found) < SAID_BYTES_MAX and (piece := await answer.content.readany()):
-        found += piece
-    return found[:SAID_BYTES_MAX].decode(errors="replace").strip()

@@ -3,7 +3,8 @@ in tests/edge/test_followers.py."""
 
 import asyncio
 import errno
-from contextlib import closing, contextmanager
+import json
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -240,7 +241,7 @@ class Extent:
 
     status = 200
 
-    def get(self, _address):
+    def get(self, _address, **_how):
         return self
 
     async def __aenter__(self):
@@ -249,8 +250,58 @@ class Extent:
     async def __aexit__(self, *error):
         pass
 
-    async def json(self):
-        return {"log": "f" * 16, "oldest": "1", "newest": "9"}
+    @property
+    def content(self):
+        return self
+
+    async def readany(self):
+        self.said, self.left = self.left, b""
+        return self.said
+
+    left = json.dumps({"log": "f" * 16, "oldest": "1", "newest": "9"}).encode()
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+NO_SERVER = "what answers there is no SOW server, or one of an earlier version"
+STRANGE = {
+    "no JSON": (OK, b"x", NO_SERVER),
+    "other JSON": (OK, b'{"log":"f","oldest":"0","newest":"?"}', NO_SERVER),
+    "a redirect": (
+        b"HTTP/1.1 307 Go\r\nLocation: http://else.example/\r\nContent-Length: 0\r\n\r\n",
+        b"",
+        "it redirects to http://else.example/, which is not followed",
+    ),
+    "an error": (b"HTTP/1.1 500 No\r\n\r\n", b"broken", "broken"),
+}
+
+
+@pytest.mark.parametrize(("head", "body", "why"), STRANGE.values(), ids=STRANGE)
+def test_of_a_server_that_is_none_little_is_read_and_a_sentence_said(tmp_path, head, body, why):
+    """An answer without an end would take all memory, and a redirect the token elsewhere."""
+    sent = []
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + body)
+        with suppress(ConnectionError):
+            while body and len(sent) < 4_000:
+                sent.append(1)
+                writer.write(b" " * 65_536)
+                await writer.drain()
+        writer.close()
+
+    async def bring():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        own = replace(OWN, data_directory=str(tmp_path))
+        follower = Follower(Upstream(f"http://127.0.0.1:{port}"), own, LogClock())
+        async with server, follower._session() as calls:
+            with pytest.raises(ConnectionResetError) as error:
+                await follower._bring(calls, None)
+        return str(error.value)
+
+    assert why in asyncio.run(bring())
+    assert len(sent) < 500, "more than the buffers of sockets hold"
 
 
 def test_what_is_of_another_log_is_not_shown_while_the_copy_fails(tmp_path, monkeypatch):
