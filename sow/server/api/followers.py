@@ -119,6 +119,7 @@ class FollowersHandler:
         beat_s = min(max(BEAT_S_MIN, read_seconds(requested, "beat") or BEAT_S), BEAT_S_MAX)
         after = self._after(requested.get("from", "0"))
         node = node_address(requested.get("node", ""), client_address(request))
+        with_windows = read_flag(requested, "windows")
         response = web.StreamResponse(headers={LOG_HEADER: self._runtime.journal.log_id})
         response.content_type = FRAMES
         request.pop(CODING, None)  # blocks leave as they are stored
@@ -127,7 +128,7 @@ class FollowersHandler:
             return response
         with self._nodes.reading(node, after) as reading:
             feed = _Feed(self._runtime, self._engine, after)
-            if read_flag(requested, "windows"):
+            if with_windows:
                 await write_part(response, memoryview(await self._windows()))
             while not self._stopping.is_set():
                 await reauthorize_stream(request)

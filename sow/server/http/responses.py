@@ -179,7 +179,15 @@ def _count(request: web.Request, reason: str) -> None:
 
 @web.middleware
 async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn exceptions of a handler into problem documents."""
+    """Turn exceptions of a handler into problem documents. Where the answer has begun, one would
+    become a part of it: it breaks off."""
+    response = await _reported(request, handler)
+    if request.writer.output_size and not response.prepared and request.transport is not None:
+        request.transport.abort()
+    return response
+
+
+async def _reported(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except SowError as error:

@@ -50,6 +50,13 @@ async def test_a_position_that_the_log_has_not_is_refused():
 
 
 @stepped
+async def test_what_is_no_flag_is_refused_before_the_answer_begins():
+    async with Place(World()) as place:
+        answer = await place.get("/v1/log/entries?windows=2")
+        assert (answer.status, answer.json["reason"]) == (400, "bad request")
+
+
+@stepped
 async def test_it_is_for_those_who_may_read_everything():
     authn = authenticator_of(asking(Allow("orders", ("read",))), lambda _by: Anybody())
     async with Place(World(), authn=authn) as place:

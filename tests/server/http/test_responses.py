@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.errors import BadFilter, BadMessage, Busy, UnknownTopic
+from sow.errors import BadFilter, BadMessage, Busy, ClientError, UnknownTopic
 from sow.server.http.negotiation import accepted, wants_columns
 from sow.server.http.responses import (
     HEADER_CHARS_MAX,
@@ -22,7 +22,8 @@ from sow.server.http.responses import (
     report,
     sanitize_headers,
 )
-from tests.server.stand_ins import request_of, stepped
+from sow.server.http.route import Route
+from tests.server.stand_ins import Served, World, request_of, stepped
 
 
 @pytest.mark.parametrize("text", ["", "scan", "hash(/a)", "100%", 'W/"12"', "text/html; a=b"])
@@ -111,6 +112,24 @@ def test_an_error_says_its_status_reason_detail_and_where():
     assert status == document["status"] == 400
     assert document["title"] == document["reason"]
     assert (document["detail"], document["index"]) == ("it is no JSON", 7)
+
+
+@stepped
+async def test_an_error_after_the_answer_has_begun_breaks_it_off():
+    """A second answer within it would be taken for a part of it."""
+
+    async def fail(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun")
+        raise ClientError("too late")
+
+    async with Served(World(), Route("GET", "/v1/fail", "nothing", fail, "")) as place:
+        socket = await place.begin("GET", "/v1/fail")
+        assert b"begun" in socket.written
+        assert b"too late" not in socket.written
+        assert socket.closed
+        socket.protocol.connection_lost(None)
 
 
 def test_who_is_to_come_again_is_sent_when():
