@@ -9,7 +9,7 @@ and went within one window, docs/semantics.md, Rule 2).
 The copy itself, records and subscribers belong to the caller.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from itertools import compress
 from operator import not_, or_
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,6 +21,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+UNPACKED_AT_ONCE = 1_000
+"""Values that one step takes from a state: half a millisecond."""
 MATCH = "match"
 """The reason of a removal: the filter no longer matches."""
 
@@ -163,14 +165,15 @@ class FocusedConflator(Generic[K, V]):
         counts = [self.updates_in, self.updates_out, self.releases, self._may_leave]
         return [counts, [windows, packed, ended]]
 
-    def go_on_from(self, state: list[Any]) -> None:
-        """Be as another one of the same kind was by its `state`; values are tuples."""
+    def go_on_from(self, state: list[Any]) -> Iterator[None]:
+        """Be as another one of the same kind was by its `state`, from the last step on; values are
+        tuples."""
         counts, (windows, packed, ended) = state
+        pending = yield from _unpacking(packed)
+        closed = list[Any]()
+        for at_us, some in ended:
+            closed.append([at_us, (yield from _unpacking(some))])
         self.updates_in, self.updates_out, self.releases, self._may_leave = counts
-        pending = [[key, _unpacked(value)] for key, value in packed]
-        closed = [
-            [at_us, [[key, _unpacked(value)] for key, value in some]] for at_us, some in ended
-        ]
         self._conflator.go_on_from([windows, pending, closed])
 
     @property
@@ -329,6 +332,16 @@ class FocusedConflator(Generic[K, V]):
 def _packed(entry: Any) -> list[Any]:
     """A pending value as a list; of a removal it begins with None."""
     return [None, list(entry[1]), entry[2]] if _leaves(entry) else list(entry)
+
+
+def _unpacking(packed: list[Any]) -> Generator[None, None, list[Any]]:
+    """Pending keys with their values, some of which are unpacked in each step."""
+    found = list[Any]()
+    for start in range(0, len(packed), UNPACKED_AT_ONCE):
+        some = packed[start : start + UNPACKED_AT_ONCE]
+        found += [(key, _unpacked(value)) for key, value in some]
+        yield
+    return found
 
 
 def _unpacked(entry: list[Any]) -> Any:

@@ -136,9 +136,8 @@ class _Timed(_Waiting[K]):
 
     def go_on_from(self, state: list[Any]) -> None:
         """Have the windows of another one's `state`."""
-        self._windows = NO_WINDOWS
-        for window in state:
-            self._windows = followed(self._windows, tuple(window))
+        windows = [*map(tuple, state)]
+        self._windows = deque(windows) if len(windows) > SHORT else windows or NO_WINDOWS
 
 
 class PerKey(_Timed[K]):

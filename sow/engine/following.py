@@ -157,9 +157,9 @@ def _open_in(engine: Engine) -> Iterator[CopyTopic]:
     return (one for one in copies if is_followed(one, engine.topics))
 
 
-def with_windows(configuration: Configuration, windows: Iterable[Windows]) -> Catalog:
+def with_windows(configuration: Configuration, windows: Iterable[Windows]) -> Task[Catalog]:
     """Topics that have these windows, for an engine that begins with them (`Engine.restore`); what
-    the configuration has no place for is left out."""
+    the configuration has no place for is left out. In steps."""
     engine = Engine(configuration)
     for underlying, name, state in windows:
         try:
@@ -171,7 +171,7 @@ def with_windows(configuration: Configuration, windows: Iterable[Windows]) -> Ca
         topic = engine.topics.get(name)
         if isinstance(topic, CopyTopic):
             engine.part(topic)
-            topic.copy.begin_from(state)
+            yield from topic.copy.begin_from(state)
     return engine.catalog
 
 

@@ -440,7 +440,7 @@ class Replay:
         kept = [kept_of(topic, past) for topic in _kept(past) if topic.name in state.records]
         windows = before.catalog if before is not None and goes_on else None
         if before is None and state.windows:
-            windows = with_windows(past, state.windows)
+            windows = yield from with_windows(past, state.windows)
         oldest = min([state.seq, *(one.seq for one in state.records.values())])
         yield from self.engine.restore(
             state.records,

@@ -129,9 +129,9 @@ def newest_state(
     checkpoints: Mapping[str, Checkpoint],
     log: Log,
     until: Moment,
-) -> StartingState | None:
+) -> Task[StartingState | None]:
     """What there was at the newest place up to a moment at which windows are kept, if all of it is
-    known."""
+    known; read in steps."""
     definitions = stored_definitions(reach, now)
     for place in places_before(log, until):
         if not are_stored_alike(history, now, reach.sources, place):
@@ -139,7 +139,7 @@ def newest_state(
         records = kept_records(reach, definitions, checkpoints, log, place.seq)
         if records is None:
             return None
-        if (found := log.windows.load(place)) is not None:
+        if (found := (yield from log.windows.load(place))) is not None:
             return StartingState(place.seq, place.time_us, records, found.windows)
     return None
 
@@ -177,7 +177,8 @@ def open_windows(
     # The machine's clock may have been set back: behind the last start, too.
     now_us = max(now_us, newest.ts_us, history[-1].time_us)
     end = Moment(log.last_seq, now_us)
-    start = newest_state(history, reach, before, checkpoints, log, end) or FROM_THE_BEGINNING
+    kept = yield from newest_state(history, reach, before, checkpoints, log, end)
+    start = kept or FROM_THE_BEGINNING
     if start.seq < log.first_seq - 1 or end.seq - start.seq > GONE_ON_MAX:
         return None
     replay = Replay(history, reach.names, log, start)

@@ -469,10 +469,10 @@ class CopyTopic(LiveTopicBase):
         """Use a copy of its own."""
         self.copy = self.copy.parted(self.records)
 
-    def go_on_with(self, other: "CopyTopic") -> None:
+    def go_on_with(self, other: "CopyTopic") -> Task[None]:
         """Have the windows of a topic of another engine that has conflated the same."""
         if not self.copy.is_external:
-            self.copy.go_on_with(other.copy, self.records)
+            yield from self.copy.go_on_with(other.copy, self.records)
 
     # Live changes of the configuration, of a topic that has its copy to itself.
 

@@ -40,6 +40,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self
 
+from sow.core.cooperative import run_to_completion
 from sow.errors import Damaged, SowError, StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import sync_directory
@@ -510,7 +511,7 @@ def windows_frame(found: OpenWindows) -> bytes:
 def windows_in(content: bytes) -> OpenWindows:
     """Open windows; raises Damaged."""
     try:
-        return decode_windows(content)
+        return run_to_completion(decode_windows(content))
     except ValueError as error:
         raise Damaged(f"the primary sent damaged windows: {error}") from None
 

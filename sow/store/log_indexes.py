@@ -19,10 +19,11 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from sow.core.cooperative import Task
 from sow.errors import StoreError
 from sow.store.files import make_directory, rewrite
 from sow.store.layout import HEADER_BYTES, OPEN_WINDOWS, seal, unseal
@@ -31,6 +32,13 @@ from sow.store.protocols import OpenWindows, WindowsPlace
 log = logging.getLogger("sow")
 
 SUFFIX, UNFINISHED = ".windows", ".unfinished"
+READ_BYTES = 128 * 1024
+"""What one step reads of open windows: a millisecond or so."""
+FILE_BYTES_MAX = 64 * 1024**2
+"""Windows that take more are not kept: a file is read, and its checksum compared, in one step each
+of some 20 ms for so much."""
+LISTS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
+"""The first bytes of lists in msgpack."""
 
 
 def encode_windows(found: OpenWindows) -> bytes:
@@ -38,9 +46,28 @@ def encode_windows(found: OpenWindows) -> bytes:
     return msgspec.msgpack.encode(found)
 
 
-def decode_windows(content: bytes) -> OpenWindows:
-    """Open windows; raises ValueError."""
-    return msgspec.msgpack.decode(content, type=OpenWindows)
+def decode_windows(content: bytes | memoryview) -> Task[OpenWindows]:
+    """Open windows, read in steps; raises ValueError."""
+    seq, time_us, windows = msgspec.msgpack.decode(content, type=tuple[int, int, msgspec.Raw])
+    yield
+    return OpenWindows(seq, time_us, (yield from _decoded(memoryview(windows))))
+
+
+def _decoded(content: bytes | memoryview) -> Task[Any]:
+    """What these bytes say; of a long list some items are read in each step."""
+    if len(content) <= READ_BYTES or content[0] not in LISTS:
+        return msgspec.msgpack.decode(content)
+    items = msgspec.msgpack.decode(content, type=list[msgspec.Raw])
+    yield
+    found, count = list[Any](), max(1, len(items) * READ_BYTES // len(content))
+    for start in range(0, len(items), count):
+        some = items[start : start + count]
+        if len(some) > 1:
+            found += yield from _decoded(msgspec.msgpack.encode(some))
+        else:
+            found.append((yield from _decoded(memoryview(some[0]))))
+        yield
+    return found
 
 
 class WindowFiles:
@@ -62,11 +89,15 @@ class WindowFiles:
         return self._places
 
     def put(self, found: OpenWindows) -> None:
-        """Keep these, of a record that is durable and later than all others; raises StoreError."""
+        """Keep these, of a record that is durable and later than all others, unless they are too
+        many; raises StoreError."""
         place = WindowsPlace(found.seq, found.time_us)
+        content = encode_windows(found)
+        if len(content) > FILE_BYTES_MAX:
+            return
         block, _ = seal(
             OPEN_WINDOWS,
-            encode_windows(found),
+            content,
             seq=found.seq,
             count=len(found.windows),
             ts_us=found.time_us,
@@ -85,13 +116,16 @@ class WindowFiles:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         self._places = [*self._places, place]
 
-    def load(self, place: WindowsPlace) -> OpenWindows | None:
-        """Those of a place; None where they are kept no more, or are not as they were written."""
+    def load(self, place: WindowsPlace) -> Task[OpenWindows | None]:
+        """Those of a place, read in steps; None where they are kept no more, or are not as they
+        were written."""
         path = self._path(place)
         try:
             block = path.read_bytes()
+            yield
             unseal(block, OPEN_WINDOWS)
-            return decode_windows(block[HEADER_BYTES:])
+            yield
+            return (yield from decode_windows(memoryview(block)[HEADER_BYTES:]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

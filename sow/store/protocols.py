@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from sow.core.cooperative import Task
 from sow.errors import StoreFailing
 
 Op = Literal["publish", "delete", "expire", "edit"]
@@ -288,11 +289,13 @@ class KeptWindows(Protocol):
         ...
 
     def put(self, found: OpenWindows) -> None:
-        """Keep these, of a record that is durable and later than all others; raises StoreError."""
+        """Keep these, of a record that is durable and later than all others, unless they are too
+        many; raises StoreError."""
         ...
 
-    def load(self, place: WindowsPlace) -> OpenWindows | None:
-        """Those of a place; None where they are kept no more, or are not as they were written."""
+    def load(self, place: WindowsPlace) -> Task[OpenWindows | None]:
+        """Those of a place, read in steps; None where they are kept no more, or are not as they
+        were written."""
         ...
 
 

@@ -194,45 +194,52 @@ class ConflatedCopy:
 
         return state
 
-    def begin_from(self, state: list[Any]) -> None:
+    def begin_from(self, state: list[Any]) -> Task[None]:
         """Have the windows of another one's `state`, and these records, for one that goes on with
-        this one (`go_on_with`)."""
-        *place, windows, (names, bodies, *stamps) = state
+        this one (`go_on_with`); in steps."""
+        *place, windows, (names, *columns, places) = state
         self.filled_seq, self._sent_seq, self._offered_us = place
-        self.conflation.go_on_from(windows)
+        yield from self.conflation.go_on_from(windows)
         self.given = names
-        seqs, ts_us, born, places = stamps
-        if names:
-            self.copy.put(names, bodies, {}, seqs, ts_us, births=lambda: born)
-        if places != born:
+        for start in range(0, len(names), STEP_ROWS):
+            _put_back(self.copy, [one[start : start + STEP_ROWS] for one in (names, *columns)])
+            yield
+        if places != columns[-1]:
             self.copy.table.arrange(names, places)
 
-    def go_on_with(self, other: "ConflatedCopy", copy: Records) -> None:
+    def go_on_with(self, other: "ConflatedCopy", copy: Records) -> Task[None]:
         """Have the windows of a copy in another engine that the same changes have reached, and let
-        the records that wait in them be in `copy` as they are there."""
+        the records that wait in them be in `copy` as they are there; in steps, in which nothing
+        changes."""
         self.conflation = other.conflation.copied(
             self.copy.table.__contains__, self._merge_or_none()
         )
         self.filled_seq, self._sent_seq = other.filled_seq, other._sent_seq
         self._offered_us = other._offered_us
-        waiting, table = [*other.conflation.waiting(), *other.given], other.copy.table
+        waiting = [*dict.fromkeys([*other.conflation.waiting(), *other.given])]
+        table = other.copy.table
         # Also those that are there: they stand where they were born, which may be otherwise below.
-        copy.discard(waiting)
-        held = {name: slot for name in waiting if (slot := table.slots.get(name)) is not None}
+        for start in range(0, len(waiting), STEP_ROWS):
+            copy.discard(waiting[start : start + STEP_ROWS])
+            yield
+        held, slots, born, seqs = list[str](), list[int](), list[int](), list[int]()
+        for start in range(0, len(waiting), STEP_ROWS):
+            found = get_all(table.slots, waiting[start : start + STEP_ROWS])
+            part = table.part(some := [slot for slot in found if slot is not None])
+            _put_back(copy, (part.identities, part.bodies, part.seqs, part.ts_us, part.born))
+            slots += some
+            held += part.identities
+            born += part.born
+            seqs += part.seqs
+            yield
         if held:
-            part = table.part([*held.values()])
-            places = table.places_of([*held.values()], part.born)
-            copy.put(
-                part.identities, part.bodies, {}, part.seqs, part.ts_us, births=lambda: part.born
-            )
-            there = self.underlying.table
-            below = [*get_all(there.slots, part.identities)]
+            there, places = self.underlying.table, table.places_of(slots, born)
+            below = [*get_all(there.slots, held)]
             if there.places_of(below, [-1] * len(below)) != places:
                 # They have been removed there since, though this engine has not seen it.
                 there.has_removed()
-            if there.shares_places or [*part.born] != places:
-                newest = there.newest_of(below, part.seqs)
-                copy.table.arrange(part.identities, places, newest)
+            if there.shares_places or born != places:
+                copy.table.arrange(held, places, there.newest_of(below, seqs))
 
     # Batches.
 
@@ -600,6 +607,13 @@ class ConflatedCopy:
         """Stop watching the fields that this copy needs of the underlying topic."""
         if self.condition is not None and not self.is_external and not self.stopped:
             self.underlying.watched.remove(self.condition.paths)
+
+
+def _put_back(copy: Records, columns: Sequence[Sequence[Any]]) -> None:
+    """Put records as they were: their names, bodies, stamps and births."""
+    names, bodies, seqs, ts_us, born = columns
+    if names:
+        copy.put(names, bodies, {}, seqs, ts_us, births=lambda: born)
 
 
 def _stood(copy: Records, changes: Changes, absent: Sequence[int]) -> list[int]:

@@ -244,7 +244,8 @@ def test_one_goes_on_from_the_state_of_another_under_every_schedule():
         one.offer(["c"], [(b"3", 3)], 14, [True])
         state = json.loads(json.dumps(one.state(), default=bytes.decode))
         other = FocusedConflator(schedule(10), held.__contains__)
-        other.go_on_from(state)
+        for _ in other.go_on_from(state):
+            pass
         other.check()
         assert other.due_us() == one.due_us()
         for now_us in (14, 30):

@@ -66,7 +66,7 @@ class Follower:
         """One that begins now, with what is stored and with the windows that are open."""
         sent = msgspec.msgpack.encode(windows_of(world.engine))
         follower = cls(world)
-        before = with_windows(world.configuration, msgspec.msgpack.decode(sent))
+        before = run_to_completion(with_windows(world.configuration, msgspec.msgpack.decode(sent)))
         empty = {name: MemoryCheckpoint() for name in world.checkpoints}
         stored = empty, world.journal.read(0), world.engine.seq, past_of(world.configuration)
         steps = follower.engine.restore(*stored, before=before)

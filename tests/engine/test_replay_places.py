@@ -16,8 +16,9 @@ from sow.engine.replay_places import newest_state, open_windows, places_before
 from sow.engine.running_topics import CopyTopic
 from sow.sessions.queries import past_states
 from sow.sessions.queries.past_states import PastStates
+from sow.store import log_indexes
 from sow.store.protocols import LogEntry
-from tests.effort import seeds
+from tests.effort import lines_run, seeds
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW
 from tests.simulation.past import NotingWorld
 
@@ -70,8 +71,10 @@ def shown(engine, name, is_stamped):
 def state_at(world, name, until):
     history = world.engine.configurations.all()
     reach = Reach([one.configuration for one in history], (name,))
-    return newest_state(
-        history, reach, world.engine.configuration, world.checkpoints, world.journal, until
+    return run_to_completion(
+        newest_state(
+            history, reach, world.engine.configuration, world.checkpoints, world.journal, until
+        )
     )
 
 
@@ -110,6 +113,36 @@ def test_no_number_of_intervals_before_a_moment_says_which_windows_are_open():
         run_to_completion(replay.advance(Moment(world.engine.seq, world.now)))
         opened.add(replay.engine.topics["orders-C"].copy.conflation.oldest_us())
     assert len(opened) > 1, "after fifty intervals"
+
+
+def beginning(world, name):
+    """The steps in which a replay begins at the last place, all windows being open."""
+    history, end = world.engine.configurations.all(), Moment(world.engine.seq, world.now)
+    reach = Reach([one.configuration for one in history], (name,))
+    known = reach, world.engine.configuration, world.checkpoints, world.journal, end
+    state = yield from newest_state(history, *known)
+    replay = Replay(history, (name,), world.journal, state)
+    yield from replay.advance(end)
+    topic = replay.engine.topics[name]
+    assert topic.copy.conflation.pending == len(topic.records.table)
+
+
+def test_a_step_takes_no_longer_however_many_windows_are_open(monkeypatch):
+    monkeypatch.setattr(log_indexes, "READ_BYTES", 4_000)
+    most = []
+    for count in (500, 1_500):
+        world = NotingWorld(ORDERS, SLOW, MERGED, CONFIGURATIONS)
+        documents = [{"id": number, "s": "A", "n": 3} for number in range(count)]
+        for wait_us in (2 * SECOND, 0):
+            for start in range(0, count, 100):
+                world.publish("orders", *documents[start : start + 100])
+            world.advance(wait_us)
+        world.begin_place()
+        world.end_place()
+        names = "orders-C", "merged"
+        most.append([max(lines_run(beginning(world, name))) for name in names])
+    for few, many in zip(*most, strict=True):
+        assert many < 1.2 * few
 
 
 def asked(world, name, bookmark):
@@ -170,7 +203,8 @@ class TestWhatIsNotUsed:
         other = replace(now, topics=tuple(topics))
         reach = Reach([now], ("orders-C",))
         end = self.ends(world)
-        assert not newest_state(history, reach, other, world.checkpoints, world.journal, end)
+        arguments = history, reach, other, world.checkpoints, world.journal, end
+        assert not run_to_completion(newest_state(*arguments))
 
     def test_one_that_retention_has_passed(self):
         world = lived(1)

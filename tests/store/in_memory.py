@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from sow.core.cooperative import Task
 from sow.errors import DiskFull, StoreError
 from sow.store.layout import GROUP, encode_entries, seal
 from sow.store.log_indexes import decode_windows, encode_windows
@@ -82,9 +83,9 @@ class MemoryWindows:
         """Keep these."""
         self._held[WindowsPlace(found.seq, found.time_us)] = encode_windows(found)
 
-    def load(self, place: WindowsPlace) -> OpenWindows | None:
+    def load(self, place: WindowsPlace) -> Task[OpenWindows | None]:
         """Those of a place."""
-        return decode_windows(self._held[place]) if place in self._held else None
+        return (yield from decode_windows(self._held[place])) if place in self._held else None
 
 
 class MemoryJournal:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.cooperative import run_to_completion
 from sow.errors import StoreError
 from sow.store import log_indexes
 from sow.store.files import rewrite
@@ -33,8 +34,38 @@ def test_what_is_kept_is_read_by_another_process(tmp_path):
         files.put(found(seq))
     again = WindowFiles(tmp_path / "windows", 200)
     assert places(again) == places(files) == [9, 10, 200]
-    assert again.load(WindowsPlace(10, 1_000)) == found(10)
+    assert run_to_completion(again.load(WindowsPlace(10, 1_000))) == found(10)
     assert (tmp_path / "windows").stat().st_mode & 0o777 == 0o700
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers(-(2**60), 2**60) | st.text(max_size=9) | st.binary(max_size=40),
+        lambda one: st.lists(one, max_size=20),
+        max_leaves=60,
+    )
+)
+def test_what_is_read_in_steps_is_what_was_written(state):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(log_indexes, "READ_BYTES", 8)
+        content = log_indexes.encode_windows(OpenWindows(1, 2, [state]))
+        windows = run_to_completion(log_indexes.decode_windows(content))
+    assert windows == OpenWindows(1, 2, [state])
+
+
+def test_a_step_reads_a_part_of_many_windows():
+    many = [[f"key-{number}", [b"x" * 250, number]] for number in range(10_000)]
+    content = log_indexes.encode_windows(OpenWindows(1, 2, [many]))
+    steps = sum(1 for _ in log_indexes.decode_windows(content))
+    assert steps > len(content) / log_indexes.READ_BYTES
+
+
+def test_more_than_is_read_in_a_step_is_not_kept(tmp_path, monkeypatch):
+    files = WindowFiles(tmp_path, 0)
+    monkeypatch.setattr(log_indexes, "FILE_BYTES_MAX", len(log_indexes.encode_windows(found(9))))
+    files.put(found(9))
+    files.put(OpenWindows(10, 1_000, [*STATE, *STATE]))
+    assert places(files) == [9]
 
 
 def test_what_is_behind_the_end_of_the_log_goes(tmp_path):
@@ -51,7 +82,7 @@ def test_what_the_log_has_no_more_goes(tmp_path):
         files.put(found(seq))
     files.forget(10)
     assert places(files) == places(WindowFiles(tmp_path, 99)) == [10, 11]
-    assert files.load(WindowsPlace(9, 1_000)) is None
+    assert run_to_completion(files.load(WindowsPlace(9, 1_000))) is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +95,7 @@ def test_what_is_not_as_it_was_written_is_left_out(tmp_path, caplog, spoil):
     path.write_bytes(spoil(path.read_bytes()))
     again = WindowFiles(tmp_path, 9)
     with caplog.at_level(logging.WARNING):
-        assert again.load(WindowsPlace(9, 1_000)) is None
+        assert run_to_completion(again.load(WindowsPlace(9, 1_000))) is None
     assert "is left out" in caplog.text
     assert places(again) == []
 

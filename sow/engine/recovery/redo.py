@@ -188,14 +188,14 @@ def restore(
         progress.settle(topic.name)
         sequencer.moment((yield from _settle(topic, last_seq)))
         if before is not None:
-            _go_on(topic, catalog, before, part)
+            yield from _go_on(topic, catalog, before, part)
         yield
     return orphaned
 
 
 def _go_on(
     topic: LiveTopic, catalog: Catalog, before: Catalog, part: Callable[[CopyTopic], None]
-) -> None:
+) -> Task[None]:
     """Let a topic have the windows of the one before, if there was one that was made alike."""
     other = before.topics.get(topic.name)
     if not isinstance(topic, CopyTopic) or not isinstance(other, CopyTopic):
@@ -203,7 +203,7 @@ def _go_on(
     if is_made_alike(before.configuration, catalog.configuration, topic.name):
         if topic.is_shared and _names(topic) != _names(other):
             part(topic)
-        topic.go_on_with(other)
+        yield from topic.go_on_with(other)
 
 
 def _names(topic: CopyTopic) -> set[str]:

@@ -30,7 +30,7 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector, 
 
 from sow.core.addresses import is_loopback
 from sow.core.clock import SECOND_US, LogClock, monotonic_us
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import (
     CONFIGURATIONS,
     Configuration,
@@ -266,7 +266,9 @@ class Follower:
     def windows(self, configuration: Configuration) -> Catalog | None:
         """The windows that are open at the end of what is held, for a start; None: not known."""
         found, self._open = self._open, None
-        return None if found is None else with_windows(configuration, found.windows)
+        return (
+            None if found is None else run_to_completion(with_windows(configuration, found.windows))
+        )
 
     # While the server runs.
 

@@ -366,7 +366,8 @@ class PastStates:
         they are `is_stamped`."""
         for source in self._sources(topic):
             yield from self._logged(topic, source)
-        before, tried, near = moment, 0, self._near(topic, moment, is_stamped)
+        before, tried = moment, 0
+        near = yield from self._near(topic, moment, is_stamped)
         while True:
             places = list[KnownPlace]()
             if near is None or moment.seq - near.seq > NEAR:
@@ -393,7 +394,9 @@ class PastStates:
             self._free(replay)
             before, tried = place.moment, tried + 1
 
-    def _near(self, topic: LiveTopic, moment: Moment, is_stamped: bool) -> StartingState | None:
+    def _near(
+        self, topic: LiveTopic, moment: Moment, is_stamped: bool
+    ) -> Task[StartingState | None]:
         """What there was at the last place before a moment at which open windows are kept."""
         reach, engine = self._reach(topic), self._engine
         if not isinstance(reach.topics, set) or (is_stamped and reach.has_views):
@@ -401,8 +404,10 @@ class PastStates:
         if moment.seq < self._least_seq:
             return None
         history = engine.configurations.all()
-        return newest_state(
-            history, reach, engine.configuration, self.checkpoints, self.log, moment
+        return (
+            yield from newest_state(
+                history, reach, engine.configuration, self.checkpoints, self.log, moment
+            )
         )
 
     @property

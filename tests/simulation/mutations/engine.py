@@ -266,7 +266,7 @@ ENGINE = (
     Mutation(
         "a follower begins without what waits in windows",
         "sow/topic/conflated_topic.py",
-        """        self.conflation.go_on_from(windows)
+        """        yield from self.conflation.go_on_from(windows)
         self.given = names
 """,
         """        self.given = names
