@@ -10,11 +10,10 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import NamedTuple
 
 import numpy as np
 
-from sow.core.cooperative import CatchUpPacer, Task, run_to_completion
+from sow.core.cooperative import CatchUpPacer, Task
 from sow.engine.engine import Engine
 from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter
@@ -42,18 +41,57 @@ NAMES_AT_ONCE = 1_000
 LAST_MAX = 10_000
 """The newest events of one record: they are looked at in one step, of some 10 ms for so many."""
 EVENTS_MAX = 100_000
-"""Events of one answer: they are put together in one step, of some 20 ms for so many."""
+"""Events of one answer, some 20 MB of them and their rows."""
 READ_EVENTS_MAX = 1_000_000
-"""Events of one snapshot, which are put together in steps: some 200 MB until they are."""
+"""Events of one snapshot: some 200 MB until they are read."""
 
 
-class _Kept(NamedTuple):
-    """What was found of a record: events, one at least, its SowKey, and its slot if the last of
-    them is its newest."""
+class _Rows:
+    """Events that were found, as columns; of a record that is looked at again those before count
+    no more."""
 
-    events: list[SeriesEvent]
-    sow_key: str
-    slot: int
+    def __init__(self, makes_keys: bool) -> None:
+        self.makes_keys = makes_keys
+        self.count = 0
+        self._keys = list[str]()
+        self._bodies = list[bytes]()
+        self._counts = bytearray()
+        """Whether each row counts."""
+        self._sow_keys, self._seqs, self._ts_us = array("Q"), array("q"), array("q")
+        self._slots = array("q")
+
+    def add(self, events: Sequence[SeriesEvent], sow_key: str, slot: int) -> tuple[int, int]:
+        """Add the events of a record, in their order; returns where they are. The slot is that of
+        the last one."""
+        start, count = len(self._bodies), len(events)
+        self._bodies += [event.body for event in events]
+        self._seqs.extend([event.seq for event in events])
+        self._ts_us.extend([event.ts_us for event in events])
+        self._slots.extend([NOWHERE] * (count - 1) + [slot])
+        if self.makes_keys:
+            self._sow_keys.extend([int(sow_key)] * count)
+        else:
+            self._keys += [sow_key] * count
+        self._counts += b"\1" * count
+        self.count += count
+        return start, start + count
+
+    def drop(self, start: int, stop: int) -> None:
+        """These count no more."""
+        self._counts[start:stop] = bytes(stop - start)
+        self.count -= stop - start
+
+    def snapshot(self, records: Records) -> Snapshot:
+        """Those that count: a fifth of a microsecond each."""
+        where = np.flatnonzero(np.frombuffer(self._counts, np.bool_))
+        bodies = PinnedColumn([*compress(self._bodies, self._counts)])
+        held = HeldKeys(None, PinnedColumn([*compress(self._keys, self._counts)]))
+        if self.makes_keys:
+            held = HeldKeys(np.frombuffer(self._sow_keys, np.uint64)[where], None)
+        seqs, ts_us, slots = (
+            np.frombuffer(one, np.int64)[where] for one in (self._seqs, self._ts_us, self._slots)
+        )
+        return Snapshot(records, slots, bodies, Stamps(held, seqs, ts_us))
 
 
 class _NewestEvents:
@@ -67,8 +105,9 @@ class _NewestEvents:
         self._records = records
         self._last = last
         self._condition = condition
-        self._found: dict[str, _Kept] = {}
-        self._rows = 0
+        self._found: dict[str, tuple[int, int]] = {}
+        """Where the rows of each record are."""
+        self._rows = _Rows(records.makes_keys)
         self.wanted: set[str] | None = None
         """The records that it is about; None: all."""
         self.changed = _Changed()
@@ -98,16 +137,16 @@ class _NewestEvents:
         hits = self._hits(some)
         for identity in identities:
             if (before := self._found.pop(identity, None)) is not None:
-                self._rows -= len(before.events)
+                self._rows.drop(*before)
         found: dict[str, list[SeriesEvent]] = {}
         for identity, event in compress(some, hits):
             found.setdefault(identity, []).append(event)
         for identity, those in found.items():
             is_newest = those[-1] == events.newest(identity)
             slot = self._records.table.slots[identity] if is_newest else NOWHERE
-            self._found[identity] = _Kept(those, self._records.sow_key_of(identity), slot)
-            self._rows += len(those)
-        if self._rows > self._most:
+            sow_key = self._records.sow_key_of(identity)
+            self._found[identity] = self._rows.add(those, sow_key, slot)
+        if self._rows.count > self._most:
             raise TooLarge(
                 f"the newest {self._last} events of each record of {self._records.name} are over "
                 f"{self._most}, the most of one answer; ask for fewer, or narrow the filter"
@@ -126,34 +165,7 @@ class _NewestEvents:
     def snapshot(self) -> Snapshot:
         """What was found, the events of each record in their order. Slots are those of records
         whose newest event is there."""
-        slots = list[int]()
-        for events, _, slot in self._found.values():
-            slots += [NOWHERE] * (len(events) - 1)
-            slots.append(slot)
-        return replace(run_to_completion(self.rows()), slots=np.array(slots, np.int64))
-
-    def rows(self) -> Task[Snapshot]:
-        """The same in steps, without slots."""
-        records, keys, bodies = self._records, list[str](), list[bytes]()
-        seqs, ts_us, sow_keys = array("q"), array("q"), array("Q")
-        put_together = 0
-        for events, sow_key, _ in self._found.values():
-            if records.makes_keys:
-                sow_keys.extend([int(sow_key)] * len(events))
-            else:
-                keys += [sow_key] * len(events)
-            bodies += [event.body for event in events]
-            seqs.extend([event.seq for event in events])
-            ts_us.extend([event.ts_us for event in events])
-            if len(bodies) - put_together >= EVENTS_AT_ONCE:
-                put_together = len(bodies)
-                yield
-        held = HeldKeys(None, PinnedColumn(keys))
-        if records.makes_keys:
-            held = HeldKeys(np.frombuffer(sow_keys, np.uint64), None)
-        stamps = Stamps(held, np.frombuffer(seqs, np.int64), np.frombuffer(ts_us, np.int64))
-        slots = np.full(len(bodies), NOWHERE)
-        return Snapshot(records, slots, PinnedColumn(bodies), stamps)
+        return self._rows.snapshot(self._records)
 
 
 def check_last(command: Command, topic: Records) -> None:
@@ -233,21 +245,16 @@ class NewestEvents:
         self._found[records].catch_up()
         return self._found[records].snapshot()
 
-    def rows(self, records: Records) -> Task[Snapshot]:
-        """The same as of the last look, in steps and without slots."""
-        return self._found[records].rows()
-
 
 def read_events(engine: Engine, name: str, query: Query, last: int) -> Task[QueryResult]:
-    """The newest events of the records that a query names by their keys, or of all, put together in
-    steps; raises ClientError for a topic that is no series."""
+    """The newest events of the records that a query names by their keys, or of all; raises
+    ClientError for a topic that is no series."""
     records = engine.topic(name).records
     check_last(Command("sow_and_subscribe", options=Options(last=last)), records)
     events = NewestEvents(engine, last, READ_EVENTS_MAX)
     with engine.on_changes(events.note):
         answer = yield from events.look(name, query)
-    bookmark = engine.seq
-    return QueryResult(answer, (yield from events.rows(records)), bookmark)
+    return QueryResult(answer, events.snapshot(records), engine.seq)
 
 
 class _Changed:

@@ -13,6 +13,7 @@ from sow.query import Query
 from sow.sessions.queries import newest_events
 from sow.sessions.queries.newest_events import NewestEvents, read_events
 from sow.topic.series import TopicEvents
+from tests.effort import lines_run
 from tests.laws.harness import ORDERS, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/", series=Series())
@@ -71,6 +72,23 @@ def test_newest_events_are_looked_at_some_at_a_time_however_many_a_record_has(
     some, same = (sorted(found.bodies.part(0, len(found))) for found in results)
     assert some == same
     assert len(some) > 30 * 4
+
+
+def answering(world, fields):
+    """The steps of a client's sow_and_subscribe."""
+    text = json.dumps({"c": "sow_and_subscribe", **fields})
+    session = world.client().session
+    return world.executor.carry_out(session, read_frame(text.encode()), lambda: world.now)
+
+
+def test_no_step_takes_longer_however_many_events_there_are():
+    most = []
+    for count in (500, 2_000):
+        world = World(replace(ORDERS, series=Series()))
+        for number in range(3):
+            world.publish("orders", *({"id": id_, "px": number} for id_ in range(count)))
+        most.append(max(lines_run(answering(world, {"t": "orders", "opts": "last=3"}))))
+    assert most[1] < 1.2 * most[0]
 
 
 def test_topics_of_a_pattern_are_not_looked_at_again_for_a_change(looked_at):
