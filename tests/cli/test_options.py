@@ -80,6 +80,25 @@ def test_the_help_ends_with_what_all_commands_have_and_with_examples():
     assert text.endswith("  For example:\n    show --filter '/a = 1'\n    show --json\n")
 
 
+def test_no_option_of_a_command_is_taken_for_another():
+    """Two options of one name, as of the user who is asked about and of the one who asks, would
+    both have the value of either."""
+
+    def commands(group):
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            one = group.get_command(context, name)
+            yield name, one
+            if isinstance(one, click.Group):
+                yield from commands(one)
+
+    found = dict(commands(main))
+    assert len(found) > len(SUBCOMMANDS)
+    for name, command in found.items():
+        names = [one.name for one in command.params]
+        assert len(names) == len(set(names)), name
+
+
 def test_a_coroutine_is_run_to_its_end():
     async def work():
         return 7

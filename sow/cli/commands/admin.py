@@ -208,7 +208,9 @@ FOLLOWER_COLUMNS = (
 @click.option("--session", metavar="ID", help="What a session does not receive, and why.")
 @click.option("--as-of", metavar="T", help="What a subscriber had been sent by this time, or up to "
               "this bookmark.")  # fmt: skip
-@click.option("--for", "user", metavar="U", help="With --as-of: under the rights that U had then.")
+@click.option(
+    "--for", "reader", metavar="U", help="With --as-of: under the rights that U had then."
+)
 @click.option("--opts", metavar="O", help='With --as-of: options, such as "conflation=1s".')
 def why(
     topic: str | None,
@@ -217,7 +219,7 @@ def why(
     of_query: bool,
     session: str | None,
     as_of: str | None,
-    user: str | None,
+    reader: str | None,
     opts: str | None,
 ) -> None:
     """Explain one record of TOPIC: KEY is its SowKey or its key's values, or --filter finds it.
@@ -227,8 +229,8 @@ def why(
     runs a query, and which index would help. With --session: what was conflated or dropped for a
     session, since when and why.
     """
-    then = {"as_of": as_of, "user": user, "opts": opts}
-    if as_of is None and (user is not None or opts is not None):
+    then = {"as_of": as_of, "user": reader, "opts": opts}
+    if as_of is None and (reader is not None or opts is not None):
         raise click.UsageError("--for and --opts say who the subscriber was: give --as-of T too")
     if as_of is not None and (of_query or session is not None):
         raise click.UsageError("--as-of is about a record: give a TOPIC and KEY, or --filter F")

@@ -247,6 +247,8 @@ def test_what_had_been_told_of_a_record_then(sow, orders):
     assert len(lines) == 2, "who follows it now was not asked"
     told = json.loads(sow.ok("why", "orders", "4", "--as-of", "now", "--opts", "oof", "--json"))
     assert (told["told"]["d"], told["window"], told["waiting"]) == ({"id": 4, "px": 1}, None, False)
+    for_ann = sow.ok("why", "orders", "4", "--as-of", "now", "--for", "ann").splitlines()
+    assert for_ann[0] == lines[0], "the rights of ann, asked for by whoever this is"
     bookmark = orders({"id": 5}).json["bookmark"]
     assert "nothing of it had been sent" in sow.ok("why", "orders-C", "5", "--as-of", bookmark)
 
