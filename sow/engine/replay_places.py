@@ -178,7 +178,7 @@ def open_windows(
     now_us = max(now_us, newest.ts_us, history[-1].time_us)
     end = Moment(log.last_seq, now_us)
     kept = yield from newest_state(history, reach, before, checkpoints, log, end)
-    start = kept or FROM_THE_BEGINNING
+    start = kept or FROM_THE_BEGINNING._replace(seq=log.begins_after)
     if start.seq < log.first_seq - 1 or end.seq - start.seq > GONE_ON_MAX:
         return None
     replay = Replay(history, reach.names, log, start)

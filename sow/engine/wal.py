@@ -156,6 +156,11 @@ class CurrentLog:
         return self._journal.first_seq
 
     @property
+    def begins_after(self) -> int:
+        """The record behind which it has begun."""
+        return self._journal.begins_after
+
+    @property
     def last_seq(self) -> int:
         """The newest record that can be read."""
         return max([self._journal.last_seq, *(e.seq + len(e) - 1 for e in self._coming())])

@@ -22,7 +22,7 @@ from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
 from sow.history.snapshot import PinnedColumn, Rows, Snapshot, held_identities
 from sow.indexes.sorting import TextOrder, sorting
-from sow.store.protocols import Log, LogEntry, Slice, numbers
+from sow.store.protocols import Log, LogEntry, Slice, is_whole, numbers
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
@@ -220,15 +220,15 @@ def _past(
     later: ShardedDict[str, bool] = ShardedDict()
     if now.rows.topic.retains:  # else it had no records then, either
         later = yield from _changed(now, bookmark, journal)
-    states, oldest = States(), journal.first_seq
+    states = States()
     born = yield from _born(now, bookmark)
     if later:
         sought = _sought(later, born, bookmark, in_order)
         look = _looking_through if sought is None else _looking_back
-        begin = base or Base(oldest - 1)
+        begin = base or Base(journal.first_seq - 1)
         wanted: Collection[str] = later if sought is None else sought
         states = yield from look(now, begin, bookmark, journal, wanted, bytes_max)
-    if base is None and oldest > 1:
+    if base is None and not is_whole(journal):
         yield from _check_known(now, bookmark, later, states, born)
     return KnownPast(later, states, born)
 

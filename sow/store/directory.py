@@ -91,9 +91,10 @@ class DataDirectory:
         at_least_seq: int = 0,
         must_exist: bool = False,
         log_id: str = "",
+        begins_after: int = 0,
     ) -> LmdbJournal:
         """The journal; `at_least_seq` is the newest record that anything else knows of, `log_id`
-        the log's name if it is known."""
+        the log's name if it is known, and nothing was before it `begins_after`."""
         path = self.resolve(settings.directory)
         with _reported(path):
             return LmdbJournal(
@@ -104,6 +105,7 @@ class DataDirectory:
                 must_exist=must_exist,
                 data_directory=self.path,
                 log_id=log_id,
+                begins_after=begins_after,
             )
 
     def close(self) -> None:

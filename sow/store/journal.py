@@ -91,9 +91,9 @@ class LmdbJournal:
     Damaged, and so is a missing one if it `must_exist`. A new one begins after record `after_seq`.
     `trim` uses `retention_bytes` and `retention_age_us` (None: any age); readers and checkpoints
     take precedence over both. `data_directory` only completes the commands that errors recommend,
-    and `log_id` is the log's name if it is known. `group_bytes` bounds a block, `map_bytes` is the
-    initial map size, and `statvfs` returns how full the disk is. Raises Damaged, and StoreError
-    where the files cannot be opened.
+    `log_id` is the log's name if it is known, and nothing was before it `begins_after`.
+    `group_bytes` bounds a block, `map_bytes` is the initial map size, and `statvfs` returns how
+    full the disk is. Raises Damaged, and StoreError where the files cannot be opened.
     """
 
     def __init__(
@@ -107,11 +107,13 @@ class LmdbJournal:
         after_seq: int = 0,
         data_directory: Path | None = None,
         log_id: str = "",
+        begins_after: int = 0,
         group_bytes: int = GROUP_BYTES,
         map_bytes: int = MAP_BYTES,
         statvfs: Statvfs = os.statvfs,
     ) -> None:
         self.log_id = log_id
+        self.begins_after = begins_after
         self._directory = directory
         self._data_directory = data_directory or directory.parent
         self._retention_bytes = retention_bytes

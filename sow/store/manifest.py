@@ -199,6 +199,8 @@ class Manifest:
     """Identifies this log; empty until a start has assigned one."""
     has_series: bool = False
     """The log or a checkpoint may have events of a series."""
+    begins_after: int = 0
+    """The record behind which the log begins: nothing was before. Of a restored one not 0."""
 
     @property
     def newest_seq(self) -> int:
@@ -288,6 +290,7 @@ def manifest_text(manifest: Manifest) -> bytes:
         "names": manifest.names,
         "eras": [[era.until_seq, era.names] for era in manifest.eras],
         "log_id": manifest.log_id,
+        "begins_after": manifest.begins_after,
     }
     return json.dumps({**content, "checksum": checksum_of(content)}, indent=1).encode()
 
@@ -344,6 +347,7 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
             tuple(Era(until_seq, _names(names)) for until_seq, names in content["eras"]),
             content.get("log_id", ""),  # the first releases gave none
             version > WITHOUT_SERIES,
+            content.get("begins_after", 0),
         )
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError("it is not a manifest") from error

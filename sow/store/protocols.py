@@ -332,9 +332,19 @@ class Log(Protocol):
         ...
 
     @property
+    def begins_after(self) -> int:
+        """The record behind which the log has begun: nothing was before."""
+        ...
+
+    @property
     def last_seq(self) -> int:
         """The newest durable record, 0 in a new journal."""
         ...
+
+
+def is_whole(log: Log) -> bool:
+    """Whether a log is kept from its beginning on: what it does not have has never been."""
+    return log.first_seq - 1 <= log.begins_after
 
 
 class Journal(Log, Protocol):
@@ -344,6 +354,7 @@ class Journal(Log, Protocol):
     """
 
     log_id: str
+    begins_after: int
 
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Make `entries` durable, all or none.

@@ -151,6 +151,7 @@ def _shifted_manifest(manifest: Manifest, until: int, shift: int) -> Manifest:
         moves={},
         generation=0,
         log_id="",
+        begins_after=manifest.begins_after + shift,
     )
 
 

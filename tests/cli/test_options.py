@@ -94,8 +94,8 @@ def test_no_option_of_a_command_is_taken_for_another():
 
     found = dict(commands(main))
     assert len(found) > len(SUBCOMMANDS)
-    for name, command in found.items():
-        names = [one.name for one in command.params]
+    for name, one in found.items():
+        names = [parameter.name for parameter in one.params]
         assert len(names) == len(set(names)), name
 
 

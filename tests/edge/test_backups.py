@@ -8,9 +8,12 @@ from contextlib import closing
 
 import pytest
 
+from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONSUMERS
-from sow.errors import AnotherLog, ClientError, Damaged, StoreError
+from sow.errors import AnotherLog, ClientError, Damaged, NotKept, StoreError
 from sow.history.bookmarks import parse_bookmark
+from sow.query import Query
+from sow.sessions.queries.past_states import PastStates
 from sow.store import restoring
 from sow.store.backup import BackupWriter, FrameReader, StoredBackup, frames
 from sow.store.journal import LmdbJournal
@@ -122,6 +125,46 @@ def test_what_the_log_no_longer_reports_is_restored_as_of_its_end_alone(trimmed,
     restore(trimmed, tmp_path / "a", now_us=LATER_US)
     with lives_on(tmp_path / "a")(ORDERS, journal=LITTLE_LOG) as life:
         assert len(life.records("orders")) == 21
+
+
+def said_then(life, seq):
+    """The records as of a bookmark."""
+    past = PastStates(life.engine, life.journal, life.opening.checkpoints)
+    then = run_to_completion(past.query("orders", str(seq), Query())).rows
+    return [json.loads(body) for body in then.part(0, len(then)).bodies]
+
+
+def test_what_is_restored_with_its_whole_log_answers_for_all_of_its_past(tmp_path):
+    """Nothing was before the log, though its numbers begin late: also of a record that is gone it
+    is known that it was not there."""
+    with lives_on(tmp_path / "data")(ORDERS) as life:
+        for at_us, document in enumerate(({"id": 1}, {"id": 2}, {"id": 1, "n": 2}), NOW_US):
+            life.publish("orders", document, now_us=at_us)
+        life.delete("orders")
+        life.publish("orders", {"id": 1}, now_us=NOW_US + 9)
+        expected = [said_then(life, seq) for seq in range(life.engine.seq + 1)]
+        assert expected[:3] == [[], [{"id": 1}], [{"id": 1}, {"id": 2}]]
+        backup = backed_up(life, tmp_path / "backup")
+    for name in ("a", "b"):  # and so does what is restored of what was
+        restore(backup, tmp_path / name, now_us=LATER_US)
+        with lives_on(tmp_path / name)(ORDERS) as life:
+            assert life.journal.first_seq > 1
+            begin = life.journal.first_seq - 1
+            assert [said_then(life, begin + seq) for seq in range(len(expected))] == expected
+            backup = backed_up(life, tmp_path / f"backup of {name}")
+
+
+def test_what_is_restored_behind_a_trimmed_log_knows_that_something_was_before(tmp_path):
+    with lives_on(tmp_path / "data")(ORDERS, journal=LITTLE_LOG) as life:
+        life.fill("orders")
+        life.trim()
+        life.delete("orders")
+        backup = backed_up(life, tmp_path / "backup")
+    restore(backup, tmp_path / "a", now_us=LATER_US)
+    with lives_on(tmp_path / "a")(ORDERS, journal=LITTLE_LOG) as life:
+        with pytest.raises(NotKept, match="has changed since bookmark"):
+            said_then(life, life.journal.first_seq - 1)
+        assert said_then(life, life.engine.seq) == []
 
 
 def test_consumers_are_dropped_and_what_is_restored_starts_also_behind_a_trimmed_log(tmp_path):

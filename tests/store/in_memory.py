@@ -92,6 +92,7 @@ class MemoryJournal:
     """A journal in a list. `before_append` sees every group first and may raise to refuse it."""
 
     log_id = "00000000000000aa"
+    begins_after = 0
 
     def __init__(
         self,

@@ -232,6 +232,7 @@ def _journal(directory: Path, manifest: Manifest) -> Iterator[LmdbJournal]:
             at_least_seq=manifest.newest_seq,
             must_exist=True,
             log_id=manifest.log_id,
+            begins_after=manifest.begins_after,
         )
         with closing(opening) as journal:
             yield journal

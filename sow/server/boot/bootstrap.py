@@ -165,6 +165,7 @@ class ServerBootstrap:
             self._configuration.journal,
             at_least_seq=max(newest, manifest.newest_seq),
             must_exist=self._file.manifest is not None,
+            begins_after=manifest.begins_after,
         )
         self._closers.append(self.journal.close)
 

@@ -56,7 +56,7 @@ from sow.history.snapshot_as_of import (
 from sow.query import Query
 from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.sessions.queries.query_results import QueryResult
-from sow.store.protocols import Checkpoint, KeptCheckpoint, Log, LogEntry, Slice
+from sow.store.protocols import Checkpoint, KeptCheckpoint, Log, LogEntry, Slice, is_whole
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.batch import Batch
 
@@ -415,7 +415,7 @@ class PastStates:
         """The record before which a place is not worth to be looked for. Of a log without its
         beginning any place says more than that there is none."""
         first_seq = self.log.first_seq
-        return first_seq + FEW if first_seq == 1 else first_seq - 1
+        return first_seq + FEW if is_whole(self.log) else first_seq - 1
 
     def _places(
         self,
@@ -483,7 +483,7 @@ class PastStates:
         """
         stored = dict[str, list[Slice]]()
         nows = dict[LiveTopic, Present]()
-        if self.log.first_seq > 1:
+        if not is_whole(self.log):
             for source in self._sources(topic):
                 nows[source] = yield from self._present(source)
         oldest = self.log.first_seq - 1
