@@ -452,9 +452,12 @@ def _summary(topic: ComparedTopic) -> str:
 def _difference(record: Shown) -> str:
     """What differs of a record."""
     lines, first = record["lines"], record.get("first")
-    found = [f"{lines['old']:,} lines, and {lines['new']:,}"]
+    found = [f"{counted(lines['old'], 'line')}, and {lines['new']:,}"]
     if first is not None:
-        found.append(f"line {first['line']} was {_said(first['old'])} and is {_said(first['new'])}")
+        was, now = (_said(first[side]) for side in SIDES)
+        if was == now:  # with --times, which differ then
+            was, now = (f"{was} at {first[side]['at']}" for side in SIDES)
+        found.append(f"line {first['line']} was {was} and is {now}")
     if "ends" in record:
         old, new = (_said_body(record["ends"][side]) for side in SIDES)
         found.append(f"it ended as {old} and ends as {new}")

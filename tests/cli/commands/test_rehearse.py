@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import tempfile
 from dataclasses import replace
 
@@ -96,6 +97,18 @@ def test_the_same_configuration_differs_nowhere_over_restarts(rehearse, data):
     assert [*said] == ["orders-C", "totals"]
     assert said["orders-C"]["lines"]["old"] == said["orders-C"]["lines"]["new"] > 12
     assert said["orders-C"]["compared"] == 3
+
+
+def test_what_is_said_at_another_time_is_shown_with_both_times(rehearse, data):
+    ticking = ORDERS_XML + conflated(more="<Schedule>tick</Schedule>") + TOTALS_XML
+    result = rehearse(data, ticking, "--times")
+    assert result.exit_code == 1
+    said = [line for line in result.stdout.splitlines() if "line 1 was p " in line]
+    assert said
+    for line in said:
+        was, now = re.findall(r"p (\{.*?\} at [^ ;]+)", line)
+        assert was.partition(" at ")[0] == now.partition(" at ")[0]
+        assert was != now
 
 
 def test_a_filter_differs_for_the_records_that_it_concerns(rehearse, data):
