@@ -284,9 +284,10 @@ def form_of_body(topic: Records, request: web.Request) -> str:
             f"messages of {topic.name} are {kind.name}, not {content_type}; "
             f"send {kind.media_type}, or documents as {JSON}"
         )
+    understood = dict.fromkeys((JSON, NDJSON, CSV, PLAIN_TEXT, kind.media_type, BYTES))
     raise UnsupportedMediaType(
-        f"content type {clipped(content_type)} is not understood; send application/json, "
-        f"{NDJSON}, {CSV}, {PLAIN_TEXT}, {kind.media_type}, {BYTES} or {FRAMES}"
+        f"content type {clipped(content_type)} is not understood; send {', '.join(understood)} or "
+        f"{FRAMES}"
     )
 
 

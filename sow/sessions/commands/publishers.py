@@ -79,7 +79,7 @@ class SequenceGap(ClientError):
     def __init__(self, client: str, seq: int, expected: int) -> None:
         super().__init__(
             f"seq is {seq}, and the next number of {shown(client)} is {expected}: send what is "
-            "between first, or say that it is left out (opts gaps)"
+            "between first, or over a WebSocket say that it is left out (opts gaps)"
         )
         self.comes_next = expected
 
