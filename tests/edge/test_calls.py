@@ -37,6 +37,7 @@ INDEXED = COPIED.replace(
     "<HashIndex><Key>/region</Key></HashIndex><HashIndex><Key>/acct</Key></HashIndex>"
     "<Index>/px</Index></Topic>",
 )
+NUMBERS = "sow/sessions/commands/publishers.py"
 UNSTEADY = ("/asyncio/", "/selectors.py", "/threading.py", "/concurrent/", "/edge/serving.py")
 """Their calls depend on the moment."""
 
@@ -63,6 +64,9 @@ CASES = {
     "a frame of one": Case(COPIED, "frames", 1, 340, "reading, a commit, the copy, an ack"),
     "a frame of 100": Case(
         COPIED, "frames", 100, 350, "what one takes: no more for each record", 1
+    ),
+    "a numbered frame of 100": Case(
+        COPIED, "numbered", 100, 390, "what one without numbers takes, and the new highest one", 1
     ),
     "a frame of 100, indexed": Case(
         INDEXED, "frames", 100, 380, "what one takes, with three indexes", 2
@@ -133,6 +137,13 @@ class Work:
             frames = publishes(part, size)
             yield lambda frames=frames: self._client.publish(frames, 1)
 
+    def numbered(self, size):
+        """The same with numbers."""
+        self._client.ask(c="logon", client="feed", sequence=True, cid="1")
+        for at, part in enumerate(parts(updates(size * (TIMES + 1), KEYS), size)):
+            frames = publishes(part, size, seq=at * size + 1)
+            yield lambda frames=frames: self._client.publish(frames, 1)
+
     def followed(self, size):
         """The same to followers."""
         followers = self._followers = [Client(*self._running.address) for _ in range(FOLLOWERS)]
@@ -201,6 +212,15 @@ def test_a_piece_of_work_takes_no_more_calls_than_it_may(name, tmp_path, monkeyp
         calls = work.of(case)
     listed = "\n".join(f"{count:5} {file} {what}" for (file, what), count in calls.most_common(60))
     assert calls.total() <= case.most, f"{name} takes {calls.total()} calls:\n{listed}"
+
+
+def test_who_does_not_number_messages_pays_nothing_for_those_who_do(tmp_path, monkeypatch):
+    taken = []
+    with working(COPIED, tmp_path, monkeypatch) as work:
+        for name in ("a numbered frame of 100", "a frame of 100"):
+            calls = work.of(CASES[name])
+            taken.append(sum(n for (file, _), n in calls.items() if file.endswith(NUMBERS)))
+    assert taken[0] > 0 == taken[1], "no function of numbers is called"
 
 
 def test_a_call_more_for_each_record_is_noticed(tmp_path, monkeypatch):
