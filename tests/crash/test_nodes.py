@@ -128,13 +128,22 @@ class Nodes:
         records = [await self.wait(name, f"/v1/topics/{one}/records") for one in SHOWN]
         return (said[:1] if name.startswith("edge") else said), records
 
-    async def are_same(self, bookmark):
-        """Whether all nodes show the same at a bookmark, or what they show."""
-        shown = {name: await self.shown(name, bookmark) for name in NODES}
-        heads = {name: head for name, (head, _) in shown.items() if not name.startswith("edge")}
-        rows = [rows for _, rows in shown.values()]
-        alike = all(one == rows[0] for one in rows) and len(set(heads.values())) == 1
-        return alike or shown
+    async def differences(self, bookmark, found):
+        """Note in `found` what each node shows at a bookmark; returns which differ from the
+        primary, and in what."""
+        found.clear()
+        for name in NODES:
+            found[name] = "has not come there"
+            found[name] = await self.shown(name, bookmark)
+        head, rows = found["primary"]
+        differing = {}
+        for name, (own, own_rows) in found.items():
+            what = [one for one, a, b in zip(SHOWN, own_rows, rows, strict=True) if a != b]
+            if not name.startswith("edge") and own != head:
+                what.append(f"{own}, not {head}")
+            if what:
+                differing[name] = what
+        return differing
 
     async def end(self):
         for process in self._processes.values():
@@ -241,10 +250,16 @@ async def check_the_end(nodes, http, publishing, readings, tasks):
             f"{one._name} has come to {one.numbers[-1:]} of {publishing.last}",
         )
         one.check(publishing.last)
-    async with asyncio.timeout(WAIT_S):
-        while (found := await nodes.are_same(bookmark)) is not True:
-            assert found, f"seed {SEED}"
-            await asyncio.sleep(0.2)
+    found, differing = {}, {}
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while differing := await nodes.differences(bookmark, found):
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        late = [name for name, shown in found.items() if isinstance(shown, str)]
+        raise AssertionError(
+            f"seed {SEED}, bookmark {bookmark}: {differing} differ, {late} are late\n{nodes.log()}"
+        ) from None
     log = await read_log(http, nodes.urls["primary"], 0)
     numbers = [row["d"]["n"] for row in log]
     assert numbers == [*range(1, publishing.last + 1)], f"seed {SEED}: not each once, in order"
