@@ -14,7 +14,7 @@ from sow.engine.configuration_history import noted
 from sow.engine.replay import Moment, Reach, Replay
 from sow.engine.replay_places import newest_state, open_windows, places_before
 from sow.engine.running_topics import CopyTopic
-from sow.sessions.queries import past_states
+from sow.sessions.queries import replay_starts
 from sow.sessions.queries.past_states import PastStates
 from sow.store import log_indexes
 from sow.store.protocols import LogEntry
@@ -162,7 +162,7 @@ def test_what_was_sent_is_sent_from_there_byte_for_byte(monkeypatch, name):
     monkeypatch.setattr(PastStates, "replay", noted_replay)
     whole = [asked(world, name, bookmark) for bookmark in bookmarks]
     assert begun == [0, 0], "so few are processed sooner than looked for"
-    monkeypatch.setattr(past_states, "FEW", 0)
+    monkeypatch.setattr(replay_starts, "FEW", 0)
     assert [asked(world, name, bookmark) for bookmark in bookmarks] == whole
     assert min(begun[2:]) > 40
 
@@ -236,7 +236,7 @@ class TestStarts:
     def test_who_was_there_before_is_sent_the_same_after(self, monkeypatch):
         world = lived(2)
         monkeypatch.setattr(module, "GONE_ON_MAX", 40)
-        monkeypatch.setattr(past_states, "FEW", 0)
+        monkeypatch.setattr(replay_starts, "FEW", 0)
         world.publish("orders", {"id": 1, "n": 1})
         world.advance(1)
         world = world.restart()
@@ -244,7 +244,7 @@ class TestStarts:
         world.advance(3 * SECOND)
         bookmark = str(world.journal.windows.places[-1].seq + 1)
         near = asked(world, "orders-C", bookmark)
-        monkeypatch.setattr(past_states, "FEW", 2**63)
+        monkeypatch.setattr(replay_starts, "FEW", 2**63)
         assert asked(world, "orders-C", bookmark) == near
 
 

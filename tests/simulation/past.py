@@ -17,7 +17,7 @@ from sow.engine.configuration_history import noted
 from sow.engine.following import pinned_windows
 from sow.engine.recovery.redo import stored_slices
 from sow.engine.replay_places import open_windows
-from sow.sessions.queries import past_states
+from sow.sessions.queries import replay_starts
 from sow.store.protocols import OpenWindows
 from tests.laws.harness import SECOND, World
 from tests.simulation.configurations import MS, TOPICS, varied
@@ -79,7 +79,7 @@ class Lives:
 
     def __init__(self, seed):
         self.random = Random(seed)
-        self.few = seed % 2 * past_states.FEW
+        self.few = seed % 2 * replay_starts.FEW
         """Whether the past is computed from places near its moments, or with the whole log."""
         self.world = NotingWorld(*TOPICS, CONFIGURATIONS)
         self.said = []
@@ -92,7 +92,7 @@ class Lives:
             act = self.random.choices([*acts], [*acts.values()])[0]
             getattr(self, f"_{act}")()
         self._restart(TOPICS)
-        with patch.object(past_states, "FEW", self.few):
+        with patch.object(replay_starts, "FEW", self.few):
             self._compare()
 
     # What happens.

@@ -9,7 +9,7 @@ import json
 from unittest.mock import patch
 
 from sow.protocol.wire import read_frame
-from sow.sessions.queries import past_states
+from sow.sessions.queries import replay_starts
 from tests.simulation.configurations import MS
 from tests.simulation.past import WRITTEN, Lives
 
@@ -60,7 +60,7 @@ class Follower:
     def compare(self):
         """Ask for all of it once more: from near places, and with the whole log."""
         for few in (0, 2**63):
-            with patch.object(past_states, "FEW", few):
+            with patch.object(replay_starts, "FEW", few):
                 self._compare()
 
     def _compare(self):

@@ -16,7 +16,7 @@ from sow.engine import replay, replay_places
 from sow.errors import NotKept
 from sow.history.bookmarks import Moment
 from sow.protocol.wire import read_frame
-from sow.sessions.queries import past_states
+from sow.sessions.queries import replay_starts
 from sow.sessions.subscriptions import sent_replay
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, SlowDisk
 from tests.simulation.past import NotingWorld
@@ -624,9 +624,9 @@ class TestRetention:
         assert refused["reason"] == "invalid bookmark"
         assert (refused["oldest"]["bookmark"], refused["newest"]["bookmark"]) == ("11", "20")
 
-    @pytest.mark.parametrize("few", [0, past_states.FEW])
+    @pytest.mark.parametrize("few", [0, replay_starts.FEW])
     def test_at_each_step_of_it(self, monkeypatch, world, topic, few):
-        monkeypatch.setattr(past_states, "FEW", few)
+        monkeypatch.setattr(replay_starts, "FEW", few)
         self.lived(world)
         past, journal = world.executor.subscriptions.past, world.journal
         entries, base = [*journal._entries], journal._base_seq
