@@ -335,7 +335,7 @@ def _packed(entry: Any) -> list[Any]:
 
 
 def _unpacking(packed: list[Any]) -> Generator[None, None, list[Any]]:
-    """Pending keys with their values, some of which are unpacked in each step."""
+    """Pending keys with their values; some are unpacked in each step."""
     found = list[Any]()
     for start in range(0, len(packed), UNPACKED_AT_ONCE):
         some = packed[start : start + UNPACKED_AT_ONCE]

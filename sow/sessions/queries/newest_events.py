@@ -46,7 +46,7 @@ READ_EVENTS_MAX = 1_000_000
 """Events of one snapshot: some 200 MB until they are read."""
 
 
-class _Rows:
+class _EventRows:
     """Events that were found, as columns; of a record that is looked at again those before count
     no more."""
 
@@ -107,7 +107,7 @@ class _NewestEvents:
         self._condition = condition
         self._found: dict[str, tuple[int, int]] = {}
         """Where the rows of each record are."""
-        self._rows = _Rows(records.makes_keys)
+        self._rows = _EventRows(records.makes_keys)
         self.wanted: set[str] | None = None
         """The records that it is about; None: all."""
         self.changed = _Changed()
