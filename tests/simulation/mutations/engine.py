@@ -287,7 +287,7 @@ ENGINE = (
     Mutation(
         "a record that waits at a place stands where it stands below",
         "sow/topic/conflated_topic.py",
-        "        copy.discard(waiting)\n",
-        "        copy.discard(name for name in waiting if name not in table)\n",
+        "            copy.discard(waiting[start : start + STEP_ROWS])\n",
+        "            copy.discard(n for n in waiting[start:][:STEP_ROWS] if n not in table)\n",
     ),
 )

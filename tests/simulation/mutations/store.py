@@ -54,8 +54,8 @@ STORE = (
     Mutation(
         "the log behind a checkpoint that History keeps is passed over",
         "sow/history/snapshot_as_of.py",
-        "begin = base or Base(oldest - 1)",
-        "begin = Base(bookmark, base.slices) if base else Base(oldest - 1)",
+        "begin = base or Base(journal.first_seq - 1)",
+        "begin = Base(bookmark, base.slices) if base else Base(journal.first_seq - 1)",
     ),
     Mutation(
         "a checkpoint that History keeps goes with the next one",
