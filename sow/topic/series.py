@@ -17,6 +17,7 @@ in chunks; what is not retained, and what a delete removes, is put aside by the 
 chunks at a time (`clear_some`).
 """
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -68,13 +69,15 @@ class EventChunk:
     def __len__(self) -> int:
         return len(self.seqs) - self.start
 
-    def add(self, event: SeriesEvent) -> None:
-        """Add the newest event."""
-        self.seqs.append(event.seq)
-        self.ts_us.append(event.ts_us)
-        self.authors.append(event.author)
-        self.bodies.append(event.body)
-        self.size_bytes += len(event.body) + EVENT_BYTES
+    def add(self, seq: int, ts_us: int, author: str, body: bytes) -> int:
+        """Add the newest event; returns what it takes."""
+        self.seqs.append(seq)
+        self.ts_us.append(ts_us)
+        self.authors.append(author)
+        self.bodies.append(body)
+        size_bytes = len(body) + EVENT_BYTES
+        self.size_bytes += size_bytes
+        return size_bytes
 
     def drop_first(self) -> int:
         """Let the oldest event go; returns what it took."""
@@ -108,18 +111,16 @@ class RecordEvents:
         self.chunks: list[EventChunk] = []
         self.count = 0
 
-    @property
-    def newest_seq(self) -> int:
-        """The number of the newest event; 0 without any."""
-        return self.chunks[-1].seqs[-1] if self.chunks else 0
-
-    def add(self, event: SeriesEvent) -> int:
-        """Add the newest event; returns what it takes."""
-        if not self.chunks or len(self.chunks[-1].seqs) >= CHUNK_EVENTS:
-            self.chunks.append(EventChunk())
-        self.chunks[-1].add(event)
+    def add(self, seq: int, ts_us: int, author: str, body: bytes) -> int:
+        """Add the newest event; returns what it takes, 0 where it was added before."""
+        chunk = self.chunks[-1] if self.chunks else None
+        if chunk is not None and seq <= chunk.seqs[-1]:
+            return 0
+        if chunk is None or len(chunk.seqs) >= CHUNK_EVENTS:
+            chunk = EventChunk()
+            self.chunks.append(chunk)
         self.count += 1
-        return len(event.body) + EVENT_BYTES
+        return chunk.add(seq, ts_us, author, body)
 
     def trim(self, retain: Series, aside: Aside) -> int:
         """Let go what is not retained; returns what that took. Whole chunks are put `aside`."""
@@ -247,16 +248,22 @@ class TopicEvents:
         author: str,
     ) -> None:
         """Add events, each the newest of its record, and let go what is not retained any more."""
-        aside, more, more_bytes = self._aside.extend, 0, 0
+        retain, aside, more, more_bytes = self.retain, self._aside.extend, 0, 0
+        most = sys.maxsize if retain.events_max is None else retain.events_max
+        by_record, ages = self._by_record, retain.age_us is not None
         for identity, body, seq, time_us in zip(identities, bodies, seqs, ts_us, strict=True):
-            events = self._by_record.get(identity)
+            events = by_record.get(identity)
             if events is None:
-                events = self._by_record[identity] = RecordEvents()
+                events = by_record[identity] = RecordEvents()
                 more_bytes += RECORD_EVENTS_BYTES
-            if seq > events.newest_seq:  # else it was added before, by a checkpoint
+            size_bytes = events.add(seq, time_us, author, body)
+            if not size_bytes:
+                continue  # by a checkpoint, before
+            more += 1
+            more_bytes += size_bytes
+            if ages or events.count > most:
                 more -= events.count
-                more_bytes += events.add(SeriesEvent(seq, time_us, author, body))
-                more_bytes -= events.trim(self.retain, aside)
+                more_bytes -= events.trim(retain, aside)
                 more += events.count
         self._count(more, more_bytes)
 
