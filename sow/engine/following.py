@@ -33,6 +33,7 @@ from sow.engine.running_topics import CopyTopic, Expiries, LiveTopic, SourceTopi
 from sow.errors import ClientError, NotPrimary, StoreError
 from sow.store.protocols import LogEntry, expiries_of, goes_on, part_of
 from sow.topic.batch import Batch, Reason
+from sow.topic.carried_windows import begin_from, count_carried, pinned
 from sow.topic.views.view import MaterializedView
 
 RECORDS_AT_ONCE = 500
@@ -143,13 +144,13 @@ def windows_of(engine: Engine) -> list[Windows]:
 def pinned_windows(engine: Engine) -> Callable[[], list[Windows]]:
     """What is open in an engine now, between two turns, when nobody is late: made later, and in
     any thread."""
-    pinned = [(topic.underlying, topic.name, topic.copy.pinned()) for topic in _open_in(engine)]
-    return lambda: [(underlying, name, state()) for underlying, name, state in pinned]
+    kept = [(topic.underlying, topic.name, pinned(topic.copy)) for topic in _open_in(engine)]
+    return lambda: [(underlying, name, state()) for underlying, name, state in kept]
 
 
 def count_waiting(engine: Engine) -> int:
     """How many records, about, wait in an engine's open windows."""
-    return sum(topic.copy.waiting() for topic in _open_in(engine))
+    return sum(count_carried(topic.copy) for topic in _open_in(engine))
 
 
 def _open_in(engine: Engine) -> Iterator[CopyTopic]:
@@ -171,7 +172,7 @@ def with_windows(configuration: Configuration, windows: Iterable[Windows]) -> Ta
         topic = engine.topics.get(name)
         if isinstance(topic, CopyTopic):
             engine.part(topic)
-            yield from topic.copy.begin_from(state)
+            yield from begin_from(topic.copy, state)
     return engine.catalog
 
 

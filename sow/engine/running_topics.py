@@ -24,6 +24,7 @@ from sow.store.protocols import EventOrigin, Load, LogEntry, Op
 from sow.streaming.late_turns import LateTurns
 from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch, Changes, Edit, Reason
+from sow.topic.carried_windows import go_on_with
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.series import SeriesEvent
@@ -472,7 +473,7 @@ class CopyTopic(LiveTopicBase):
     def go_on_with(self, other: "CopyTopic") -> Task[None]:
         """Have the windows of a topic of another engine that has conflated the same."""
         if not self.copy.is_external:
-            yield from self.copy.go_on_with(other.copy, self.records)
+            yield from go_on_with(self.copy, other.copy, self.records)
 
     # Live changes of the configuration, of a topic that has its copy to itself.
 

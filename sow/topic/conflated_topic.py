@@ -162,84 +162,29 @@ class ConflatedCopy:
         definition = copy.definition
         assert isinstance(definition, definitions.ConflatedTopic)
         own = ConflatedCopy(copy, self.underlying, definition, self.condition)
-        own.conflation = self.conflation.copied(copy.table.__contains__, own._merge_or_none())
-        own.filled_seq, own._sent_seq = self.filled_seq, self._sent_seq
-        own._offered_us = self._offered_us
+        own.go_on(self)
         return own
 
-    def waiting(self) -> int:
-        """How many records, about, `state` has; one that has none takes time, too."""
-        is_all = self.copy.folding.merger is not None
-        return 1 + self.conflation.pending + (len(self.copy.table) if is_all else 0)
+    @property
+    def reached(self) -> tuple[int, int, int]:
+        """How far it is: the change as of when it was filled, the newest that it has released, and
+        the time of the newest that it has taken in."""
+        return self.filled_seq, self._sent_seq, self._offered_us
 
-    def state(self) -> list[Any]:
-        """Its windows, and the records that wait in them as they are in the copy: with merging all
-        records, since these are more than the newest messages."""
-        return self.pinned()()
-
-    def pinned(self) -> Callable[[], list[Any]]:
-        """Its `state` as of now, made later and in any thread: all of it is pinned, which takes far
-        less time."""
-        table, windows = self.copy.table, self.conflation.copied(self.copy.table.__contains__, None)
-        waiting = windows.waiting()
-        names = waiting if self.copy.folding.merger is None else [*table.slots]
-        slots = [slot for slot in map(table.slots.get, names) if slot is not None]
-        part = table.part(slots)
-        places = table.places_of(slots, part.born)
-        place = self.filled_seq, self._sent_seq, self._offered_us
-
-        def state() -> list[Any]:
-            stamps = [[*part.seqs], [*part.ts_us], [*part.born], places]
-            return [*place, windows.state(), [part.identities, part.bodies, *stamps]]
-
-        return state
-
-    def begin_from(self, state: list[Any]) -> Task[None]:
-        """Have the windows of another one's `state`, and these records, for one that goes on with
-        this one (`go_on_with`); in steps."""
-        *place, windows, (names, *columns, places) = state
-        self.filled_seq, self._sent_seq, self._offered_us = place
+    def begin_at(
+        self, reached: Sequence[int], windows: list[Any], given: Sequence[str]
+    ) -> Task[None]:
+        """Be so far, with windows as they were stored, in steps; `given` are the records that
+        another one is to have of it."""
+        self.filled_seq, self._sent_seq, self._offered_us = reached
         yield from self.conflation.go_on_from(windows)
-        self.given = names
-        for start in range(0, len(names), STEP_ROWS):
-            _put_back(self.copy, [one[start : start + STEP_ROWS] for one in (names, *columns)])
-            yield
-        if places != columns[-1]:
-            self.copy.table.arrange(names, places)
+        self.given = given
 
-    def go_on_with(self, other: "ConflatedCopy", copy: Records) -> Task[None]:
-        """Have the windows of a copy in another engine that the same changes have reached, and let
-        the records that wait in them be in `copy` as they are there; in steps, in which nothing
-        changes."""
-        self.conflation = other.conflation.copied(
-            self.copy.table.__contains__, self._merge_or_none()
-        )
-        self.filled_seq, self._sent_seq = other.filled_seq, other._sent_seq
-        self._offered_us = other._offered_us
-        waiting = [*dict.fromkeys([*other.conflation.waiting(), *other.given])]
-        table = other.copy.table
-        # Also those that are there: they stand where they were born, which may be otherwise below.
-        for start in range(0, len(waiting), STEP_ROWS):
-            copy.discard(waiting[start : start + STEP_ROWS])
-            yield
-        held, slots, born, seqs = list[str](), list[int](), list[int](), list[int]()
-        for start in range(0, len(waiting), STEP_ROWS):
-            found = get_all(table.slots, waiting[start : start + STEP_ROWS])
-            part = table.part(some := [slot for slot in found if slot is not None])
-            _put_back(copy, (part.identities, part.bodies, part.seqs, part.ts_us, part.born))
-            slots += some
-            held += part.identities
-            born += part.born
-            seqs += part.seqs
-            yield
-        if held:
-            there, places = self.underlying.table, table.places_of(slots, born)
-            below = [*get_all(there.slots, held)]
-            if there.places_of(below, [-1] * len(below)) != places:
-                # They have been removed there since, though this engine has not seen it.
-                there.has_removed()
-            if there.shares_places or born != places:
-                copy.table.arrange(held, places, there.newest_of(below, seqs))
+    def go_on(self, other: "ConflatedCopy") -> None:
+        """Have the windows of another copy, which the same changes have reached."""
+        merge = self._merge_or_none()
+        self.conflation = other.conflation.copied(self.copy.table.__contains__, merge)
+        self.filled_seq, self._sent_seq, self._offered_us = other.reached
 
     # Batches.
 
@@ -607,13 +552,6 @@ class ConflatedCopy:
         """Stop watching the fields that this copy needs of the underlying topic."""
         if self.condition is not None and not self.is_external and not self.stopped:
             self.underlying.watched.remove(self.condition.paths)
-
-
-def _put_back(copy: Records, columns: Sequence[Sequence[Any]]) -> None:
-    """Put records as they were: their names, bodies, stamps and births."""
-    names, bodies, seqs, ts_us, born = columns
-    if names:
-        copy.put(names, bodies, {}, seqs, ts_us, births=lambda: born)
 
 
 def _stood(copy: Records, changes: Changes, absent: Sequence[int]) -> list[int]:

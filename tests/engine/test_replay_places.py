@@ -18,6 +18,7 @@ from sow.sessions.queries import replay_starts
 from sow.sessions.queries.past_states import PastStates
 from sow.store import log_indexes
 from sow.store.protocols import LogEntry
+from sow.topic.carried_windows import pinned
 from tests.effort import lines_run, seeds
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW
 from tests.simulation.past import NotingWorld
@@ -64,7 +65,7 @@ def shown(engine, name, is_stamped):
     ]
     if not isinstance(topic, CopyTopic):
         return records
-    *place, (_, windows), (names, bodies, *_) = topic.copy.state()
+    *place, (_, windows), (names, bodies, *_) = pinned(topic.copy)()
     return records, place, windows, sorted(zip(names, bodies, strict=True))
 
 

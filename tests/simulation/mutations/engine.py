@@ -266,11 +266,8 @@ ENGINE = (
     Mutation(
         "a follower begins without what waits in windows",
         "sow/topic/conflated_topic.py",
-        """        yield from self.conflation.go_on_from(windows)
-        self.given = names
-""",
-        """        self.given = names
-""",
+        "        yield from self.conflation.go_on_from(windows)\n",
+        "        yield\n",
     ),
     Mutation(
         "a place forgets where the grid of its windows begins",
@@ -286,8 +283,8 @@ ENGINE = (
     ),
     Mutation(
         "a record that waits at a place stands where it stands below",
-        "sow/topic/conflated_topic.py",
-        "            copy.discard(waiting[start : start + STEP_ROWS])\n",
-        "            copy.discard(n for n in waiting[start:][:STEP_ROWS] if n not in table)\n",
+        "sow/topic/carried_windows.py",
+        "        records.discard(waiting[start : start + RECORDS_AT_ONCE])\n",
+        "        records.discard(one for one in waiting[start:] if one not in table)\n",
     ),
 )
