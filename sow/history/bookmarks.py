@@ -20,7 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
-from sow.errors import AnotherLog, ClientError, NotKept
+from sow.errors import AnotherLog, ClientError, NotKept, NotReached
 from sow.store.protocols import KeptCheckpoint, Log, LogEntry, goes_on
 
 NOW = ("now", "0|1|")
@@ -220,6 +220,11 @@ def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> M
     found, oldest = POSITION.fullmatch(text), journal.first_seq - 1
     time_us = moment_us(text) if is_time(text) else None
     if found is not None and found[3] is not None:
+        if int(found[3]) > now_us:
+            raise NotReached(
+                f"bookmark {text} is of a time that this server has not come to; send this again "
+                "later, or to another server"
+            )
         return _behind_turn(int(found[2]), int(found[3]), journal, now_us)
     if time_us is not None:
         return _behind_turn(0, time_us - 1, journal, now_us)  # what was due at that time is sent
