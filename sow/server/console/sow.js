@@ -20,6 +20,7 @@ const GIVEN_UP = 1008; // WebSocket close codes: the server has ended the sessio
 const BARRED = 4401; // and this because the credentials are not valid any more
 
 const PASSING = ["invalid seen", "too many logons", "busy", "replaying", "not primary", "upstream lost"]; // of a logon
+const AWAY = ["upstream lost", "replaying", "not yet", "stale"]; // of a server that another one may stand for
 const FINAL = new WeakSet(); // errors after which the client does not reconnect
 
 /** An error that the server reports, or of the connection to it. */
@@ -669,6 +670,14 @@ class Connection {
     else this.#reconnect(error.message, this.#patience_s);
   }
 
+  /** Go on at another address: this server does not answer as it should for now. */
+  moveOn({ message }) {
+    if (this.#socket === null) return;
+    this.#session = null;
+    this.#addresses.leave();
+    this.#lose(this.#socket, new SowError("disconnected", message));
+  }
+
   /** Reconnect with exponential backoff. */
   async #reconnect(reason, wait_s) {
     const attempt = ++this.#attempt;
@@ -1086,7 +1095,8 @@ class Following {
 
   /** Subscribe on a new session, from the last bookmark if the subscription began with one. */
   startAgain(reason) {
-    if (this.name === "") return; // not acknowledged yet, and sent again
+    const { name } = this;
+    if (name === "") return; // not acknowledged yet, and sent again
     this.name = "";
     this.#leavePast();
     const { snapshot, bookmark } = this.#options;
@@ -1102,6 +1112,10 @@ class Following {
     };
     this.#subscribe(options, () => report(goesOn || Boolean(this.#options.snapshot))).catch((error) => {
       if (this.#ended) return undefined;
+      if (goesOn && areSeveral && AWAY.includes(error.reason)) {
+        this.name = name; // so that it is begun there
+        return this.#connection.moveOn(error);
+      }
       if (!goesOn || !["another log", "invalid bookmark", "invalid topic"].includes(error.reason)) return this.end(error);
       // The missed updates are not in the log: continue with new ones.
       return this.#subscribe(this.#options, () => report(false)).catch((again) => this.end(again));

@@ -1135,6 +1135,32 @@ export async function a_subscription_goes_on_elsewhere_behind_its_bookmark({ con
   world.sow.close();
 }
 
+export async function a_server_that_has_not_come_so_far_is_left({ connect }) {
+  const world = await connected({ connect }, SEVERAL);
+  const coming = world.sow.subscribe("orders", { bookmark: "5" });
+  await settled();
+  world.newest().agree("subscribe", { s: "f1" }, ["processed"]);
+  const orders = await coming;
+  world.newest().say({ c: "p", s: "f1", k: "1", d: { id: 1 }, bm: "7" });
+  for (const reason of ["not yet", "replaying"]) {
+    await moved(world, "b");
+    world.newest().welcome({ session: "another", reason: "unknown session" });
+    await settled();
+    const { cid, bm } = world.newest().last("subscribe");
+    world.newest().say({ c: "ack", cid, a: "processed", status: "failure", reason });
+    await world.clock.advance(1);
+    equal([bm, world.newest().url], ["7", "ws://a.example/v1/ws"]);
+    world.newest().welcome({ session: "a third" });
+    await settled();
+    equal(world.newest().last("logon").session, undefined);
+    equal(world.newest().last("subscribe").bm, "7");
+    world.newest().agree("subscribe", { s: "f2" }, ["processed"]);
+  }
+  world.newest().say({ c: "p", s: "f2", k: "1", d: { id: 1 }, bm: "8" });
+  equal([(await orders.next()).value.bookmark, (await orders.next()).value.bookmark, orders.gaps], ["7", "8", 0]);
+  world.sow.close();
+}
+
 export async function what_has_left_is_said_once_also_elsewhere({ connect }) {
   const world = await connected({ connect }, SEVERAL);
   const coming = world.sow.subscribe("orders", { oof: true, bookmark: "5" });

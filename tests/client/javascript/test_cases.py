@@ -88,6 +88,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "(areSeveral || bookmark !== undefined)",
         "bookmark !== undefined",
     ),
+    "a server that has not come so far ends a subscription": (
+        "a_server_that_has_not_come_so_far_is_left",
+        "goesOn && areSeveral && AWAY.includes(error.reason)",
+        "false",
+    ),
     "a number is a line": (
         "a_line_that_is_none_ends_it_with_a_sentence",
         'if (!lines.every(isObject)) throw new TypeError("a line is an object");',
