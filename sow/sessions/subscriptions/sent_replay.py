@@ -21,7 +21,7 @@ from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.queries import place_of
 from sow.engine.replay import Replay as SecondEngine
-from sow.engine.running_topics import CopyTopic, LiveTopic
+from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import NotKept, StoreError
 from sow.history.bookmarks import Moment, last_before
 from sow.history.snapshot import Snapshot
@@ -194,12 +194,22 @@ class SentReplay:
 
     def _now(self) -> Moment:
         """The moment that the topic shows now."""
-        engine, topic = self._engine, self._topic
+        now_us = self._engine.now_us
+        for one in self._copies(self._topic.name):  # one may be late
+            now_us = min(now_us, one.copy.place(now_us).time_us)
+        if now_us < self._engine.now_us:
+            return Moment(last_before(now_us, self._log), now_us)
+        return Moment(self._log.last_seq, now_us)
+
+    def _copies(self, name: str) -> Iterator[CopyTopic]:
+        """The conflated topics that a topic is, or is made of."""
+        topic = self._engine.topics.get(name)
         if isinstance(topic, CopyTopic):
-            time_us = topic.copy.place(engine.now_us).time_us
-            if time_us < engine.now_us:
-                return Moment(last_before(time_us, self._log), time_us)
-        return Moment(self._log.last_seq, engine.now_us)
+            yield topic
+            yield from self._copies(topic.underlying)
+        elif isinstance(topic, ViewTopic):
+            for source in topic.view.sources:
+                yield from self._copies(source)
 
     def _advancing(self, until: Moment) -> Task[None]:
         """Process the log up to a moment, and send what the topic does."""

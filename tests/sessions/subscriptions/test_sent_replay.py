@@ -221,6 +221,22 @@ def test_copies_of_copies_open_windows_when_their_originals_were_due(name, late_
     assert shown(world.client().say(c="subscribe", t=name, bm="0")) == lines
 
 
+@pytest.mark.parametrize("name", ["orders-C", "orders-CC", "placed", "placed-C"])
+def test_who_joins_a_server_that_is_late_is_not_taken_back(name):
+    world = NotingWorld(ORDERS, SLOW, COPY, PLACED, PLACED_C, CONFIGURATIONS)
+    client, late = world.client(), world.client()
+    client.say(c="subscribe", t=name, opts="oof")
+    updates(world)
+    late.execute(json.dumps({"c": "subscribe", "t": name, "bm": "0", "opts": "oof"}).encode())
+    world.clock.advance(1500 * MS)
+    world.engine.sequencer.moment(world.now)
+    pulled = [late.pull() for _ in range(300)]
+    frames = [one[one.index(b"{") :] for one in pulled if isinstance(one, bytes) and one]
+    told = [json.loads(line) for one in frames for line in one.split(b"\n")]
+    world.advance(3 * SECOND)
+    assert shown(told + late.lines()) == shown(client.lines())
+
+
 def test_a_turn_of_very_many_is_sent_again_to_who_leaves_in_it(world, client):
     client.say(c="sow_and_subscribe", t="orders-C")
     world.publish("orders", *({"id": number} for number in range(1200)))
