@@ -213,7 +213,7 @@ class Link:
             for text in answer.data.split(b"\n"):
                 line: dict[str, Any] = orjson.loads(text)
                 if line["c"] == "close":
-                    # It has been replaced, say: its owner is told as it would be later.
+                    # It has been replaced, say: its owner is notified as it would be later.
                     await self._owner.take((text,))
                 elif line["c"] != "notice":
                     return line
