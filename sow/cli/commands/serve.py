@@ -43,7 +43,8 @@ from sow.errors import ClientError, ConfigError, SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Server
-from sow.server.boot.follower import OWN_FOLDERS, Follower
+from sow.server.boot.followed_directory import OWN_FOLDERS
+from sow.server.boot.follower import Follower
 from sow.server.http import server_log
 from sow.server.loop.runtime import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE

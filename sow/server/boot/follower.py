@@ -5,22 +5,18 @@
     from then on ─────────────> the log (`sow.server.api.followers`), applied (`Following`), logged
                                 here again; a reload of the primary at its place in it
 
-All of it is in `following/` in the data directory, so no directory of a primary is ever touched,
-and none of a follower taken for one. The primary is called again whenever the connection ends or
-is silent. When the primary has started again, or keeps the log behind us no more, this server has
-to start again, too (`is_over`).
+What it has is in a directory of its own (`sow.server.boot.followed_directory`). The primary is
+called again whenever the connection ends or is silent. When the primary has started again, or keeps
+the log behind us no more, this server has to start again, too (`is_over`).
 """
 
 import asyncio
 import logging
 import os
-import shutil
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -34,18 +30,28 @@ from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import (
     CONFIGURATIONS,
     Configuration,
-    ConflatedTopic,
-    JournalSettings,
     View,
-    without_system_topics,
 )
 from sow.engine.catalog import Catalog
-from sow.engine.configuration_history import noted
-from sow.engine.following import Following, FollowingEngine, changes, with_windows
+from sow.engine.following import Following, FollowingEngine, with_windows
 from sow.engine.output import HELD_US_MAX
 from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped, is_no_room
 from sow.server.api.nodes import Nodes, ServerNode, Upstream, beginning, nodes_of, report
 from sow.server.api.status import StatusHandler
+from sow.server.boot.followed_directory import (
+    BACKED_UP,
+    COMING,
+    FOLLOWING,
+    FollowedData,
+    LogTail,
+    check_goes_on,
+    followed,
+    held_in,
+    opened,
+    put_in_place,
+    remove,
+    with_journal,
+)
 from sow.server.chained.upstream import failure_of
 from sow.server.http.preconditions import Heard
 from sow.server.loop.runtime import ServerRuntime
@@ -53,27 +59,17 @@ from sow.store.backup import (
     ACCOUNT_FRAME,
     BEAT_FRAME,
     BLOCK_FRAME,
-    WINDOWS_FRAME,
     BackupWriter,
     FrameReader,
-    StoredBackup,
     account_of,
     beat_of,
     entries_of,
-    windows_in,
 )
 from sow.store.directory import DataDirectory
-from sow.store.journal import LmdbJournal
-from sow.store.manifest import ManifestFile
-from sow.store.protocols import LogEntry, OpenWindows, goes_on, part_of
-from sow.store.restoring import restore
+from sow.store.protocols import LogEntry, OpenWindows, goes_on
 
 log = logging.getLogger("sow.follower")
 
-FOLLOWING, COMING, COPIED = "following", "coming", "copied"
-"""The directory of what is followed, one that becomes it, and a backup that becomes that."""
-OWN_FOLDERS = (FOLLOWING, COMING, COPIED)
-"""All that a follower has in its data directory."""
 RETRY_S = 0.5
 """Pause before the primary is called again: a restart of it takes a second or more."""
 COPY_PAUSE_S_MAX = 60.0
@@ -95,15 +91,6 @@ class LogExtent(msgspec.Struct):
     log: str
     oldest: int
     newest: int
-
-
-class FollowedData(NamedTuple):
-    """What the directory holds: the log, its newest record, a configuration since which record."""
-
-    log_id: str
-    seq: int
-    configuration: Configuration
-    since_seq: int
 
 
 Adopt = Callable[[Configuration], Awaitable[object]]
@@ -186,7 +173,7 @@ class Follower:
                 if self._is_copying and is_no_room(error) and held is not None:
                     # It cannot go on, or there were no copy: only a new one helps.
                     log.warning("there is no room beside %s: it is deleted", self.directory)
-                    await asyncio.to_thread(_remove, self.directory)
+                    await asyncio.to_thread(remove, self.directory)
                 # A copy costs the primary and the disk much, a call next to nothing.
                 pause_s = min(2 * pause_s, COPY_PAUSE_S_MAX) if self._is_copying else RETRY_S
                 self.waits_for = f"{public_failure(error)}; next attempt in {pause_s:g} s"
@@ -216,13 +203,13 @@ class Follower:
         left: the disk may be full."""
         self._is_copying = True
         self.waits_for = "everything is copied from the primary"
-        coming, copied = self._root / COMING, self._root / COPIED
+        coming, copied = self._root / COMING, self._root / BACKED_UP
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await asyncio.to_thread(_remove, coming, copied)
+        await asyncio.to_thread(remove, coming, copied)
         try:
             await self._copy_to(calls, copied, coming)
         except BaseException:
-            await asyncio.to_thread(_remove, coming, copied)
+            await asyncio.to_thread(remove, coming, copied)
             raise
         self._is_copying = False
 
@@ -236,7 +223,7 @@ class Follower:
                     reader.feed(data)
             if writer.contents is None:
                 raise ConnectionResetError("the backup ended before its end")
-        await asyncio.to_thread(_put_in_place, copied, coming, self.directory)
+        await asyncio.to_thread(put_in_place, copied, coming, self.directory)
         log.info(
             "copied everything of %s up to bookmark %s", self.upstream.url, writer.contents.bookmark
         )
@@ -247,7 +234,7 @@ class Follower:
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
         path = f"/v1/log/entries?from={held.log_id}-{held.seq}&windows=true"
-        with closing(DataDirectory(self.directory)) as directory, _opened(directory) as journal:
+        with closing(DataDirectory(self.directory)) as directory, opened(directory) as journal:
             tail = LogTail(journal)
             async with calls.get(self._address(path), allow_redirects=False) as answer:
                 await _check(answer)
@@ -463,83 +450,6 @@ def ended(waiting: deque[LogEntry], seq: int, older_us: int) -> list[LogEntry]:
     return found
 
 
-class LogTail:
-    """Appends what a primary sends to a journal that nobody else uses, up to the moment of the
-    windows that come first. Each append ends between two changes, and has the reloads up to there:
-    a start from it shows no half of a change, and nothing under an earlier configuration."""
-
-    def __init__(self, journal: LmdbJournal) -> None:
-        self._journal = journal
-        self._known = {_place_of(one) for one in journal.accounts() or ()}
-        self._accounts: list[LogEntry] = []
-        self._last: list[LogEntry] = []
-        """The newest change, which may go on in the next block: a beat ends it."""
-        self.open: OpenWindows | None = None
-        """The windows that are open at the end."""
-        self.has_started = False
-        """The primary has started again since what the journal holds: nothing was appended."""
-        self.is_over = False
-
-    def take(self, kind: bytes, content: bytes) -> None:
-        """Take the next frame; raises Damaged, NotKept, StoreError."""
-        if self.is_over:
-            return
-        if kind == WINDOWS_FRAME:
-            self.open = windows_in(content)
-        elif kind == ACCOUNT_FRAME:
-            entry = account_of(content)
-            if _place_of(entry) not in self._known:
-                self._accounts.append(entry)
-                if entry.topic == CONFIGURATIONS.name:
-                    check_goes_on(entry, self._journal.last_seq)
-                    self.has_started |= orjson.loads(entry.bodies[0])["start"]
-        elif self.has_started:
-            self.is_over = True
-        elif self.open is None:
-            raise Damaged("no open windows came, though they were requested")
-        elif kind == BLOCK_FRAME:
-            *whole, self._last = changes([*self._last, *entries_of(content)])
-            self._append([entry for change in whole for entry in change])
-        else:
-            last, self._last = self._last, []
-            self._append(last)
-            self.is_over = self._journal.last_seq >= self.open.seq
-
-    def _append(self, entries: Sequence[LogEntry]) -> None:
-        """Append entries, without what is there and what comes after the windows, together with the
-        accounts up to there."""
-        assert self.open is not None
-        last_seq = self._journal.last_seq
-        cut = [_between(one, last_seq, self.open.seq) for one in entries]
-        more = [one for one in cut if len(one)]
-        reached = more[-1].seq + len(more[-1]) - 1 if more else last_seq
-        due = [one for one in self._accounts if one.seq <= reached]
-        self._accounts = [one for one in self._accounts if one.seq > reached]
-        if more or due:
-            self._journal.append([*more, *due])
-
-
-def check_goes_on(account: LogEntry, held_seq: int) -> None:
-    """Raise NotKept for a start or reload of the primary within what is held up to a record, where
-    it is not known: a directory of an earlier moment was put in place of its own."""
-    if account.seq < held_seq:
-        raise NotKept(
-            f"the primary has started or reloaded after record {account.seq}, and what is held up "
-            f"to record {held_seq} knows nothing of it: its log is not the one that was read"
-        )
-
-
-def _place_of(account: LogEntry) -> tuple[str, str, int, int]:
-    """What differs between two states of an account."""
-    return account.topic, (account.identities or ("",))[0], account.seq, account.ts_us
-
-
-def _between(entry: LogEntry, after_seq: int, until_seq: int) -> LogEntry:
-    """The records of an entry after one and up to another."""
-    first = min(max(0, after_seq + 1 - entry.seq), len(entry))
-    return part_of(entry, first, max(first, min(len(entry), until_seq + 1 - entry.seq)))
-
-
 async def _check(answer: ClientResponse) -> None:
     """Raise what the primary has refused: NotKept where it has not the log behind us, StoreError
     for what no other attempt mends."""
@@ -576,74 +486,3 @@ def public_failure(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno and not isinstance(error, CallFailed):
         return os.strerror(error.errno)
     return "the primary does not answer"
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _put_in_place(copied: Path, coming: Path, directory: Path) -> None:
-    """Make a directory of a backup, in place of what there was."""
-    restore(StoredBackup(copied), coming, now_us=None)
-    shutil.rmtree(directory, ignore_errors=True)
-    coming.rename(directory)
-    shutil.rmtree(copied)
-
-
-def held_in(path: Path) -> FollowedData | None:
-    """What a directory holds; None for one that holds nothing to start with. Raises StoreError if
-    another process has it."""
-    if not path.is_dir():
-        return None
-    with closing(DataDirectory(path)) as directory:
-        manifest = ManifestFile(path).manifest
-        if manifest is None:
-            return None
-        with _opened(directory) as journal:
-            history = noted(journal.accounts() or ())
-            if not history:
-                return None
-            found = with_journal(history[-1].configuration, manifest.journal)
-            return FollowedData(manifest.log_id, journal.last_seq, found, history[-1].seq)
-
-
-@contextmanager
-def _opened(directory: DataDirectory) -> Iterator[LmdbJournal]:
-    """The journal of a directory that has a manifest."""
-    manifest = ManifestFile(directory.path).manifest
-    assert manifest is not None
-    settings = JournalSettings(directory=manifest.journal)
-    with closing(directory.journal(settings, must_exist=True)) as journal:
-        yield journal
-
-
-def with_journal(configuration: Configuration, directory: str) -> Configuration:
-    """A configuration with the journal's directory that there is, whatever the primary's is."""
-    return replace(configuration, journal=replace(configuration.journal, directory=directory))
-
-
-def followed(log_has: Configuration, own: Configuration) -> Configuration:
-    """The configuration of a follower: that of the log, with what its own file says of the machine.
-    What Spark conflates for the primary is conflated here, by the same rules."""
-    log_has, security = without_system_topics(log_has), log_has.security
-    topics = tuple(
-        replace(one, engine="embedded") if isinstance(one, ConflatedTopic) else one
-        for one in log_has.topics
-    )
-    return replace(
-        log_has,
-        topics=topics,
-        host=own.host,
-        port=own.port,
-        data_directory=str(Path(own.data_directory) / FOLLOWING),
-        sessions=own.sessions,
-        limits=replace(own.limits, pattern_topics_max=log_has.limits.pattern_topics_max),
-        follower=own.follower,
-        server_log=own.server_log,
-        security=replace(
-            security,
-            tls=own.security.tls,
-            authentication=own.security.authentication or security.authentication,
-        ),
-    )
