@@ -86,7 +86,10 @@ class Running:
         server = Server(self._config, self._directory, **self._more)
         url = await server.start()
         http = aiohttp.ClientSession(
-            headers={"Accept-Encoding": "identity"}, auto_decompress=False, read_bufsize=2**20
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
+            read_bufsize=2**20,
+            connector=aiohttp.TCPConnector(limit=0),  # as many sockets as a test has
         )
         return server, url, http
 
