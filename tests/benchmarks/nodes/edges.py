@@ -2,9 +2,10 @@
 
 A *screen* is a connection that follows `orders`. Two sets of nodes stand beside each other, one
 with many screens and one with ten, and are given the same frames in turn; what is compared is the
-processor time of each process. What the primary takes is compared at one pace, since a server takes
-some when nothing happens, too. Otherwise a frame is published when the one before it is durable,
-and after some of them all readers are waited for, so that no queue is ever full.
+processor time of each process. What the primary takes is compared at one pace and over the same
+time, since a server takes some when nothing happens, too, and many screens have the last frame
+later. Otherwise a frame is published when the one before it is durable, and after some of them all
+readers are waited for, so that no queue is ever full.
 """
 
 import resource
@@ -79,6 +80,8 @@ class Nodes:
 
     def __init__(self, edges: int, screens: int, subscribe: str) -> None:
         self.screens = screens
+        self.took_s = 0.0
+        """How long the last load took."""
         self._stack = ExitStack()
         enter = self._stack.enter_context
         xml = configured(durable=False)
@@ -108,8 +111,10 @@ class Nodes:
     def _memory(self) -> int:
         return sum(one.memory_bytes for one in self.edges or [self.primary])
 
-    def play(self, load: Load, step_s: float = 0.0) -> Used:
-        """Publish a load, a frame each `step_s`, and wait until every screen has all of it."""
+    def play(self, load: Load, step_s: float = 0.0, least_s: float = 0.0) -> Used:
+        """Publish a load, a frame each `step_s`, and wait until every screen has all of it, and
+        `least_s` have passed."""
+        begun_s = time.monotonic()
         primary_s, edges_s = self.primary.cpu_s, [one.cpu_s for one in self.edges]
         for readers in self._readers:
             readers.expect(load.lines)
@@ -119,6 +124,8 @@ class Nodes:
             self._client.publish([frame], 1)
             due_s += step_s
         sizes = [readers.wait()[0] for readers in self._readers]
+        self.took_s = time.monotonic() - begun_s
+        time.sleep(max(0.0, least_s - self.took_s))
         each = self.screens / len(sizes)
         spent = [one.cpu_s - before for one, before in zip(self.edges, edges_s, strict=True)]
         return Used(self.primary.cpu_s - primary_s, sum(spent), int(sum(sizes) * each))
@@ -145,7 +152,7 @@ def _primary(sizes: Sizes, edges: int, name: str, subscribe: str) -> Iterator[Fi
                 ours, floor = in_turn(
                     sizes.repetitions,
                     lambda: many.play(load, sizes.step_s).primary_s * 1e6 / load.lines,
-                    lambda: few.play(load, sizes.step_s).primary_s * 1e6 / load.lines,
+                    lambda: few.play(load, sizes.step_s, many.took_s).primary_s * 1e6 / load.lines,
                 )
             case = f"{screens:,} screens {where}, {name}"
             say(case)

@@ -55,7 +55,7 @@ def test_what_is_promised_is_what_is_measured(size, monkeypatch):
     """The names of the figures, with nodes that do nothing."""
 
     class Nothing:
-        memory_kib = 1.0
+        memory_kib = took_s = 1.0
         play = staticmethod(lambda *_: edges.Used(1.0, 1.0, 1))
         send = ours = staticmethod(lambda *_: (1.0, 1.0))
         url, primary = "", None
