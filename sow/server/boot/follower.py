@@ -78,6 +78,9 @@ SILENT_FACTOR = 2.0
 """Beats that may be missing before a connection counts as broken: networks lose one."""
 BEATS_A_LAG = 3
 """Beats in the time that a follower may be behind: one may be late, and one lost."""
+FAR_BEHIND_BYTES = 8 * 1024**2
+"""So much of the log between two beats is far behind: the primary sends all that it has, then a
+beat. It takes some tenth of a second to apply, and no commit alone is so large."""
 CONNECTED_S = 5.0
 """How long a connection may take to be made."""
 SAID_BYTES_MAX = 2000
@@ -126,6 +129,8 @@ class Follower:
         """Starts and reloads that are not reached yet."""
         self._waiting: deque[LogEntry] = deque()
         """The newest entries: a turn of views may go on in the next block, until a beat ends it."""
+        self._since_beat_bytes = 0
+        """What came of the log since the last beat."""
         self._open: OpenWindows | None = None
         self._is_lost = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -299,6 +304,8 @@ class Follower:
             except Exception:
                 log.exception("the server failed to follow %s, and starts again", self.upstream.url)
                 self.is_over.set()
+            finally:
+                self._note_received(0)
 
     async def _read(self, calls: ClientSession) -> None:
         """Read the log and apply it, until the connection ends."""
@@ -328,6 +335,7 @@ class Follower:
         while (commit := self._runtime.commit).is_behind or commit.failure is not None:
             await asyncio.shield(commit.next())
         if kind == BLOCK_FRAME:
+            self._note_received(self._since_beat_bytes + len(content))
             entries = entries_of(content)
             self.heard.hear(entries[-1].ts_us)
             self._waiting += entries
@@ -338,6 +346,7 @@ class Follower:
             await self._take_account(account_of(content))
         elif kind == BEAT_FRAME:
             beat = beat_of(content)
+            self._note_received(0)
             await self._apply(ended(self._waiting, beat.seq, 0))
             await self._reach(beat.seq)
             if beat.time_us:
@@ -345,6 +354,11 @@ class Follower:
                 await self._run(self._following.pass_time(beat.time_us))
         else:
             raise Damaged("what came is no log")
+
+    def _note_received(self, since_beat_bytes: int) -> None:
+        """So much of the log came since the last beat."""
+        self._since_beat_bytes = since_beat_bytes
+        self._runtime.note_far_behind(since_beat_bytes > FAR_BEHIND_BYTES)
 
     async def _apply(self, entries: Sequence[LogEntry]) -> None:
         """Apply entries, and between them what was reloaded there."""

@@ -47,6 +47,9 @@ SCARCE_WINDOW_US = 200_000
 """How long a commit waits while records are deleted on a disk that is nearly full: each write takes
 two to three pages whatever it holds, and so thousands of records share them. Nobody is in a hurry
 there."""
+CAUGHT_UP_WINDOW_US = 50_000
+"""How long a commit waits while a log is caught up with that is far ahead: some ten thousand
+records share a sync, and who waits for the end of that log waits so much longer at most."""
 RETRY_S = 0.5
 """Delay before a refused write is tried again: soon enough that nobody has to intervene, rare
 enough not to fill the machine's log."""
@@ -152,8 +155,8 @@ class GroupCommit:
     """The commits of one journal.
 
     `windows_us` maps topics to the microseconds that a commit may wait for more entries; the
-    smallest value of a commit's topics counts, and a topic that is not listed does not wait. While
-    `is_scarce` returns true every commit waits for `SCARCE_WINDOW_US`.
+    smallest value of a commit's topics counts, and a topic that is not listed does not wait. Where
+    `gathers_us` returns a time, every commit waits for so long instead.
 
     `release` is called for each group once it is durable. `refused` is called when the disk refuses
     a write, with the error and all groups that will not be durable now; `recovered` when the disk
@@ -169,9 +172,9 @@ class GroupCommit:
         recovered: Callable[[], None],
         writer: Callable[..., JournalThread] = JournalThread,
         loop: asyncio.AbstractEventLoop | None = None,
-        is_scarce: Callable[[], int] = int,
+        gathers_us: Callable[[], int] = int,
     ) -> None:
-        self._is_scarce = is_scarce
+        self._gathers_us = gathers_us
         self._windows_us = {name: us for name, us in windows_us.items() if us}
         self._release = release
         self._refused = refused
@@ -210,7 +213,7 @@ class GroupCommit:
         self._groups.append((group, size))
         if not group.entries:
             self._leave()
-        elif self._windows_us or self._collecting or self._is_scarce():
+        elif self._windows_us or self._collecting or self._gathers_us():
             self._collect(group)
         else:
             self._thread.store(group.number, group.entries)
@@ -245,9 +248,9 @@ class GroupCommit:
 
     def _collect(self, group: Group) -> None:
         self._collecting.append(group)
-        window_us = min(self._windows_us.get(entry.topic, 0) for entry in group.entries)
-        if self._is_scarce():
-            window_us = SCARCE_WINDOW_US
+        window_us = self._gathers_us() or min(
+            self._windows_us.get(entry.topic, 0) for entry in group.entries
+        )
         due_s = self._loop.time() + window_us / 1e6
         if self._window is not None:
             due_s = min(due_s, self._window.when())

@@ -36,7 +36,12 @@ from sow.engine.wal import Group
 from sow.errors import ClientError, DiskFull, NotReached, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
-from sow.server.loop.group_commit import GroupCommit, JournalThread
+from sow.server.loop.group_commit import (
+    CAUGHT_UP_WINDOW_US,
+    SCARCE_WINDOW_US,
+    GroupCommit,
+    JournalThread,
+)
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
 from sow.store.protocols import Journal
@@ -89,6 +94,9 @@ class ServerRuntime:
         self.flush_work: dict[str, Callable[[int], object]] = {}
         self._loop = asyncio.get_running_loop()
         self.watch = watch
+        self.is_far_behind = False
+        """This server catches up with a log that is far ahead: commits gather, and the indexes are
+        tidied afterwards."""
         self.turns = FairScheduler(self.watch, self.wake)
         """Long work runs here, in slices."""
         self.durable_times = Histogram()
@@ -103,7 +111,7 @@ class ServerRuntime:
             self._fail,
             self._recover,
             writer,
-            is_scarce=lambda: self.engine.disk.scarce_deletes,
+            gathers_us=self._gathers_us,
         )
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -179,21 +187,36 @@ class ServerRuntime:
         else:
             self.commit.add(group)
 
+    def note_far_behind(self, is_far_behind: bool) -> None:
+        """Know whether the log that this server catches up with is far ahead."""
+        self.is_far_behind = is_far_behind
+
+    def _gathers_us(self) -> int:
+        """How long each commit waits for more, whatever its topics say; 0: as they say."""
+        if self.engine.disk.scarce_deletes:
+            return SCARCE_WINDOW_US
+        return CAUGHT_UP_WINDOW_US if self.is_far_behind else 0
+
     def _run_idle_work(self) -> None:
         self._clock_jumps.look()
         self.watch.look()
-        with self.watched("tidying indexes"):
-            until = self._loop.time() + SLICE_S
-            while (
-                more := self.engine.catalog.refresh_indexes(REFRESHED_ROWS)
-            ) and self._loop.time() < until:
-                pass
+        more = self.is_far_behind or self._tidy_indexes()
         for name, work in self.idle_work.items():
             with self.watched(name):
                 more |= work(self.now_us())
         self._idle_timer = (
             self._loop.call_later(IDLE_WORK_PAUSE_S, self._run_idle_work) if more else None
         )
+
+    def _tidy_indexes(self) -> bool:
+        """Work off some of what changes have left to do in indexes; returns whether there is
+        more."""
+        with self.watched("tidying indexes"):
+            until = self._loop.time() + SLICE_S
+            while more := bool(self.engine.catalog.refresh_indexes(REFRESHED_ROWS)):
+                if self._loop.time() >= until:
+                    break
+        return more
 
     def _release(self, group: Group) -> None:
         began_s = self._loop.time()

@@ -25,6 +25,8 @@ from sow.store.backup import (
     beat_frame,
     block_frame,
 )
+from sow.store.layout import seal_group
+from sow.store.protocols import LogEntry
 from tests.server.boot.test_followed_directory import LOG_HAS, ORDERS, OWN, journal_at, published
 
 
@@ -301,7 +303,8 @@ def test_a_turn_of_views_is_applied_when_a_beat_ends_it_or_after_a_second(
 
     commit = SimpleNamespace(is_behind=False, failure=None)
     engine = SimpleNamespace(configuration=Configuration("of the log", topics))
-    monkeypatch.setattr(follower, "_runtime", SimpleNamespace(commit=commit), raising=False)
+    runtime = SimpleNamespace(commit=commit, note_far_behind=lambda _: None)
+    monkeypatch.setattr(follower, "_runtime", runtime, raising=False)
     monkeypatch.setattr(follower, "_engine", engine, raising=False)
     monkeypatch.setattr(follower, "_apply", apply)
     monkeypatch.setattr(follower, "_reach", reach)
@@ -324,3 +327,33 @@ def test_a_turn_of_views_is_applied_when_a_beat_ends_it_or_after_a_second(
         assert await take(beat_frame(Beat(8, 0))) == [1, 2, 3, 4, 5, 7]
 
     asyncio.run(walk())
+
+
+def test_what_comes_between_two_beats_shows_how_far_behind_it_is(monkeypatch):
+    block, *_ = seal_group([LogEntry("publish", "orders", 1, 10, None, [b"{}"] * 9)], 0, 0)
+    frames, seen = [], []
+    blocks = 3 * block_frame(block)
+    reader = FrameReader(lambda *one: frames.append(one))
+    reader.feed(blocks + beat_frame(Beat(9, 0)) + blocks)
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    monkeypatch.setattr(module, "FAR_BEHIND_BYTES", 2 * len(block))
+    follower = Follower(Upstream("http://127.0.0.1:1"), OWN, LogClock())
+    commit = SimpleNamespace(is_behind=False, failure=None)
+    follower._engine = SimpleNamespace(configuration=Configuration("of the log", (ORDERS,)))
+    noted = []
+    follower._runtime = SimpleNamespace(commit=commit, note_far_behind=noted.append)
+
+    async def apply(_entries):
+        seen.append(noted[-1])
+
+    async def read(_calls):
+        for one in frames:
+            await follower._take(*one)
+        follower.is_over.set()
+        raise ConnectionResetError("it has gone")
+
+    monkeypatch.setattr(follower, "_apply", apply)
+    monkeypatch.setattr(follower, "_read", read)
+    asyncio.run(follower._follow())
+    assert seen == [False, False, True, False, False, False, True]
+    assert not noted[-1], "a primary that is away is no hurry"

@@ -7,7 +7,13 @@ import pytest
 
 from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError
-from sow.server.loop.group_commit import RETRY_S, ROW_BYTES, GroupCommit, stored_bytes
+from sow.server.loop.group_commit import (
+    RETRY_S,
+    ROW_BYTES,
+    SCARCE_WINDOW_US,
+    GroupCommit,
+    stored_bytes,
+)
 from sow.store.protocols import LogEntry
 from tests.server.stand_ins import stepped, turns
 
@@ -40,14 +46,14 @@ class Commits:
     """A group commit, and what it has said."""
 
     def __init__(self, windows_us=()):
-        self.disk, self.calls, self.is_scarce = Disk(), [], False
+        self.disk, self.calls, self.gathers_us = Disk(), [], 0
         self.commit = GroupCommit(
             self.disk,
             dict(windows_us),
             lambda group: self.calls.append(group.number),
             lambda failure, groups: self.calls.append((failure, [one.number for one in groups])),
             lambda: self.calls.append("taken"),
-            is_scarce=lambda: self.is_scarce,
+            gathers_us=lambda: self.gathers_us,
         )
 
     def add(self, number, *entries):
@@ -83,12 +89,12 @@ async def test_what_comes_during_a_commit_is_stored_by_the_next_one_together():
 @stepped
 async def test_on_a_full_disk_what_deletes_make_is_stored_together():
     commits = Commits()
-    commits.is_scarce = True
+    commits.gathers_us = SCARCE_WINDOW_US
     for number in (1, 2, 3):
         commits.add(number, entry(number))
         await turns()
     assert not commits.disk.begun
-    commits.is_scarce = False
+    commits.gathers_us = 0
     commits.add(4, entry(4))
     await commits.until(4)
     commits.add(5, entry(5))

@@ -152,6 +152,30 @@ async def test_indexes_are_tidied_for_a_slice_at_a_time_however_long_a_note_take
 
 
 @stepped
+async def test_a_server_that_is_far_behind_gathers_commits_and_tidies_indexes_afterwards(
+    monkeypatch,
+):
+    world, tidied, appends = World(), [], []
+    monkeypatch.setattr(world.engine.catalog, "refresh_indexes", tidied.append)
+    append = world.journal.append
+    monkeypatch.setattr(
+        world.journal, "append", lambda some: appends.append(len(some)) or append(some)
+    )
+    world.runtime.note_far_behind(True)
+    for at in range(3):
+        world.engine.publish("orders", [b'{"id":%d}' % at], world.clock.now_us())
+        world.runtime.wake()
+        await turns()
+    assert (world.journal.last_seq, appends) == (0, [])
+    await asyncio.sleep(1)
+    assert (world.journal.last_seq, appends, tidied) == (3, [3], [])
+    world.runtime.note_far_behind(False)
+    await asyncio.sleep(1)
+    assert tidied
+    await world.runtime.close()
+
+
+@stepped
 async def test_what_must_not_wait_is_done_after_each_turn():
     world, seen = World(), []
     world.runtime.flush_work["seen"] = seen.append

@@ -36,6 +36,8 @@ SETTLED_S = 120.0
 """So long after the last fault all must be the same: reconnects, restarts, and what waits."""
 BATCH_ROWS = 700
 """More than a follower applies in one step."""
+FAR_BEHIND_BYTES = 2_000
+"""A follower that returns is soon far behind, and gathers its commits."""
 AT_BOOKMARKS = ("orders", "sums", "batches", "expiring", "/desk/1")
 DERIVED = ("orders-C", "orders-F", "sums", "sums-C", "slow", "large")
 
@@ -342,6 +344,7 @@ def _run(seed, steps):
         tempfile.TemporaryDirectory() as directory,
         patch("secrets.token_hex", lambda count: names.randbytes(count).hex()),
         patch("secrets.token_urlsafe", lambda count=16: names.randbytes(count).hex()),
+        patch("sow.server.boot.follower.FAR_BEHIND_BYTES", FAR_BEHIND_BYTES),
     ):
         loop.set_exception_handler(lambda *_: None)
         simulation = Simulation(seed, steps, loop, Path(directory))
