@@ -263,6 +263,7 @@ class CommandReader:
                     self._messages.on_executed()
                     return False
                 session, now_us = self._connection.session, self._runtime.now_us
+                commands = commands if session.connected else _without_questions(commands)
                 if not self._executor.publish_at_once(session, commands, now_us()):
                     commands = self._up_to_waiting(commands)
                     self._steps = self._executor.carry_out(session, commands, now_us)
@@ -388,3 +389,8 @@ class CommandReader:
         self._stop_waiting()
         self._turns.remove(self)
         self._in_line = False
+
+
+def _without_questions(commands: list[Read]) -> list[Read]:
+    """Of a client that has gone: nobody reads answers, and no subscription outlives it."""
+    return [one for one in commands if not isinstance(one, Command) or one.kind.demand != "read"]

@@ -398,6 +398,17 @@ async def test_what_is_left_of_a_client_that_has_gone_is_forgotten():
 
 
 @stepped
+async def test_what_a_client_that_has_gone_has_published_is_stored_and_nothing_read_for_it():
+    client, follow = Client(), b'{"c":"sow_and_subscribe","t":"orders","filter":"/id > %d"}'
+    client.session.disconnect()
+    client.incoming.add(b"\n".join([*(follow % at for at in range(50)), publishes(0, 3)]))
+    await client.incoming.done()
+    assert client.records == 3
+    assert not client.world.executor.subscriptions.of(client.session)
+    await client.close()
+
+
+@stepped
 async def test_one_that_goes_while_a_filter_is_compiled_is_not_continued(monkeypatch):
     client, continued = Client(), []
     text = " OR ".join(f"/identity = {at}" for at in range(300))
