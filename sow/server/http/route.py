@@ -22,6 +22,7 @@ from aiohttp import hdrs, web
 from sow.core.comma_lists import comma_list
 from sow.core.humanize import did_you_mean
 from sow.core.media_types import JSON
+from sow.core.quota import client_of
 from sow.core.security_definitions import OF_TOPICS
 from sow.errors import ClientError, SowError, UnknownRecord, clipped, shown
 from sow.protocol.commands import (
@@ -37,6 +38,8 @@ from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
 from sow.server.http.negotiation import CODING, coding_of
 from sow.server.http.preconditions import ADDRESSES, MOMENTS
+from sow.server.http.request_origin import client_address
+from sow.server.loop.scheduler import CLIENT
 from sow.topic.records import Records
 
 WEBSOCKET = "/v1/ws"
@@ -100,6 +103,7 @@ class Route(NamedTuple):
         rights: Permissions | None = None
         try:
             rights = await authn.admit(request, self.demand)
+            CLIENT.set(client_of(rights.owner, client_address(request), request.protocol))
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.taken if request.query else ())

@@ -3,6 +3,9 @@
     work ──> one slice in each iteration of the loop, shared by everything that is ready
              work with more to do goes to the end of the queue
 
+The queue is a circle of clients, each with its work in order: a hundred queries of one client have
+together the turns that the only one of another has. Work of nobody has turns of its own.
+
 So sockets are read and written between two slices, and a request delays others by a slice, not by
 its total cost. Where nobody else is ready, a request takes the slice of this iteration as it
 arrives (`renew`). Work that waits for others is looked at again in a while (`rest`). Work is a
@@ -12,7 +15,8 @@ client's commands (`sow.server.net.command_pump`) or the steps of one request (`
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextvars import ContextVar
 from typing import Generic, Protocol
 
 from sow.core.cooperative import Result, Task
@@ -24,6 +28,10 @@ overhead of a loop iteration (some 50 us) does not count and hundreds of message
 short enough that nobody notices."""
 REST_S = 0.002
 """Until work that waits for others is looked at again: a slice of theirs."""
+
+
+CLIENT: ContextVar[Hashable] = ContextVar("client", default=None)
+"""The client (`sow.core.quota.client_of`) whose request the running task answers, if any."""
 
 
 class Work(Protocol):
@@ -46,7 +54,12 @@ class FairScheduler:
         self._watch = watch
         self._on_slice = on_slice
         self._loop = asyncio.get_running_loop()
-        self._queue: OrderedDict[Work, None] = OrderedDict()
+        self._queue: OrderedDict[object, dict[Work, None]] = OrderedDict()
+        """The work of each client that is ready, in order."""
+        self._clients: dict[Work, object] = {}
+        """Whose each is that is ready."""
+        self._client: object = None
+        """Whose turn it is."""
         self._resting: dict[Work, asyncio.TimerHandle] = {}
         self._next: asyncio.Handle | None = None
         self._is_fresh = False
@@ -55,22 +68,35 @@ class FairScheduler:
         """Another iteration of the loop has begun, and nothing of its slice is taken yet."""
         self._is_fresh = True
 
-    def add(self, work: Work) -> None:
-        """`work` is ready; where it is queued already it keeps its place."""
-        self._queue.setdefault(work)
-        self._schedule()
+    def add(self, work: Work, client: object = None) -> None:
+        """`work` is ready, of a client or of nobody; where it is queued already it keeps its
+        place."""
+        self._put(work, client)
+        if self._next is None:
+            self._next = self._loop.call_soon(self._run_slice)
+
+    def _put(self, work: Work, client: object) -> None:
+        if work not in self._clients:
+            client = client or work
+            self._clients[work] = client
+            self._queue.setdefault(client, {})[work] = None
 
     def rest(self, work: Work) -> None:
         """`work` that is going on can do so only after others have: it is ready in a while."""
-        self._resting[work] = self._loop.call_later(REST_S, self._end_rest, work)
+        self._resting[work] = self._loop.call_later(REST_S, self._end_rest, work, self._client)
 
-    def _end_rest(self, work: Work) -> None:
+    def _end_rest(self, work: Work, client: object) -> None:
         del self._resting[work]
-        self.add(work)
+        self.add(work, client)
 
     def remove(self, work: Work) -> None:
         """`work` is not ready any more, if it was."""
-        self._queue.pop(work, None)
+        if work in self._clients:
+            client = self._clients.pop(work)
+            works = self._queue[client]
+            del works[work]
+            if not works:
+                del self._queue[client]
         if work in self._resting:
             self._resting.pop(work).cancel()
 
@@ -83,18 +109,14 @@ class FairScheduler:
         try:
             if self._is_fresh and self._next is None:
                 # Nobody else is ready: the first slice is taken here, and not an iteration later.
-                self._queue[work] = None
+                self._put(work, CLIENT.get())
                 self._run_slice()
             else:
-                self.add(work)
+                self.add(work, CLIENT.get())
             return await work.result
         finally:
             self.remove(work)
             steps.close()
-
-    def _schedule(self) -> None:
-        if self._next is None:
-            self._next = self._loop.call_soon(self._run_slice)
 
     def _run_slice(self) -> None:
         self._next, self._is_fresh = None, False
@@ -102,10 +124,15 @@ class FairScheduler:
         until = began + SLICE_S
         try:
             # Each once: work with more to do is queued again, for the next iteration.
-            for _ in range(len(self._queue)):
-                work, _ = self._queue.popitem(last=False)
+            for _ in range(len(self._clients)):
+                client, works = self._queue.popitem(last=False)
+                self._client = client
+                work = next(iter(works))
+                del works[work], self._clients[work]
+                if works:
+                    self._queue[client] = works
                 if work.go_on(until) and work not in self._resting:
-                    self._queue.setdefault(work)
+                    self._put(work, client)
                 ended = self._loop.time()
                 self._watch.note(work.name, ended - began)
                 if ended >= until:
@@ -113,13 +140,14 @@ class FairScheduler:
                 began = ended
         finally:
             # Failed work has left the queue, and the loop logs the error; the rest continues.
-            if self._queue:
-                self._schedule()
+            if self._queue and self._next is None:
+                self._next = self._loop.call_soon(self._run_slice)
             self._on_slice()
 
     def close(self) -> None:
         """Drop what is queued."""
         self._queue.clear()
+        self._clients.clear()
         for timer in self._resting.values():
             timer.cancel()
         self._resting.clear()

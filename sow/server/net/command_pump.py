@@ -193,7 +193,7 @@ class CommandReader:
         if self._patience is not None:
             self._stop_waiting()
         self._in_line = True
-        self._turns.add(self)
+        self._turns.add(self, self._connection.session.memory.share.client)
 
     def _wait_for_room(self) -> None:
         self._connection.wait_for_room(self._line_up)

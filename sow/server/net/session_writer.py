@@ -127,7 +127,7 @@ class SessionWriter:
         if self._on_room is not None:
             self._check_room()
         if more:
-            self._runtime.turns.add(self)
+            self._runtime.turns.add(self, session.memory.share.client)
         return more
 
     def _fill_socket(self, now_us: int, until_s: float | None) -> bool:

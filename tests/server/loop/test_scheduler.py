@@ -44,6 +44,22 @@ async def test_work_takes_turns_a_slice_in_each_round(monkeypatch):
 
 
 @stepped
+async def test_much_work_of_one_client_has_the_turns_of_little_of_another(monkeypatch):
+    line, taken = Line(monkeypatch), []
+    for client, count in (("greedy", 20), ("other", 1)):
+        token = turns_of_work.CLIENT.set(client)
+        taken += [line.take(f"{client} {at}", 5) for at in range(count)]
+        turns_of_work.CLIENT.reset(token)
+    await taken[-1]
+    assert len(line.done) < 15
+    for one in taken[1:10]:
+        one.cancel()
+    await asyncio.gather(taken[0], *taken[10:])
+    assert line.done.count(("greedy 0", 4)) == 1
+    assert ("greedy 1", 4) not in line.done
+
+
+@stepped
 async def test_short_work_of_many_shares_a_slice(monkeypatch):
     line = Line(monkeypatch, slice_s=60.0)
     await asyncio.gather(*[line.take(str(at), 5) for at in range(10)])
@@ -191,7 +207,7 @@ async def test_work_that_waits_for_others_is_not_asked_again_at_once(monkeypatch
     await line.take("one", 3)
     assert waited == [0]
     for work in list(line.turns._resting):
-        line.turns._end_rest(work)
+        line.turns._end_rest(work, None)
     assert await resting == "after them"
 
 
