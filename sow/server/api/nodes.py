@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientError as CallFailed
-from aiohttp import ClientResponse, ClientSession, ClientTimeout
+from aiohttp import ClientSession, ClientTimeout
 
 from sow.errors import TooLarge
+from sow.server.http.body_reading import beginning
 
 AS_PRIMARY, AS_FOLLOWER, AS_CHAINED = "primary", "follower", "chained"
 """The roles of a server."""
@@ -201,14 +202,6 @@ async def report(
         return msgspec.json.decode(text, type=ServerNode).url
     except msgspec.MsgspecError:
         return own.url
-
-
-async def beginning(answer: ClientResponse, bytes_max: int) -> bytes:
-    """The beginning of an answer, which anybody may have sent, without an end as well."""
-    found = b""
-    while len(found) < bytes_max and (piece := await answer.content.readany()):
-        found += piece
-    return found[:bytes_max]
 
 
 async def nodes_of(

@@ -36,7 +36,7 @@ from sow.engine.catalog import Catalog
 from sow.engine.following import Following, FollowingEngine, with_windows
 from sow.engine.output import HELD_US_MAX
 from sow.errors import Damaged, DiskFull, NotKept, SowError, StoreError, clipped, is_no_room
-from sow.server.api.nodes import Nodes, ServerNode, Upstream, beginning, nodes_of, report
+from sow.server.api.nodes import Nodes, ServerNode, Upstream, nodes_of, report
 from sow.server.api.status import StatusHandler
 from sow.server.boot.followed_directory import (
     BACKED_UP,
@@ -53,6 +53,7 @@ from sow.server.boot.followed_directory import (
     with_journal,
 )
 from sow.server.chained.upstream import failure_of
+from sow.server.http.body_reading import beginning
 from sow.server.http.preconditions import Heard
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.backup import (

@@ -31,8 +31,8 @@ from sow.errors import (
     UpstreamLost,
     clipped,
 )
-from sow.server.api.nodes import beginning
 from sow.server.http.authn_middleware import AS_HEADER
+from sow.server.http.body_reading import beginning
 from sow.server.http.preconditions import BOOKMARK_HEADER
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER
 from sow.streaming.sessions import BARRED, OUTDATED

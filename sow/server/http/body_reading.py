@@ -29,7 +29,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import ClientResponse, HttpVersion11, hdrs, web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.typedefs import Handler
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -405,6 +405,14 @@ async def send_continue(request: web.Request) -> None:
     if request.pop(EXPECTED, None) is not None:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # nothing of the answer is written yet
+
+
+async def beginning(answer: ClientResponse, bytes_max: int) -> bytes:
+    """The beginning of an answer, which anybody may have sent, without an end as well."""
+    found = b""
+    while len(found) < bytes_max and (piece := await answer.content.readany()):
+        found += piece
+    return found[:bytes_max]
 
 
 async def end_unmet(request: web.Request, response: web.StreamResponse) -> None:
