@@ -128,7 +128,7 @@ class Link:
         return dict(ack)
 
     def _without_logon(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Lines without the ack of another logon, after which they are counted anew."""
+        """Lines without the ack of another logon, after which they are counted from 0."""
         found = []
         for at, line in enumerate(lines, 1):
             ack = orjson.loads(line) if line.startswith(b'{"c":"ack"') else {}
