@@ -123,10 +123,10 @@ def withdraw(session: Session, name: str, identity: str) -> Update | None:
 
 
 def part_from(session: Session, name: str, held: Update) -> None:
-    """That a record has left, as a session is told it that holds what was before an update: nothing
+    """Report that a record has left to a session that holds what was before an update: nothing
     where that was new to it, and by the key fields where it is not known here."""
 
-    def told(encoder: UpdateEncoder, update: Update) -> tuple[UpdateEncoder, Update] | None:
+    def reported(encoder: UpdateEncoder, update: Update) -> tuple[UpdateEncoder, Update] | None:
         if (update.identity, update.reason) != (held.identity, WITHDRAWN):
             return encoder, update
         old, renderer = held.old, encoder.topic.renderer
@@ -135,7 +135,7 @@ def part_from(session: Session, name: str, held: Update) -> None:
         found = update._replace(known=held.known, old=old, parting=old)
         return None if found.is_void else (encoder, found)
 
-    session.outbox.reencode(name, told)
+    session.outbox.reencode(name, reported)
 
 
 class PassedEncoder(UpdateEncoder):
