@@ -23,6 +23,7 @@
         NotReached           a bookmark was requested that is not reached in time
         Replaying            the server has just started and is still replaying its log
         UpstreamLost         a chained server cannot reach the one that has the records
+        LogUnanswered        the engine of the shared log has not answered; nobody knows
       Stopped                a view that needs too much memory; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on
       ConfigError            the operator's config.xml; carries line and element
@@ -30,6 +31,7 @@
         DiskFull             no room: nothing was stored, reads go on
         StoreFailing         the disk refuses for another reason: the same
         Damaged              stored bytes are not what was written
+        LogTrimmed           the shared log does not go back so far
 
 `reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a sentence
 for people: what, where, why, and what to write instead; `status` is the HTTP status. An exception
@@ -312,6 +314,13 @@ class UpstreamLost(Busy):
     reason = "upstream lost"
 
 
+class LogUnanswered(Busy):
+    """The engine of the shared log has not answered: whether it has stored what was handed over, or
+    will, nobody knows yet."""
+
+    reason = "outcome unknown"
+
+
 class Stopped(SowError):
     """A view or a conflated topic has stopped, because it needs too much memory or failed with an
     internal error. Its records are gone; its sources are unaffected."""
@@ -363,6 +372,13 @@ class Damaged(StoreError):
     """Stored bytes are not the bytes that were written; they are not served."""
 
     reason = "damaged"
+
+
+class LogTrimmed(StoreError):
+    """The shared log has let go of the entries that follow what is here: a checkpoint of another
+    node is needed first."""
+
+    reason = "log trimmed"
 
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -44,7 +44,10 @@ SUITES = (
     ("tests/simulation/test_simulation.py",),
 )
 """The tests that run one after the other, the longest at the end."""
-NODES_SUITES = (("tests/simulation/test_nodes.py",),)
+SUITES_OF = {
+    "nodes": (("tests/simulation/test_nodes.py",),),
+    "shared_log": (("tests/shared_log/test_simulation.py",),),
+}
 """What needs several nodes to be seen is seen by no other test."""
 
 
@@ -57,7 +60,7 @@ class Round(NamedTuple):
 
 def rounds(part: str, mutation: Mutation) -> Iterator[Round]:
     """What looks for a bug, the quickest first: most are caught by the changed module's tests."""
-    suites = NODES_SUITES if part == "nodes" else SUITES
+    suites = SUITES_OF.get(part, SUITES)
     for effort in ("1", PLANTED):
         for suite in ([own_test(mutation)], *suites):
             yield Round(effort, suite)

@@ -21,6 +21,14 @@ SAMPLE = (
         "tests/laws/test_back_pressure.py",
         marks=pytest.mark.slow,
     ),
+    *(
+        pytest.param(name, "tests/shared_log/test_simulation.py", marks=pytest.mark.slow)
+        for name in (
+            "what the engine has answered is released without reading it back",
+            "an entry is valid because it was stored, as a condition by position has it",
+            "what stands where an answer says is taken for what was sent",
+        )
+    ),
 )
 
 

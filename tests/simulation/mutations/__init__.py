@@ -8,6 +8,7 @@ from tests.simulation.mutations.delivery import DELIVERY
 from tests.simulation.mutations.engine import ENGINE
 from tests.simulation.mutations.nodes import NODES
 from tests.simulation.mutations.requests import REQUESTS
+from tests.simulation.mutations.shared_log import SHARED_LOG
 from tests.simulation.mutations.store import STORE
 from tests.simulation.mutations.topic import TOPIC
 from tests.simulation.mutations.views import VIEWS
@@ -23,5 +24,6 @@ PARTS = {
     "engine": ENGINE,
     "requests": REQUESTS,
     "nodes": NODES,
+    "shared_log": SHARED_LOG,
 }
 MUTATIONS = tuple(mutation for part in PARTS.values() for mutation in part)

@@ -1,0 +1,136 @@
+"""The envelope of an entry: what it follows, and who may have written it.
+
+    offset  bytes
+         0      4   "SOWL"
+         4      1   format of everything behind the envelope
+         5      1   kind
+         6      2   flags: 1, the group goes on in the next entry
+         8      8   term
+        16      8   time of the log, microseconds since 1970 UTC
+        24     16   prev: the hash of the last valid entry, as the writer knows it
+        40     16   token: random, another one for every attempt
+        56     16   digest of the content
+        72      4   bytes of content, which follows
+
+Numbers are big-endian. The hash of an entry is that of its envelope, which has the digest of the
+content: the chain can be followed without content. The envelope is the same in every format, so
+that a release recognises what it cannot read. Bytes that are no entry, or not all of one, are none
+on every node alike; no error, since anybody may have written them.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+import orjson
+
+from sow.shared_log.protocol import BLOCK_BYTES_MAX
+
+ENTRY_FORMAT = 1
+"""The newest format of entries that this release reads, and the one that it writes."""
+MAGIC = b"SOWL"
+ENVELOPE = Struct(">4sBBHQQ16s16s16sI")
+HASH_BYTES = 16
+"""No two entries of a log have one hash by accident, and nobody chooses a whole envelope."""
+GENESIS = bytes(HASH_BYTES)
+"""What the first entry of a log follows."""
+CONTENT_BYTES_MAX = BLOCK_BYTES_MAX - ENVELOPE.size
+GOES_ON = 1
+"""A flag, the lowest bit."""
+
+
+class EntryKind(IntEnum):
+    """What an entry is for. The content of all but a lead is of no concern here."""
+
+    LEAD = 1
+    BEAT = 2
+    RECORDS = 3
+    RELOAD = 4
+
+
+class LogEnvelope(NamedTuple):
+    """An entry as it is stored. `kind` is a number: a later release may have more kinds."""
+
+    kind: int
+    term: int
+    time_us: int
+    prev: bytes
+    token: bytes
+    content: bytes
+    goes_on: bool = False
+    format: int = ENTRY_FORMAT
+
+    def encode(self) -> tuple[bytes, bytes]:
+        """The block, and the hash of the entry."""
+        head = ENVELOPE.pack(
+            MAGIC,
+            self.format,
+            self.kind,
+            GOES_ON if self.goes_on else 0,
+            self.term,
+            self.time_us,
+            self.prev,
+            self.token,
+            digest(self.content),
+            len(self.content),
+        )
+        return head + self.content, digest(head)
+
+
+def decode(block: bytes) -> tuple[LogEnvelope, bytes] | None:
+    """The entry that a block is, and its hash; None where it is none, or was changed or cut."""
+    if len(block) < ENVELOPE.size or not block.startswith(MAGIC):
+        return None
+    _, layout, kind, flags, term, time_us, prev, token, check, size = ENVELOPE.unpack_from(block)
+    content = block[ENVELOPE.size :]
+    if len(content) != size or digest(content) != check:
+        return None
+    entry = LogEnvelope(kind, term, time_us, prev, token, content, bool(flags & GOES_ON), layout)
+    return entry, digest(block[: ENVELOPE.size])
+
+
+def digest(content: bytes) -> bytes:
+    """The hash that entries and contents have."""
+    return blake2b(content, digest_size=HASH_BYTES).digest()
+
+
+class Lead(NamedTuple):
+    """The content of a `lead` entry: who leads from there on, and by which rules."""
+
+    node: str
+    address: str
+    lease_us: int
+    fingerprint: str = ""
+    """Of the configuration: nodes that have another one do not join."""
+    format: int = ENTRY_FORMAT
+    """The newest format of the entries that this node writes."""
+
+    def encode(self) -> bytes:
+        """As JSON, where a later release may add members."""
+        return orjson.dumps(self._asdict())
+
+
+def decode_lead(content: bytes) -> Lead | None:
+    """What a `lead` says; None where it is not readable, or promises nothing."""
+    try:
+        found = orjson.loads(content)
+        lead = Lead(*(found[name] for name in Lead._fields))
+    except (ValueError, KeyError, TypeError):
+        return None
+    kinds = (str, str, int, str, int)
+    if any(type(value) is not kind for value, kind in zip(lead, kinds, strict=True)):
+        return None
+    return lead if lead.lease_us > 0 else None
+
+
+def parts_of(content: bytes) -> Iterator[tuple[bytes, bool]]:
+    """What is too much for one entry in several, each with whether it goes on."""
+    step = CONTENT_BYTES_MAX
+    for start in range(0, max(1, len(content)), step):
+        yield content[start : start + step], start + step < len(content)
+
+
+NewToken = Callable[[], bytes]
+"""Makes a token; injected, as all randomness."""
