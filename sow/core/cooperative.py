@@ -38,11 +38,14 @@ def run_to_completion(steps: Task[Result]) -> Result:
             return result
 
 
-def while_wanted(steps: Task[Result], is_wanted: Callable[[], bool]) -> Task[Result]:
-    """Take the steps as long as somebody wants the result; raises Busy if nobody does any more."""
+def before_each(steps: Task[Result], ahead: Callable[[], Task[None] | None]) -> Task[Result]:
+    """Take the steps, before each those that `ahead` returns, if any; where it raises, they are
+    closed."""
     said: Step = None
     try:
-        while is_wanted():
+        while True:
+            if (first := ahead()) is not None:
+                yield from first
             try:
                 step = steps.send(said)
             except StopIteration as over:
@@ -51,17 +54,33 @@ def while_wanted(steps: Task[Result], is_wanted: Callable[[], bool]) -> Task[Res
             said = yield step
     finally:
         steps.close()
-    raise Busy("nobody waits for the answer any more")
+
+
+def while_wanted(steps: Task[Result], is_wanted: Callable[[], bool]) -> Task[Result]:
+    """Take the steps as long as somebody wants the result; raises Busy if nobody does any more."""
+
+    def look() -> None:
+        if not is_wanted():
+            raise Busy("nobody waits for the answer any more")
+
+    return before_each(steps, look)
 
 
 class SharedTask(Generic[Result]):
-    """A task whose steps several take; its caller gets what comes of it."""
+    """A task whose steps others than its caller take; `result` is what comes of it."""
 
     def __init__(self, steps: Task[Result]) -> None:
         self.is_over = False
         self.steps = steps
         self._results: list[Result] = []
-        self._error: Exception | None = None
+        self.error: Exception | None = None
+
+    def finish(self) -> Task[Result]:
+        """Take all steps that others do not take meanwhile; returns and raises what they do."""
+        while not self.is_over:
+            self.step()
+            yield
+        return self.result()
 
     def step(self) -> None:
         """Take a step; an error is kept for the caller."""
@@ -71,13 +90,13 @@ class SharedTask(Generic[Result]):
             self._results.append(over.value)
             self.is_over = True
         except Exception as error:
-            self._error = error
+            self.error = error
             self.is_over = True
 
     def result(self) -> Result:
         """The result; raises what the steps raised."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._results[0]
 
 

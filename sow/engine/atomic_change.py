@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from sow.core.cooperative import Result, SharedTask, Step, Task
+from sow.core.cooperative import Result, SharedTask, Task, before_each
 from sow.engine.running_topics import LiveTopic
 from sow.errors import SowError
 from sow.streaming.channel import ChangeChannel, Channel
@@ -29,12 +29,16 @@ from sow.topic.records import Records
 
 
 class AtomicChange(SharedTask[Result]):
-    """A change under way in `topic`, started after the change `seq`: the remaining steps."""
+    """A change under way in `topic`, started after the change `seq`: the remaining steps. `ended`
+    is called in the last one."""
 
-    def __init__(self, topic: LiveTopic, seq: int, steps: Task[Result]) -> None:
+    def __init__(
+        self, topic: LiveTopic, seq: int, steps: Task[Result], ended: Callable[[], None]
+    ) -> None:
         super().__init__(steps)
         self.topic = topic
         self.seq = seq
+        self._ended = ended
         self.channels: list[Channel] = []
         """Channels that carry nothing else until it is over."""
         self.keeps = False
@@ -43,6 +47,12 @@ class AtomicChange(SharedTask[Result]):
         """The topic's records as they were; None: as they are."""
         self.is_planned = False
         """None of it is in the records yet, nor in the log."""
+
+    def step(self) -> None:
+        """Take a step."""
+        super().step()
+        if self.is_over:
+            self._ended()
 
 
 class AtomicBatch:
@@ -82,15 +92,12 @@ class AtomicBatch:
         """
         yield from self.finish_any()
         topic = find()
-        change: AtomicChange[Result] = AtomicChange(topic, self._seq(), work(topic))
+        change: AtomicChange[Result] = AtomicChange(topic, self._seq(), work(topic), self._end)
         self._change = change  # type: ignore[assignment]
         topic.records.set_changing(True)
         try:
-            # A waiter may have run the last step, and another change may be under way by now.
-            while not change.is_over:
-                self._step(change)
-                yield
-            return change.result()
+            # A waiter may run the last step, and then another change may be under way.
+            return (yield from change.finish())
         finally:
             if not change.is_over:
                 for listener in self._listeners:
@@ -98,11 +105,8 @@ class AtomicBatch:
 
     def _finishing(self, change: AtomicChange[Result]) -> Task[None]:
         """Run the remaining steps, unless others do; an error has no receiver any more."""
-        while not change.is_over:
-            self._step(change)
-            yield
         with suppress(SowError):
-            change.result()
+            yield from change.finish()
 
     def hold_other_output(self, topic: LiveTopic, now_us: int) -> None:
         """The change in `topic` has its numbers and its time: its subscribers get nothing else
@@ -175,15 +179,14 @@ class AtomicBatch:
         change = self._change
         return self._seq() if change is None or change.topic is not topic else change.seq
 
-    def _step(self, change: AtomicChange[Result]) -> None:
-        change.step()
-        if change.is_over:
-            self._change = None
-            if change.keeps:
-                change.topic.records.table.thaw()
-            change.topic.records.set_changing(False)
-            change.topic.pass_up_to(self._seq())
-            self._ended(change.topic, change.channels)
+    def _end(self) -> None:
+        change, self._change = self._change, None
+        assert change is not None
+        if change.keeps:
+            change.topic.records.table.thaw()
+        change.topic.records.set_changing(False)
+        change.topic.pass_up_to(self._seq())
+        self._ended(change.topic, change.channels)
 
     # Waiting.
 
@@ -220,25 +223,19 @@ class AtomicBatch:
 
     def _finish(self, is_wanted: Callable[[str], bool]) -> Task[None]:
         while (change := self._change) is not None and is_wanted(change.topic.name):
-            self._step(change)
+            change.step()
             yield
 
     def exclusive(self, name: str | None, steps: Task[Result]) -> Task[Result]:
         """Run `steps`, each while no change of the topic `name` is under way; None: of any
         topic."""
-        reply: Step = None
-        try:
-            while True:
-                if self._change is not None:
-                    yield from self.finish_any() if name is None else self.finish_before(name)
-                try:
-                    said = steps.send(reply)
-                except StopIteration as over:
-                    result: Result = over.value
-                    return result
-                reply = yield said
-        finally:
-            steps.close()
+
+        def ahead() -> Task[None] | None:
+            if self._change is None:
+                return None
+            return self.finish_any() if name is None else self.finish_before(name)
+
+        return before_each(steps, ahead)
 
     def check(self) -> None:
         """Assert the invariants of a change, between two steps."""

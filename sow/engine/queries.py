@@ -26,7 +26,7 @@ from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import NO_TRAITS, Filter, Trait, compile_filter
 from sow.protocol.replies import SentPlace
-from sow.query import Query, QueryAnswer, answering
+from sow.query import Query, QueryAnswer, answering, answering_current
 from sow.topic.records import Records
 
 FILTERS_KEPT_WEIGHT = 512 * 1024
@@ -229,17 +229,8 @@ class Queries:
 
 def matching(records: Records, condition: Filter) -> Task[NDArray[np.int64]]:
     """The slots of the records that pass a filter, in their order, as of the last step."""
-    while True:
-        indexes = records.indexes
-        steps = answering(indexes, Query(filter=condition))
-        # Start again if a reload has given the topic other indexes.
-        while records.indexes is indexes:
-            try:
-                next(steps)
-            except StopIteration as over:
-                answer: QueryAnswer = over.value
-                return np.sort(answer.slots)
-            yield
+    query = Query(filter=condition)
+    return np.sort((yield from answering_current(lambda: records.indexes, query)).slots)
 
 
 def place_of(topic: LiveTopic, topics: Mapping[str, LiveTopic], seq: int, now_us: int) -> int:

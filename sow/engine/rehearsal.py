@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import SharedTask, Task
 from sow.engine.engine import Engine
 from sow.engine.replay import Moment, Replay, Sent
 from sow.engine.running_topics import LiveTopic, SourceTopic
@@ -337,11 +337,10 @@ class Rehearsal:
 
     def _advance(self, until: Moment) -> Task[None]:
         """Let both sides advance, the one that is behind first: so few lines wait for the other."""
-        going = {side: side.advance(until) for side in self._sides}
+        going = {side: SharedTask(side.advance(until)) for side in self._sides}
         while going:
             behind = min(going, key=lambda side: (side.seq, side.now_us))
-            try:
-                next(going[behind])
-            except StopIteration:
-                del going[behind]
+            going[behind].step()
+            if going[behind].is_over:
+                going.pop(behind).result()
             yield

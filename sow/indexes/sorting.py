@@ -26,7 +26,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import SharedTask, Task
 from sow.store.columns import Mask, Slots
 
 ROWS_AT_ONCE = 16_384
@@ -120,7 +120,7 @@ class TextOrder:
         self._texts = texts
         self._order: list[int] = []
         self._ranks = np.full(1, -np.inf)
-        self._sorting: Task[list[int]] | None = None
+        self._sorting: SharedTask[list[int]] | None = None
 
     @property
     def dirty_count(self) -> int:
@@ -136,11 +136,10 @@ class TextOrder:
         done = 0
         while self.dirty_count and (limit is None or not done):
             if self._sorting is None:
-                self._sorting = _sorting(self._texts)
-            try:
-                next(self._sorting)
-            except StopIteration as over:
-                self._order, self._sorting = over.value, None
+                self._sorting = SharedTask(_sorting(self._texts))
+            self._sorting.step()
+            if self._sorting.is_over:
+                self._order, self._sorting = self._sorting.result(), None
                 self._ranks = np.full(1, -np.inf)
             done += limit or 1
         return done

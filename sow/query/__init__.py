@@ -6,7 +6,15 @@
 bodies. `ConsistentBatch` answers several queries as of one moment.
 """
 
-from sow.query.answers import ConsistentBatch, TopicQuery, answering
+from sow.query.answers import ConsistentBatch, TopicQuery, answering, answering_current
 from sow.query.query import PlanStep, Query, QueryAnswer
 
-__all__ = ["ConsistentBatch", "PlanStep", "Query", "QueryAnswer", "TopicQuery", "answering"]
+__all__ = [
+    "ConsistentBatch",
+    "PlanStep",
+    "Query",
+    "QueryAnswer",
+    "TopicQuery",
+    "answering",
+    "answering_current",
+]

@@ -20,13 +20,13 @@ reads from the bodies of the remaining records; so indexes never change an answe
 has to be built first, the run ends with Unready, and another one starts when it is built.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import SharedTask, Task
 from sow.core.paths import Path
 from sow.expressions import OrderTerm
 from sow.indexes import MEMO_COLUMNS_MAX, Indexes
@@ -459,6 +459,18 @@ def answering(indexes: Indexes, query: Query) -> Task[QueryAnswer]:
             yield from ready.steps(lacking)
     finally:
         ready.close()
+
+
+def answering_current(indexes: Callable[[], Indexes], query: Query) -> Task[QueryAnswer]:
+    """The same of a topic that a reload may give other indexes meanwhile: then from the start."""
+    while True:
+        current = indexes()
+        run = SharedTask(answering(current, query))
+        while indexes() is current:
+            run.step()
+            if run.is_over:
+                return run.result()
+            yield
 
 
 class ConsistentBatch:

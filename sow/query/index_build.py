@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import SharedTask, Task
 from sow.core.paths import Path
 from sow.expressions import Filter, Node, OrderTerm
 from sow.indexes import (
@@ -52,7 +52,7 @@ class IncrementalSort:
     def __init__(self, slots: Slots, rankings: Sequence[Ranking]) -> None:
         self._slots = slots
         self._changed = Moved(int(slots.max(initial=-1)) + 1)
-        self._sorting: Task[Slots] | None = self._sorted(rankings)
+        self._sorting: SharedTask[Slots] | None = SharedTask(self._sorted(rankings))
 
     def _sorted(self, rankings: Sequence[Ranking]) -> Task[Slots]:
         keys: list[Ranks] = []
@@ -79,10 +79,9 @@ class IncrementalSort:
         """Run a step, or all when `limit` is None; returns how many records that counts for."""
         done = 0
         while self._sorting is not None and (limit is None or not done):
-            try:
-                next(self._sorting)
-            except StopIteration as over:
-                self._slots, self._sorting = over.value, None
+            self._sorting.step()
+            if self._sorting.is_over:
+                self._slots, self._sorting = self._sorting.result(), None
             done += limit or 1
         return done
 

@@ -5,7 +5,15 @@ import sys
 
 import pytest
 
-from sow.core.cooperative import RESTS, CatchUpPacer, run_to_completion, untracked, while_wanted
+from sow.core.cooperative import (
+    RESTS,
+    CatchUpPacer,
+    SharedTask,
+    before_each,
+    run_to_completion,
+    untracked,
+    while_wanted,
+)
 from sow.errors import Busy
 
 
@@ -46,6 +54,40 @@ def test_steps_end_when_nobody_wants_their_result_any_more():
         return (yield RESTS)
 
     assert run_to_completion(while_wanted(resting(), lambda: True)) is RESTS, "what is sent back"
+
+
+def test_before_each_step_comes_what_has_to_be_first():
+    taken, first = [], [counted(2, []), None]
+    steps = before_each(counted(3, taken), lambda: first.pop(0) if first else None)
+    assert [(next(steps), len(taken)) for _ in range(3)] == [(None, 0), (None, 0), (None, 1)]
+    assert run_to_completion(steps) == 3
+
+    def fail():
+        raise ValueError("no more")
+
+    closed = counted(3, taken)
+    with pytest.raises(ValueError, match="no more"):
+        run_to_completion(before_each(closed, fail))
+    assert list(closed) == [], "its steps are closed"
+
+
+def test_each_who_waits_for_a_shared_task_gets_its_result_and_its_error():
+    taken = []
+    task = SharedTask(counted(4, taken))
+    first, second = task.finish(), task.finish()
+    next(first), next(second)
+    assert taken == [0, 1], "each step is taken once"
+    assert run_to_completion(first) == run_to_completion(second) == 4
+    assert taken == [0, 1, 2, 3]
+
+    def failing():
+        yield
+        raise ValueError("the second")
+
+    task = SharedTask(failing())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="the second"):
+            run_to_completion(task.finish())
 
 
 def steps_until_little_is_left(count, comes):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cooperative import Task
+from sow.core.cooperative import SharedTask, Task
 from sow.core.definitions import View
 from sow.core.paths import Path
 from sow.core.quota import Quota, SharedHolder
@@ -133,31 +133,18 @@ class Share:
             let_go()
 
 
-@dataclass(eq=False)
-class Aggregation:
-    """A view for clients, once the steps of its `filling` are done; `held` is what it takes."""
+class Aggregation(SharedTask[ViewTopic]):
+    """A view for clients, once it is filled; `held` is what it takes. Each waiter takes the steps,
+    so any of several may stop waiting."""
 
-    filling: Task[ViewTopic]
-    held: SharedHolder
-    topic: ViewTopic | None = None
-    error: Exception | None = None
+    def __init__(self, filling: Task[ViewTopic], held: SharedHolder) -> None:
+        super().__init__(filling)
+        self.held = held
 
-    def fill(self) -> Task[ViewTopic]:
-        """The view, once it is filled. Each waiter takes the steps, so any of several may stop
-        waiting."""
-        while self.topic is None:
-            if self.error is not None:
-                raise self.error
-            try:
-                next(self.filling)
-            except StopIteration as over:
-                self.topic = over.value
-            except Exception as error:
-                self.error = error
-                raise
-            else:
-                yield
-        return self.topic
+    @property
+    def topic(self) -> ViewTopic | None:
+        """The view, if it is filled."""
+        return self.result() if self.is_over and self.error is None else None
 
 
 @dataclass(frozen=True)
@@ -327,17 +314,19 @@ class Aggregations:
         one.held.join(client)
         is_filled = False
         try:
-            for _ in one.fill():
-                self._check_room(one, client)
-                yield
+            while not one.is_over:
+                one.step()
+                if not one.is_over:
+                    self._check_room(one, client)
+                    yield
+            view = one.result()
             self._check_room(one, client)
             self._still(question.topic)
             is_filled = True
         finally:
             if not is_filled:
                 self._leave(question.key, one, client)
-        assert one.topic is not None
-        return Share(one.topic, client, lambda: self._leave(question.key, one, client))
+        return Share(view, client, lambda: self._leave(question.key, one, client))
 
     # Memory.
 
@@ -407,7 +396,7 @@ class Aggregations:
             return
         if self._shared.get(key) is one:
             del self._shared[key]
-        one.filling.close()
+        one.steps.close()
         if one.topic is not None:
             self._changes.remove_private(one.topic)
 

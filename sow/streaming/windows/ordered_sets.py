@@ -22,11 +22,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from sow.core.cooperative import Task, run_to_completion
+from sow.core.cooperative import SharedTask, Task, run_to_completion
 from sow.core.paths import Path
 from sow.expressions import Filter, OrderTerm
 from sow.messages.base import Column
-from sow.query import Query, answering
+from sow.query import Query, answering, answering_current
 from sow.store.columns import Slots
 from sow.streaming.windows.window_pages import PageRow, rows_of
 from sow.topic.batch import Batch
@@ -186,7 +186,7 @@ class OrderedSet(Generic[Reader]):
         the same ones."""
         self.seq = 0
         """The number of the newest change that it has processed."""
-        self._filling: Task[None] | None = None
+        self._filling: SharedTask[None] | None = None
         self._began_us = self._rests_until_us = 0
         self._need = 0
 
@@ -349,38 +349,26 @@ class OrderedSet(Generic[Reader]):
         if not self.is_short or self.topic.is_changing:
             return False
         if self._filling is None:
-            self._filling, self._began_us = self._fill(), now_us
-        try:
-            next(self._filling)
-        except StopIteration:
-            self._filling = None
-            took_us = now_us - self._began_us
-            self._rests_until_us = now_us + max(REFILL_US_MIN, REFILL_REST * took_us)
-            return True
-        return False
+            self._filling, self._began_us = SharedTask(self._fill()), now_us
+        self._filling.step()
+        if not self._filling.is_over:
+            return False
+        self._filling.result()
+        self._filling = None
+        took_us = now_us - self._began_us
+        self._rests_until_us = now_us + max(REFILL_US_MIN, REFILL_REST * took_us)
+        return True
 
     def close(self) -> None:
         """It has no readers any more."""
         if self._filling is not None:
-            self._filling.close()
+            self._filling.steps.close()
             self._filling = None
 
     def _fill(self) -> Task[None]:
         query = Query(filter=self.condition, order_by=self.terms, top_n=self.capacity)
-        while True:
-            indexes = self.topic.indexes
-            steps = answering(indexes, query)
-            try:
-                # Start again where the topic has other indexes since a configuration change.
-                while self.topic.indexes is indexes:
-                    try:
-                        next(steps)
-                    except StopIteration as over:
-                        self._hold(over.value.slots, self.capacity)
-                        return
-                    yield
-            finally:
-                steps.close()
+        answer = yield from answering_current(lambda: self.topic.indexes, query)
+        self._hold(answer.slots, self.capacity)
 
     def begin_with(self, slots: Slots, requested: int, seq: int) -> None:
         """A window opens with what a query for so many records has just found, as of the change
