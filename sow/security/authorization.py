@@ -162,7 +162,7 @@ class Permissions:
     @property
     def owner_text(self) -> str:
         """The owner of what is stored as an unambiguous text; empty for none. The user alone, not
-        who acts for him: he may come through a chained server or not."""
+        who acts for the user, who may come through a chained server or not."""
         return owner_text(self.owner[:1])
 
     @property

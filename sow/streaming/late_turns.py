@@ -50,7 +50,7 @@ class LateClient:
 
 
 class LateTurns(dict[Latecomer, LateClient]):
-    """Who is late, with the client whose turn is his."""
+    """What is late, with the client that shares its turns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class LateTurns(dict[Latecomer, LateClient]):
         return any(one.is_awaited for one in self._clients.values())
 
     def add(self, latecomer: Latecomer, cost_us: float) -> None:
-        """Somebody is about to be late, unless he is; it takes him so much for a record."""
+        """A channel or view is about to be late, unless it is; a record takes it so much."""
         if latecomer in self:
             return
         client: QueueShare | Latecomer | None = None
@@ -86,7 +86,7 @@ class LateTurns(dict[Latecomer, LateClient]):
                 turn.fall_behind()
 
     def discard(self, latecomer: Latecomer) -> None:
-        """He is late no more, if he was."""
+        """It is late no more, if it was."""
         turn = self.pop(latecomer, None)
         if turn is not None:
             latecomer.turn = None
@@ -102,7 +102,7 @@ class LateTurns(dict[Latecomer, LateClient]):
             yield turn
 
     def yield_to_others(self, latecomer: Latecomer) -> None:
-        """Others of his client have their turns before he has another one."""
+        """Others of its client have their turns before it has another one."""
         latecomers = self[latecomer].latecomers
         latecomers[latecomer] = latecomers.pop(latecomer)
 

@@ -289,7 +289,7 @@ class ChangeCursors:
         self, request: web.Request, name: str, part: Extent
     ) -> AsyncIterator[ChangeCursor]:
         """A cursor of a topic at the beginning of a part of the log. It is the caller's to move to
-        the end (`bounded`), and stays there for the next reader if he does.
+        the end (`bounded`), and stays there for the next reader if it does.
 
         Raises ClientError where the log does not reach back to the state there, TooLarge and Busy
         where there is no room for it.

@@ -108,7 +108,7 @@ class LogHandler:
         topics, condition, guards = await self._wanted(request, requested, before is not None)
         shape, columns = shape_of(requested, topics.values()), columns_of(requested, kind)
         part = await self._requested_for(requested, topics)
-        # He may not be who waits any more.
+        # What the user may read can have changed during the wait.
         await reauthorize_stream(request)
         journal, headers = self._runtime.journal, {"SOW-Bookmark": str(part.until)}
         headers[LOG_HEADER] = journal.log_id

@@ -6,7 +6,7 @@ succeeds, and the others get a 412 (`sow.server.http.preconditions`). A change i
 publish or delete (`sow.sessions.commands.record_ops`), and is answered when it is durable.
 
 Of a record of a series a range of events is read, and one is edited. What the user may see holds
-for each event by itself: of a record whose newest event is hidden from him, he reads the others.
+for each event by itself: of a record whose newest event is hidden the user reads the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

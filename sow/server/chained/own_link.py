@@ -5,7 +5,7 @@ upstream's. What the session's client does not read stays upstream, whose queue 
 its topics. The connection is opened when it is needed and closed when it has been idle.
 
 When it is lost, commands that were on their way fail, in their order: nobody knows whether they
-were carried out. Who has numbered his messages sends them again, and they are applied once.
+were carried out. A client that numbers its messages sends them again, and they are applied once.
 """
 
 import asyncio

@@ -63,7 +63,7 @@ REFUSALS: Mapping[int, Callable[[], SowError]] = {
 }
 """What it means when a WebSocket is refused with a status."""
 OF_USERS = (BARRED, OUTDATED, Unauthenticated.reason)
-"""Reasons of upstream that are about who shows the credentials, and what he may do."""
+"""Reasons of upstream that are about who shows the credentials, and what that user may do."""
 NOTICES = {True: "upstream back", False: LOST}
 
 
