@@ -389,72 +389,37 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _own(name: str, *keys: str, **more: Any) -> Topic:
+    """A topic of the server's own, with these keys."""
+    file_name = f"sow-{name}.sow"
+    return Topic(f"{SYSTEM_PREFIX}{name}", "json", keys, file_name=file_name, **more)
+
+
 WRITER_KEPT_US = 30 * 86_400 * 1_000_000
 """A writer that returns within a month is recognised; what it sends again is applied once."""
-WRITES = Topic(
-    name="/sow/commits",
-    message_type="json",
-    keys=("/writer", "/topic"),
-    file_name="sow-commits.sow",
-    expires=True,
-    expiration_us=WRITER_KEPT_US,
-)
+WRITES = _own("commits", "/writer", "/topic", expires=True, expiration_us=WRITER_KEPT_US)
 """Which batch of each writer was applied last to each topic: one record, in the transaction of the
 batch."""
 
-WRITES_BEFORE = Topic(
-    name="/sow/writes",
-    message_type="json",
-    keys=("/writer",),
-    file_name="sow-writes.sow",
-    expires=True,
-    expiration_us=WRITER_KEPT_US,
-)
+WRITES_BEFORE = _own("writes", "/writer", expires=True, expiration_us=WRITER_KEPT_US)
 """The same as versions have noted it that kept one account of a writer, whatever it wrote to.
 Nothing is added to it, and after its 30 days it is empty."""
 
-CONSUMERS = Topic(
-    name="/sow/consumers",
-    message_type="json",
-    keys=("/name",),
-    file_name="sow-consumers.sow",
-)
+CONSUMERS = _own("consumers", "/name")
 """How far each named reader of the log has come; what it has not read is kept for it."""
 
-PUBLISHERS = Topic(
-    name="/sow/publishers",
-    message_type="json",
-    keys=("/client",),
-    file_name="sow-publishers.sow",
-    expires=True,
-    hash_indexes=(("/user",),),
-)
+PUBLISHERS = _own("publishers", "/client", expires=True, hash_indexes=(("/user",),))
 """The highest number of each publisher that numbers its messages: one record, in the transaction of
 the messages that it counts (`sow.sessions.commands.publishers`)."""
 
-KNOWN_COLUMNS = Topic(
-    name="/sow/columns",
-    message_type="json",
-    keys=("/topic", "/field"),
-    file_name="sow-columns.sow",
-)
+KNOWN_COLUMNS = _own("columns", "/topic", "/field")
 """The types of topics' fields that were queried as columns: a type never narrows, so it outlives
 the records that widened it."""
 
-AUDIT = Topic(
-    name="/sow/audit",
-    message_type="json",
-    keys=("/place",),
-    file_name="sow-audit.sow",
-)
+AUDIT = _own("audit", "/place")
 """Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
 
-CONFIGURATIONS = Topic(
-    name="/sow/configurations",
-    message_type="json",
-    keys=("/number",),
-    file_name="sow-configurations.sow",
-)
+CONFIGURATIONS = _own("configurations", "/number")
 """The configurations that were in force, and since when (`sow.engine.configuration_history`)."""
 
 SYSTEM_TOPICS = (

@@ -12,7 +12,6 @@ stores each group's entries in order, then calls `release`.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from conflated_topics import Removal
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import KNOWN_COLUMNS, Configuration
 from sow.engine.atomic_change import AtomicBatch
@@ -39,7 +38,7 @@ from sow.streaming.channel import Channel
 from sow.streaming.outbox.overflow import ConflationBudget
 from sow.streaming.sessions import Session
 from sow.topic.batch import Batch
-from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
+from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.records import CheckedMessages, Records
 
 ChangesListener = Callable[[Records, Sequence[str]], None]
@@ -460,22 +459,6 @@ class Engine:
             self.route(self.topics[batch.changes.topic], batch)
         if has_stopped and not copy.is_clearing:
             self._notify_stopped(copy.stopped)
-
-    def update_copy(
-        self,
-        topic: CopyTopic,
-        updates: Sequence[tuple[str, CopyUpdate]],
-        removals: Sequence[Removal[str, CopyUpdate]],
-    ) -> None:
-        """Apply releases of another engine to the conflated topic `topic`.
-
-        `updates` are identities with their new states, `removals` those that leave and why, each as
-        of its change of the underlying topic: one that is older than the copy's state is skipped.
-        """
-        batches = topic.copy.accept(updates, removals)
-        for batch in batches:
-            batch.be_due_at(self.now_us)
-        self._route_all(topic, batches)
 
     def adopt(self, configuration: Configuration) -> None:
         """Continue with a configuration whose topics exist already."""

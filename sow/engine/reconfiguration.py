@@ -379,7 +379,7 @@ class Reconfiguration:
         self, new: Definition, fields: Set[str], is_again: bool
     ) -> Iterator[ReconfigurationStep]:
         for part, what, apply in (
-            (INDEX_FIELDS, "indexes", self._reindex),
+            (INDEX_FIELDS, "indexes", lambda topic, definition: topic.reindex(definition)),
             (BACK_PRESSURE_FIELDS, "back-pressure", self._refold),
             (PACE_FIELDS, "interval", self._retime),
             (
@@ -409,9 +409,7 @@ class Reconfiguration:
             )
 
     def _each(
-        self,
-        definition: Definition,
-        apply: Callable[[LiveTopic, Definition], Task[None] | None],
+        self, definition: Definition, apply: Callable[[LiveTopic, Definition], Task[None] | None]
     ) -> Task[None]:
         """Change a topic, or every topic of a pattern."""
         pattern = self._engine.catalog.patterns.get(definition.name)
@@ -430,10 +428,6 @@ class Reconfiguration:
         if pattern is None:
             return [catalog.topics[definition.name]]
         return list(pattern.members.values())
-
-    @staticmethod
-    def _reindex(topic: LiveTopic, definition: Definition) -> Task[None]:
-        return topic.reindex(definition)
 
     @staticmethod
     def _remake(topic: LiveTopic, definition: Definition) -> None:
@@ -519,14 +513,8 @@ def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
             names = copies.held_among(catalog.topics)
         for topic in map(catalog.topics.__getitem__, names):
             if isinstance(topic, SourceTopic) and catalog.pattern_of(topic) is not None:
-                taker = "a view"
-                if isinstance(definition, ConflatedTopic):
-                    taker = (
-                        "a conflated topic"
-                        if underlying is None
-                        else f"a copy of {definition.name}"
-                    )
-                found[topic] = f"{topic.name} is the name of {taker} now"
+                kind = _what(definition) if underlying is None else f"copy of {definition.name}"
+                found[topic] = f"{topic.name} is the name of a {kind} now"
     return found
 
 

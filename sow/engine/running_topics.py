@@ -196,10 +196,7 @@ class SourceTopic(LiveTopicBase):
             )
 
     def kept_expiries(
-        self,
-        identities: Sequence[str],
-        expires_us: int,
-        renewed: Set[str] = frozenset(),
+        self, identities: Sequence[str], expires_us: int, renewed: Set[str] = frozenset()
     ) -> Expiries:
         """When records expire after deltas without a lifetime: as before, and new or `renewed` ones
         at `expires_us`; one value for all, or one for each."""

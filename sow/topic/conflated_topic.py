@@ -420,10 +420,7 @@ class ConflatedCopy:
         return batches
 
     def _put(
-        self,
-        identities: Sequence[str],
-        updates: Sequence[CopyUpdate],
-        copies: Sequence[Records],
+        self, identities: Sequence[str], updates: Sequence[CopyUpdate], copies: Sequence[Records]
     ) -> list[Batch]:
         bodies, seqs, ts_us = zip(*updates, strict=True)
         if self.enrichment is not None:

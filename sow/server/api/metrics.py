@@ -86,9 +86,7 @@ def _of_copy(figure: Callable[[Conflation], float]) -> Callable[[LiveTopic], flo
     return lambda topic: figure(topic.copy.conflation) if isinstance(topic, CopyTopic) else None
 
 
-def _of_view(
-    figure: Callable[[MaterializedView], float],
-) -> Callable[[LiveTopic], float | None]:
+def _of_view(figure: Callable[[MaterializedView], float]) -> Callable[[LiveTopic], float | None]:
     return lambda topic: figure(topic.view) if isinstance(topic, ViewTopic) else None
 
 
@@ -103,71 +101,69 @@ def _of_merger(figure: Callable[[CachedMerger], float]) -> Callable[[LiveTopic],
 TOPIC_METRICS = (
     TopicMetric(Gauge, "sow_topic_records", "Records held.", lambda t: len(t.records.table)),
     TopicMetric(
-        Gauge, "sow_topic_bytes", "Bytes of record bodies.", lambda topic: topic.records.table.bytes
+        Gauge, "sow_topic_bytes", "Bytes of record bodies.", lambda t: t.records.table.bytes
     ),
     TopicMetric(
         Gauge,
         "sow_topic_subscriptions",
         "Live subscriptions.",
-        lambda topic: topic.router.subscription_count,
+        lambda t: t.router.subscription_count,
     ),
     TopicMetric(Gauge, "sow_topic_records_max", "Records that the topic may hold.", records_max),
     TopicMetric(
         Counter,
         "sow_conflated_updates_in",
         "Updates that a conflated topic received.",
-        _of_copy(lambda conflation: conflation.updates_in),
+        _of_copy(lambda c: c.updates_in),
     ),
     TopicMetric(
         Counter,
         "sow_conflated_updates_out",
         "Updates that a conflated topic sent.",
-        _of_copy(lambda conflation: conflation.updates_out),
+        _of_copy(lambda c: c.updates_out),
     ),
     TopicMetric(
         Gauge,
         "sow_conflated_pending",
         "Keys that wait for their release.",
-        _of_copy(lambda conflation: conflation.pending),
+        _of_copy(lambda c: c.pending),
     ),
     TopicMetric(
         Counter,
         "sow_view_updates_in",
         "Changes of its underlying topics that a view received.",
-        _of_view(lambda view: view.updates_in),
+        _of_view(lambda v: v.updates_in),
     ),
     TopicMetric(
         Counter,
         "sow_view_updates_out",
         "Changes of its rows that a view sent.",
-        _of_view(lambda view: view.updates_out),
+        _of_view(lambda v: v.updates_out),
     ),
     TopicMetric(
         Gauge,
         "sow_view_pending",
         "Groups that wait for the end of a turn.",
-        _of_view(lambda view: view.groups.dirty_count),
+        _of_view(lambda v: v.groups.dirty_count),
     ),
     TopicMetric(
         Gauge,
         "sow_view_left_out",
         "Records in no group, because their group key is too long.",
-        _of_view(lambda view: view.groups.left_out),
+        _of_view(lambda v: v.groups.left_out),
     ),
     TopicMetric(
         Counter,
         "sow_merge_hits",
         "Merges of a pair that was merged before.",
-        _of_merger(lambda merger: merger.hits),
+        _of_merger(lambda m: m.hits),
     ),
-    TopicMetric(
-        Counter, "sow_merge_misses", "Pairs merged.", _of_merger(lambda merger: merger.misses)
-    ),
+    TopicMetric(Counter, "sow_merge_misses", "Pairs merged.", _of_merger(lambda m: m.misses)),
     TopicMetric(
         Counter,
         "sow_merge_errors",
         "Pairs whose merge failed: the callable raised, or the result is too large for a message.",
-        _of_merger(lambda merger: merger.merger.errors),
+        _of_merger(lambda m: m.merger.errors),
     ),
     TopicMetric(
         Gauge,
@@ -179,7 +175,7 @@ TOPIC_METRICS = (
 
 
 def _of_sessions(figure: Callable[[Session], float]) -> Callable[[Scrape], float]:
-    return lambda scrape: sum(map(figure, scrape.executor.sessions))
+    return lambda s: sum(map(figure, s.executor.sessions))
 
 
 def _of_consumers(
@@ -212,308 +208,269 @@ def _limit_bytes(scrape: Scrape) -> float:
     return math.inf if limit_bytes is None else limit_bytes
 
 
+UPSTREAM = (
+    (Gauge, "connected", "Of a chained server: 1 while its upstream answers."),
+    (Counter, "losses", "Losses of the upstream server."),
+    (Counter, "reconnects", "Connections to it that were made again."),
+    (Gauge, "subscriptions", "Subscriptions there that sessions share."),
+    (Gauge, "subscribers", "Sessions that share them, once for each."),
+    (Counter, "bytes", "Bytes of lines that have come from there."),
+    (Counter, "lines", "Lines that have come from there."),
+    (Gauge, "idle_seconds", "Time since the last of these lines, or the start."),
+)
+"""What a chained server counts: family, name and help."""
+
+
 SERVER_METRICS = (
     ServerMetric(
         Gauge,
         "sow_consumer_behind",
         "Records that a consumer has yet to read.",
-        _of_consumers(lambda scrape, one: scrape.executor.engine.seq - one.bookmark),
+        _of_consumers(lambda s, one: s.executor.engine.seq - one.bookmark),
         "consumer",
     ),
     ServerMetric(
         Gauge,
         "sow_consumer_idle_seconds",
         "Time since a consumer moved.",
-        _of_consumers(lambda scrape, one: (scrape.runtime.now_us() - one.moved_us) / 1e6),
+        _of_consumers(lambda s, one: (s.runtime.now_us() - one.moved_us) / 1e6),
         "consumer",
     ),
     ServerMetric(
         Gauge,
         "sow_consumer_lag_rows",
         "Rows of its topics that a consumer has yet to read.",
-        lambda scrape: scrape.lags.rows,
+        lambda s: s.lags.rows,
         "consumer",
     ),
     ServerMetric(
         Gauge,
         "sow_consumer_lag_seconds",
         "Age of the oldest of these rows; 0 where there is none.",
-        lambda scrape: scrape.lags.seconds(scrape.runtime.now_us()),
+        lambda s: s.lags.seconds(s.runtime.now_us()),
         "consumer",
     ),
     ServerMetric(
-        Gauge,
-        "sow_sessions",
-        "Connected sessions.",
-        _of_sessions(lambda session: session.connected),
+        Gauge, "sow_sessions", "Connected sessions.", _of_sessions(lambda one: one.connected)
     ),
     ServerMetric(
         Gauge,
         "sow_sessions_away",
         "Disconnected sessions, kept for their clients to reconnect.",
-        _of_sessions(lambda session: not session.connected),
+        _of_sessions(lambda one: not one.connected),
     ),
     ServerMetric(
         Counter,
         "sow_sessions_closed",
         "Closed sessions, by reason.",
-        lambda scrape: scrape.executor.sessions.closed,
+        lambda s: s.executor.sessions.closed,
         "reason",
     ),
     ServerMetric(
         Counter,
         "sow_queue_folded",
         "Messages saved by folding, by reason.",
-        lambda scrape: scrape.executor.sessions.folded_because,
+        lambda s: s.executor.sessions.folded_because,
         "reason",
     ),
     ServerMetric(
         Counter,
         "sow_queue_dropped",
         "Queued messages that were dropped, by reason.",
-        lambda scrape: scrape.executor.sessions.dropped_because,
+        lambda s: s.executor.sessions.dropped_because,
         "reason",
     ),
     ServerMetric(
         Gauge,
         "sow_queue_messages",
         "Messages waiting in outboxes.",
-        _of_sessions(lambda session: session.outbox.message_count),
+        _of_sessions(lambda one: one.outbox.message_count),
     ),
     ServerMetric(
         Gauge,
         "sow_queue_bytes",
         "Bytes waiting in outboxes.",
-        _of_sessions(lambda session: session.outbox.size_bytes),
+        _of_sessions(lambda one: one.outbox.size_bytes),
     ),
     ServerMetric(
         Gauge,
         "sow_queue_memory_bytes",
         "Bytes that wait for sessions, or were sent and are kept; what many wait for counts once.",
-        lambda scrape: scrape.executor.sessions.memory.used,
+        lambda s: s.executor.sessions.memory.used,
     ),
     ServerMetric(
         Gauge,
         "sow_queue_memory_limit_bytes",
         "Bytes that may wait.",
-        lambda scrape: scrape.executor.sessions.memory.limit_bytes,
+        lambda s: s.executor.sessions.memory.limit_bytes,
     ),
     ServerMetric(
-        Counter,
-        "sow_bookmark",
-        "Newest bookmark assigned.",
-        lambda scrape: scrape.executor.engine.seq,
+        Counter, "sow_bookmark", "Newest bookmark assigned.", lambda s: s.executor.engine.seq
     ),
     ServerMetric(
         Counter,
         "sow_durable_bookmark",
         "Newest bookmark on disk.",
-        lambda scrape: scrape.runtime.journal.last_seq,
+        lambda s: s.runtime.journal.last_seq,
     ),
     ServerMetric(
-        Gauge,
-        "sow_journal_bytes",
-        "Bytes of the journal.",
-        lambda scrape: scrape.runtime.journal.size_bytes,
+        Gauge, "sow_journal_bytes", "Bytes of the journal.", lambda s: s.runtime.journal.size_bytes
     ),
     ServerMetric(
         Gauge,
         "sow_clock_ahead_seconds",
         "How far the server's time is ahead of the machine's, after that was set back.",
-        lambda scrape: scrape.runtime.clock_ahead_s(),
+        lambda s: s.runtime.clock_ahead_s(),
     ),
     ServerMetric(
         Gauge,
         "sow_follower_lag_seconds",
         "How far a follower is behind its primary; 0 on a primary.",
-        lambda scrape: scrape.lag_s(),
+        lambda s: s.lag_s(),
     ),
     ServerMetric(
         Gauge,
         "sow_nodes",
         "Nodes that have reported to this one in the last half minute, by their role.",
-        lambda scrape: {} if scrape.nodes is None else scrape.nodes.counts(),
+        lambda s: {} if s.nodes is None else s.nodes.counts(),
         "role",
     ),
     ServerMetric(
         Gauge,
         "sow_node_lag_seconds",
         "How far each of them is behind.",
-        lambda scrape: {} if scrape.nodes is None else scrape.nodes.lags_s(),
+        lambda s: {} if s.nodes is None else s.nodes.lags_s(),
         "node",
     ),
-    ServerMetric(
-        Gauge,
-        "sow_upstream_connected",
-        "Of a chained server: 1 while its upstream answers.",
-        _of_upstream("connected"),
-    ),
-    ServerMetric(
-        Counter, "sow_upstream_losses", "Losses of the upstream server.", _of_upstream("losses")
-    ),
-    ServerMetric(
-        Counter,
-        "sow_upstream_reconnects",
-        "Connections to it that were made again.",
-        _of_upstream("reconnects"),
-    ),
-    ServerMetric(
-        Gauge,
-        "sow_upstream_subscriptions",
-        "Subscriptions there that sessions share.",
-        _of_upstream("subscriptions"),
-    ),
-    ServerMetric(
-        Gauge,
-        "sow_upstream_subscribers",
-        "Sessions that share them, once for each.",
-        _of_upstream("subscribers"),
-    ),
-    ServerMetric(
-        Counter,
-        "sow_upstream_bytes",
-        "Bytes of lines that have come from there.",
-        _of_upstream("bytes"),
-    ),
-    ServerMetric(
-        Counter, "sow_upstream_lines", "Lines that have come from there.", _of_upstream("lines")
-    ),
-    ServerMetric(
-        Gauge,
-        "sow_upstream_idle_seconds",
-        "Time since the last of these lines, or the start.",
-        _of_upstream("idle_seconds"),
+    *(
+        ServerMetric(family, f"sow_upstream_{name}", text, _of_upstream(name))
+        for family, name, text in UPSTREAM
     ),
     ServerMetric(
         Gauge,
         "sow_event_loop",
         "1 for the event loop in use.",
-        lambda scrape: {loop_name(scrape.runtime.loop): 1},
+        lambda s: {loop_name(s.runtime.loop): 1},
         "loop",
     ),
     ServerMetric(
         Gauge,
         "sow_step_longest_seconds",
         "The longest time for which a kind of work blocked the event loop, since start.",
-        lambda scrape: scrape.runtime.watch.longest_s,
+        lambda s: s.runtime.watch.longest_s,
         "step",
     ),
     ServerMetric(
         Counter,
         "sow_steps_long",
         "Steps over 50 ms.",
-        lambda scrape: _steps_long(scrape.runtime.watch),
+        lambda s: _steps_long(s.runtime.watch),
         "step",
     ),
     ServerMetric(
         Gauge,
         "sow_store_failing",
         "1 while messages are refused because the disk is full or cannot be written.",
-        lambda scrape: scrape.runtime.refusal is not None,
+        lambda s: s.runtime.refusal is not None,
     ),
     ServerMetric(
         Gauge,
         "sow_checkpoint_failing",
         "1 while checkpoints cannot be written, and the journal grows.",
-        lambda scrape: scrape.checkpoint_failure() is not None,
+        lambda s: s.checkpoint_failure() is not None,
     ),
     ServerMetric(
         Gauge,
         "sow_certificate_expiry_seconds",
         "When a certificate expires, in Unix time; of several in a file the first.",
-        lambda scrape: {file: one.expires_s for file, one in scrape.certificates().items()},
+        lambda s: {file: one.expires_s for file, one in s.certificates().items()},
         "file",
     ),
     ServerMetric(
         Gauge,
         "sow_due_late_seconds",
         "How long timed work, such as conflated updates, has been overdue.",
-        lambda scrape: scrape.runtime.late_s(),
+        lambda s: s.runtime.late_s(),
     ),
     ServerMetric(
         Counter,
         "sow_requests_refused",
         "Commands and requests that were refused, by reason.",
-        lambda scrape: scrape.executor.refused,
+        lambda s: s.executor.refused,
         "reason",
     ),
     ServerMetric(
         Gauge,
         "sow_memory_bytes",
         "Bytes that all records take.",
-        lambda scrape: scrape.executor.engine.capacity.used_bytes,
+        lambda s: s.executor.engine.capacity.used_bytes,
     ),
     ServerMetric(Gauge, "sow_memory_limit_bytes", "Bytes that they may take.", _limit_bytes),
     ServerMetric(
         Gauge,
         "sow_group_memory_bytes",
         "Bytes that groups take which clients ask for.",
-        lambda scrape: scrape.executor.subscriptions.aggregations.memory.used,
+        lambda s: s.executor.subscriptions.aggregations.memory.used,
     ),
     ServerMetric(
         Gauge,
         "sow_group_memory_limit_bytes",
         "Bytes that these may take.",
-        lambda scrape: scrape.executor.engine.configuration.limits.group_memory_bytes_max,
+        lambda s: s.executor.engine.configuration.limits.group_memory_bytes_max,
     ),
     ServerMetric(
         Gauge,
         "sow_request_bytes",
         "Bytes held by requests that are being read.",
-        lambda scrape: scrape.reading.used,
+        lambda s: s.reading.used,
     ),
+    ServerMetric(Gauge, "sow_connections", "Open connections.", lambda s: s.crowd.connections),
     ServerMetric(
-        Gauge, "sow_connections", "Open connections.", lambda scrape: scrape.crowd.connections
-    ),
-    ServerMetric(
-        Gauge,
-        "sow_connections_max",
-        "Most connections allowed.",
-        lambda scrape: scrape.crowd.connections_max,
+        Gauge, "sow_connections_max", "Most connections allowed.", lambda s: s.crowd.connections_max
     ),
     ServerMetric(
         Counter,
         "sow_connections_refused",
         "Connections that were refused, by reason.",
-        lambda scrape: scrape.crowd.refused,
+        lambda s: s.crowd.refused,
         "reason",
     ),
     ServerMetric(
         HistogramFamily,
         "sow_commit_seconds",
         "Duration of each commit of the journal.",
-        lambda scrape: scrape.runtime.commit.commit_times,
+        lambda s: s.runtime.commit.commit_times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_fsync_seconds",
         "Duration of the write and fsync of each commit.",
-        lambda scrape: scrape.runtime.commit.fsync_times,
+        lambda s: s.runtime.commit.fsync_times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_publish_durable_seconds",
         "Time from the turn that applied a publish until each of its records was durable.",
-        lambda scrape: scrape.runtime.durable_times,
+        lambda s: s.runtime.durable_times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_publish_delivered_seconds",
         "Time from a turn until the socket of each session had taken what it could.",
-        lambda scrape: scrape.runtime.fanout.times,
+        lambda s: s.runtime.fanout.times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_query_seconds",
         "Time of the steps of each query, by the kind of index that it began with.",
-        lambda scrape: scrape.executor.engine.queries.times,
+        lambda s: s.executor.engine.queries.times,
         "index",
     ),
     ServerMetric(
         HistogramFamily,
         "sow_step_seconds",
         "Duration of each step of work on the event loop.",
-        lambda scrape: scrape.runtime.watch.times,
+        lambda s: s.runtime.watch.times,
     ),
 )
 

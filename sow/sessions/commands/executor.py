@@ -17,7 +17,6 @@ from sow.core.security_definitions import User
 from sow.engine.bulk_publish import SLICE_ROWS, reading
 from sow.engine.engine import Engine
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
-from sow.engine.running_topics import LiveTopic
 from sow.errors import (
     BadMessage,
     Busy,
@@ -28,11 +27,10 @@ from sow.errors import (
     Unauthenticated,
     described,
 )
-from sow.messages import line_bodies
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, COMMANDS, Command, acks_of
 from sow.protocol.publish_batching import PublishBatch, Read, coalesce
-from sow.protocol.replies import publish_acks, quoted, skip_lines
+from sow.protocol.replies import publish_acks, skip_lines
 from sow.protocol.wire import Refused
 from sow.security.authorization import Permissions, RoleSet
 from sow.sessions.commands import record_ops
@@ -52,6 +50,14 @@ TOGETHER_MAX = SLICE_ROWS
 CHANGING = ("write", "delete")
 """What commands demand that only a primary takes."""
 FAILED_DETAIL = "the server failed on this command; its log says why"
+
+
+def _of_subscriptions(
+    action: Callable[[Subscriptions, Session, Command], Task[None]],
+) -> "Action":
+    return lambda executor, session, command, _now_us: action(
+        executor.subscriptions, session, command
+    )
 
 
 class Executor:
@@ -107,19 +113,13 @@ class Executor:
             listener(line)
 
     def reconfigure(
-        self,
-        configuration: Configuration,
-        now_us: int,
-        give_up: GiveUp | None = None,
+        self, configuration: Configuration, now_us: int, give_up: GiveUp | None = None
     ) -> list[str]:
         """`reconfiguration`, at once."""
         return run_to_completion(self.reconfiguration(configuration, now_us, give_up))
 
     def reconfiguration(
-        self,
-        configuration: Configuration,
-        now_us: int,
-        give_up: GiveUp | None = None,
+        self, configuration: Configuration, now_us: int, give_up: GiveUp | None = None
     ) -> Task[list[str]]:
         """Go on under another configuration; returns what was changed, or raises ConfigError.
 
@@ -234,7 +234,7 @@ class Executor:
             return False
         try:
             topic = engine.publishable(publishes.topic)
-            bodies = self._bodies(topic, publishes, publishes.bodies)
+            bodies = record_ops.stored_bodies(topic, publishes, publishes.bodies)
             author = "" if topic.records.events is None else rights.author(session.client)
             last = engine.publish_slice(topic, bodies, now_us, author)
         except SowError:
@@ -299,12 +299,6 @@ class Executor:
             demand = "logon"
         rights.check(demand, command.topic)
 
-    @staticmethod
-    def _check_still(session: Session, command: Command) -> None:
-        """Raise Busy where its sender may do other things than when the command was begun."""
-        if command.rights.text != session.rights.text:
-            raise Busy("what this session may do has changed meanwhile; send this again")
-
     def _note_refused(self, session: Session, command: Command | Refused, error: SowError) -> None:
         if isinstance(command, Command):
             self.audit.note(
@@ -348,7 +342,7 @@ class Executor:
             raise ClientError("seen is a position in a session; give the session as well")
         had = session.rights
         self._identify(session, command)
-        session.log_on(command.client)
+        session.client = command.client
         if session.rights is not had:
             # Another token may hold other claims of the same user.
             yield from self.subscriptions.reguard(session)
@@ -422,7 +416,7 @@ class Executor:
         self.sessions.entitle(old, rights, session.shown)
         ack = replies.ack(command.cid, "processed", **self._identity(old, command), resumed=True)
         old.send_resumed(ack, self.engine.now_us)
-        session.give_way_to(old)
+        session.successor = old
         self.sessions.forget(session)
         self.engine.output.touch(old)
         # Another token may hold other claims of the same user.
@@ -450,12 +444,10 @@ class Executor:
     ) -> Task[None]:
         with (yield from self._turn(session, command, seq, len(command.bodies))) as turn:
             if turn.is_duplicate:
-                bookmark = str(self.engine.seq)
-                acknowledge(session, command, *ACKS, duplicate=True, bm=bookmark)
+                acknowledge(session, command, *ACKS, duplicate=True, bm=str(self.engine.seq))
                 return
             try:
-                bodies = turn.rest(command.bodies)
-                yield from self._store(session, command, bodies, now_us, turn)
+                yield from self._store(session, command, turn.rest(command.bodies), now_us, turn)
             except BadMessage as error:
                 raise error.moved(turn.skipped) from None
 
@@ -486,12 +478,12 @@ class Executor:
         keys, author = command.key and (command.key,), session.rights.author(session.client)
 
         def read_part(part: Sequence[bytes]) -> CheckedMessages:
-            some = self._bodies(topic, command, part)
+            some = record_ops.stored_bodies(topic, command, part)
             return engine.read(topic, some, keys, now_us=now_us, author=author)
 
         read = yield from reading(bodies, read_part)
         yield from engine.atomic.finish_before(command.topic)
-        self._check_still(session, command)
+        record_ops.check_still(session, command)
         bookmark = yield from engine.publications.carry_out(
             command.topic,
             read,
@@ -522,7 +514,7 @@ class Executor:
         self, session: Session, command: Command, now_us: int, turn: NumberedTurn | None = None
     ) -> Task[None]:
         topic = self.engine.catalog.deletable(command.topic)
-        bodies = self._bodies(topic, command, command.bodies) if command.bodies else ()
+        bodies = record_ops.stored_bodies(topic, command, command.bodies) if command.bodies else ()
         deleted = yield from record_ops.delete_selected(
             self.engine,
             self.audit,
@@ -532,38 +524,15 @@ class Executor:
             sow_keys=sow_keys(command),
             identities=(yield from record_ops.identities(topic, bodies)) if bodies else None,
             rights=command.rights,
-            check_still=lambda: self._check_still(session, command),
+            check_still=lambda: record_ops.check_still(session, command),
             counted=None if turn is None else turn.removed,
         )
         acknowledge(session, command, *ACKS, deleted=deleted)
 
-    @staticmethod
-    def _bodies(
-        topic: LiveTopic, command: Command | PublishBatch, bodies: Sequence[bytes]
-    ) -> Sequence[bytes]:
-        """Some of a command's bodies as they are to be stored, whichever way they came."""
-        kind = topic.records.message_type
-        if command.enc is None:
-            return bodies if command.framed else line_bodies(kind, bodies)
-        if kind.enc != command.enc:
-            raise ClientError(
-                f"messages of {topic.name} are text ({kind.name}), which has no "
-                f"enc {command.enc}; leave enc out and send the text"
-            )
-        texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies
-        return line_bodies(kind, texts)
-
-    def _sow(self, session: Session, command: Command, _now_us: int) -> Task[None]:
-        return self.subscriptions.snapshot(session, command)
-
-    def _subscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
-        return self.subscriptions.subscribe(session, command)
-
-    def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
-        return self.subscriptions.sow_and_subscribe(session, command)
-
-    def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
-        return self.subscriptions.unsubscribe(session, command)
+    _sow = _of_subscriptions(Subscriptions.snapshot)
+    _subscribe = _of_subscriptions(Subscriptions.subscribe)
+    _sow_and_subscribe = _of_subscriptions(Subscriptions.sow_and_subscribe)
+    _unsubscribe = _of_subscriptions(Subscriptions.unsubscribe)
 
 
 def _writes_all(rights: Permissions, topic: str) -> bool:
@@ -575,6 +544,7 @@ def _parts(read: Read) -> Iterable[Read]:
     return read.parts(TOGETHER_MAX) if isinstance(read, PublishBatch) else (read,)
 
 
-ACTIONS: dict[str, Callable[[Executor, Session, Command, int], Task[None] | None]] = {
+Action = Callable[[Executor, Session, Command, int], Task[None] | None]
+ACTIONS: dict[str, Action] = {
     name: getattr(Executor, f"_{kind.action}") for name, kind in COMMANDS.items()
 }

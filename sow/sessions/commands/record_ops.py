@@ -17,12 +17,17 @@ from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.errors import (
     BadMessage,
+    Busy,
     ClientError,
     InvalidTopic,
     NotEntitled,
     UnknownRecord,
     shown,
 )
+from sow.messages import line_bodies
+from sow.protocol.commands import Command
+from sow.protocol.publish_batching import PublishBatch
+from sow.protocol.replies import quoted
 from sow.query import Query
 from sow.security.authorization import Permissions
 from sow.sessions.commands.audit import Audit
@@ -32,6 +37,7 @@ from sow.sessions.queries.access_control import (
     row_policy_for,
     shows,
 )
+from sow.streaming.sessions import Session
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.series import TopicEvents
 
@@ -282,3 +288,25 @@ def delete_selected(
             deleted=len(slots),
         )
     return (yield from engine.removal(topic.name, slots, now_us, counted))
+
+
+def check_still(session: Session, command: Command) -> None:
+    """Raise Busy where its sender may do other things than when the command was begun."""
+    if command.rights.text != session.rights.text:
+        raise Busy("what this session may do has changed meanwhile; send this again")
+
+
+def stored_bodies(
+    topic: LiveTopic, command: Command | PublishBatch, bodies: Sequence[bytes]
+) -> Sequence[bytes]:
+    """Some of a command's bodies as they are to be stored, whichever way they came."""
+    kind = topic.records.message_type
+    if command.enc is None:
+        return bodies if command.framed else line_bodies(kind, bodies)
+    if kind.enc != command.enc:
+        raise ClientError(
+            f"messages of {topic.name} are text ({kind.name}), which has no "
+            f"enc {command.enc}; leave enc out and send the text"
+        )
+    texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies
+    return line_bodies(kind, texts)

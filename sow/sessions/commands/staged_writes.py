@@ -48,6 +48,7 @@ from sow.sessions.commands.commit_plan import (
 )
 from sow.sessions.queries.access_control import permit_for
 from sow.store.protocols import Load, LogEntry
+from sow.topic.conflated_topic import CopyUpdate
 
 ACCOUNT_BYTES = 4_096
 """More than what is noted of a writer takes."""
@@ -454,25 +455,29 @@ class StagedWrites:
         self._engine.put(writes, messages, now_us, writes.expiry_us(None, now_us))
 
     def _update_copy(self, topic: CopyTopic, step: CommitStep) -> int:
-        """What the engine of a conflated topic has released; it may hold some of it already."""
+        """What the engine of a conflated topic has released, each as of its change of the
+        underlying topic: what is older than the state that it holds is skipped."""
         assert step.rows is not None
         assert step.rows.stamps is not None
         rows, stamps, table = step.rows, step.rows.stamps, topic.records.table
+        updates: list[tuple[str, CopyUpdate]] = []
+        removals: list[Removal[str, CopyUpdate]] = []
         if step.operation not in DELETIONS:
             values = [
                 (body, *stamp) for body, stamp in zip(step.messages.bodies, stamps, strict=True)
             ]
             updates = list(zip(step.messages.identities, values, strict=True))
-            self._engine.update_copy(topic, updates, ())
-            return len(updates)
-        removals = [
-            Removal(
-                table.identities[slot] or "",
-                (table.bodies[slot] or b"" if body is None else body, *stamp),
-                REASON_OF[step.operation],
-            )
-            for key, body, stamp in zip(rows.keys, rows.bodies, stamps, strict=True)
-            if key is not None and (slot := table.find(key)) is not None
-        ]
-        self._engine.update_copy(topic, (), removals)
-        return len(removals)
+        else:
+            removals = [
+                Removal(
+                    table.identities[slot] or "",
+                    (table.bodies[slot] or b"" if body is None else body, *stamp),
+                    REASON_OF[step.operation],
+                )
+                for key, body, stamp in zip(rows.keys, rows.bodies, stamps, strict=True)
+                if key is not None and (slot := table.find(key)) is not None
+            ]
+        for batch in topic.copy.accept(updates, removals):
+            batch.be_due_at(self._engine.now_us)
+            self._engine.route(topic, batch)
+        return len(updates) + len(removals)
