@@ -116,7 +116,7 @@ class ServerRuntime:
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._sought: Sought = []
-        """Who waits for a bookmark."""
+        """What waits for a bookmark."""
         self._sought_times: Sought = []
         """Who waits for a time of the engine."""
         self._sought_count = itertools.count()
