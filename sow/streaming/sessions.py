@@ -100,7 +100,7 @@ class Session:
         self.name = name
         self.encoding = encoding
         self.settings = settings
-        self.client: str | None = None  # the name that its client has given itself
+        self.client: str | None = None
         self.address = address
         """The address of its client."""
         self.connected_us = connected_us
@@ -117,14 +117,14 @@ class Session:
         """The credentials of its client, to be verified again."""
         self.fault = ""
         """The bug that ended it, for the log."""
-        self.successor: Session | None = None  # which its client has resumed in its place
+        self.successor: Session | None = None
         self.named = False
         """The client knows the session's name, and so can resume it."""
         self._give_up = give_up
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
         self.write: Callable[[int], object] = no_owner  # to the socket, or judges what waits
-        self.is_paced = False  # some subscriptions go on when all has been taken
+        self.is_paced = False  # see `pace`
         self.lines: list[bytes] = []  # for the next frame
         self._has_record_lines = False
         """Some of these lines have records of answers."""
@@ -145,6 +145,10 @@ class Session:
 
     # Ownership.
 
+    def log_on(self, client: str | None) -> None:
+        """Set the name that its client has given itself."""
+        self.client = client
+
     def entitle(self, rights: Permissions, shown: object = None) -> None:
         """Set what its client may do from now on."""
         self.rights = rights
@@ -153,6 +157,10 @@ class Session:
     def belong_to(self, owner: Owner) -> None:
         """From now on `owner` writes its frames, as long as that socket exists."""
         self._owner = ref(owner)
+
+    def pace(self, is_paced: bool) -> None:
+        """Set whether some of its subscriptions go on when all has been taken."""
+        self.is_paced = is_paced
 
     def attach(self, write: Callable[[int], object]) -> None:
         """Have `write` called from now on: a session is on one socket at a time."""
@@ -180,6 +188,10 @@ class Session:
         self.connected, self.client = True, client or self.client
         self.outbox.queue.keep_lean(False)
         self.address = address
+
+    def give_way_to(self, successor: "Session") -> None:
+        """Its client has resumed another session in its place."""
+        self.successor = successor
 
     def allow_folding(self, allowed: bool) -> None:
         """From now on what waits may be folded, or nothing is."""

@@ -89,7 +89,7 @@ SAID_BYTES_MAX = 2000
 address."""
 
 
-class LogExtent(msgspec.Struct):
+class PrimaryLog(msgspec.Struct):
     """What a primary says of its log: its name, and the bookmarks that it has."""
 
     log: str
@@ -485,9 +485,9 @@ async def _check(answer: ClientResponse) -> None:
     raise ConnectionResetError(detail)
 
 
-def _extent_in(text: bytes) -> LogExtent:
+def _extent_in(text: bytes) -> PrimaryLog:
     try:
-        return msgspec.json.decode(text, type=LogExtent, strict=False)
+        return msgspec.json.decode(text, type=PrimaryLog, strict=False)
     except (msgspec.MsgspecError, UnicodeError):
         raise ConnectionResetError(
             "what answers there is no SOW server, or one of an earlier version"

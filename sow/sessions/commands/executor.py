@@ -342,7 +342,7 @@ class Executor:
             raise ClientError("seen is a position in a session; give the session as well")
         had = session.rights
         self._identify(session, command)
-        session.client = command.client
+        session.log_on(command.client)
         if session.rights is not had:
             # Another token may hold other claims of the same user.
             yield from self.subscriptions.reguard(session)
@@ -416,7 +416,7 @@ class Executor:
         self.sessions.entitle(old, rights, session.shown)
         ack = replies.ack(command.cid, "processed", **self._identity(old, command), resumed=True)
         old.send_resumed(ack, self.engine.now_us)
-        session.successor = old
+        session.give_way_to(old)
         self.sessions.forget(session)
         self.engine.output.touch(old)
         # Another token may hold other claims of the same user.

@@ -248,7 +248,7 @@ class Register:
         followed.search_cost += subscription.search_cost
         if subscription.follows_pace:
             followed.at_own_pace[subscription] = None
-            subscription.session.is_paced = True
+            subscription.session.pace(True)
         followed.patterns += subscription.pattern is not None
         followed.windows += subscription.key.window is not None
 
@@ -265,7 +265,7 @@ class Register:
             followed.filter_chars -= subscription.filter_chars
             followed.search_cost -= subscription.search_cost
             followed.at_own_pace.pop(subscription, None)
-            subscription.session.is_paced = bool(followed.at_own_pace)
+            subscription.session.pace(bool(followed.at_own_pace))
             followed.patterns -= subscription.pattern is not None
             followed.windows -= subscription.key.window is not None
             if not followed.by_name:

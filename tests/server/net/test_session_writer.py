@@ -131,10 +131,10 @@ async def test_a_frame_that_alone_waits_leaves_at_once_and_only_where_the_socket
     await turns()
     written = client.socket.written
     assert 0 < written.index(b'"id":1}') < written.index(b'"behind"')
-    client.session.is_paced = True
+    client.session.pace(True)
     await published(2)
     assert (told(), drained) == ([0, 1, 2], [client.session]), "who paces itself hears of it"
-    client.session.is_paced = False
+    client.session.pace(False)
     client.session.hold_back()
     await published(3)
     assert told() == [0, 1, 2], "other permissions are being applied"

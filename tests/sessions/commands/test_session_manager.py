@@ -179,7 +179,7 @@ def test_who_comes_and_goes_is_sent_in_one_line_each_without_the_name_that_is_se
     notices = []
     sessions.on_session_change(notices.append)
     session, given_up = (sessions.open(LINES, world.now) for _ in range(2))
-    session.client = "desk\n" + "x" * 1_000_000
+    session.log_on("desk\n" + "x" * 1_000_000)
     sessions.note_logon(session, "10.0.0.7")
     sessions.close(session)
     sessions.end(given_up, OPERATOR)
