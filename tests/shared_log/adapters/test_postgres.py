@@ -1,0 +1,226 @@
+"""The adapter of PostgreSQL, on a real primary with a quorum of two standbys."""
+
+import asyncio
+import secrets
+import sys
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from sow.errors import ConfigError, LogUnanswered, UnsafeLog
+from sow.shared_log.adapters import adapter
+from sow.shared_log.adapters.postgres import PostgresLog, PostgresPlace
+from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
+from tests.shared_log.adapters.postgres_cluster import PostgresCluster
+from tests.shared_log.adapters.processes import until
+from tests.shared_log.conformance import cases, check, read, unanswered
+
+pytestmark = [pytest.mark.edge, pytest.mark.postgres_server]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    cluster = PostgresCluster()
+    yield cluster
+    cluster.close()
+
+
+class PostgresHarness(EngineHarness):
+    """A table of its own in the cluster."""
+
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self.table = f"log_{secrets.token_hex(4)}"
+
+    def _client(self, ports):
+        return PostgresLog(PostgresPlace(dsn=self.cluster.dsn(*ports), table=self.table))
+
+
+@pytest.mark.parametrize("case", cases(PostgresHarness))
+def test_it_conforms(cluster, case):
+    async def play():
+        await check(case, PostgresHarness(cluster))
+
+    asyncio.run(play())
+
+
+def played(cluster, work):
+    """Run `work(harness)`, and end all clients."""
+
+    async def play():
+        one = PostgresHarness(cluster)
+        try:
+            async with asyncio.timeout(60):
+                await work(one)
+        finally:
+            await one.close()
+
+    asyncio.run(play())
+
+
+async def refused(place, *words):
+    log = PostgresLog(place, ANSWER_S)
+    try:
+        with pytest.raises(UnsafeLog) as found:
+            await log.append(b"never stored")
+    finally:
+        await log.close()
+    for word in words:
+        assert word in found.value.detail
+
+
+@contextmanager
+def setting(cluster, name, value):
+    """A setting of the primary, for a while."""
+    cluster.ask(f"alter system set {name} = '{value}'")
+    try:
+        reload(cluster, name, value)
+        yield
+    finally:
+        cluster.ask(f"alter system reset {name}")
+        reload(cluster)
+
+
+def reload(cluster, name="", value=""):
+    cluster.ask("select pg_reload_conf()")
+    if name:
+        until(lambda: cluster.ask(f"show {name}") == value, f"{name} is {value}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("fsync", "off"), ("full_page_writes", "off"), ("synchronous_standby_names", "")],
+)
+def test_settings_of_the_server_that_lose_are_refused_before_anything_is_made(cluster, name, value):
+    place = PostgresPlace(dsn=cluster.dsn(), table="refused")
+    with setting(cluster, name, value):
+        asyncio.run(refused(place, name, "postgresql.conf"))
+    assert cluster.ask("select to_regclass('refused') is null") == "t"
+
+
+def test_a_commit_that_does_not_wait_is_refused_unless_it_may_be_unsafe(cluster):
+    dsn = f"{cluster.dsn()}&synchronous_commit=local"
+    asyncio.run(refused(PostgresPlace(dsn=dsn, table="refused"), "synchronous_commit local"))
+
+    async def stored_all_the_same():
+        log = PostgresLog(PostgresPlace(dsn=dsn, table="unsafe", unsafe=True), ANSWER_S)
+        assert await log.append(b"1") == 1
+        await log.close()
+
+    asyncio.run(stored_all_the_same())
+
+
+def test_a_standby_to_fail_over_to_that_is_asynchronous_is_refused(cluster):
+    with setting(cluster, "synchronous_standby_names", "p2"):
+        until(lambda: "async" in cluster.ask("select sync_state from pg_stat_replication"), "async")
+        place = PostgresPlace(dsn=cluster.dsn(), table="refused")
+        asyncio.run(refused(place, "asynchronous standby p3"))
+
+
+def test_standbys_that_may_not_be_seen_are_refused(cluster):
+    cluster.ask("create role reader login; grant create on schema public to reader")
+    dsn = cluster.dsn().replace("sow@", "reader@")
+    asyncio.run(refused(PostgresPlace(dsn=dsn, table="refused"), "grant pg_read_all_stats"))
+
+
+def test_settings_that_change_under_a_connection_stop_it(cluster):
+    async def work(harness):
+        log = await harness.connect()
+        await log.append(b"1")
+        with setting(cluster, "synchronous_standby_names", ""):
+            await unanswered(log.append(b"not stored"))
+            with pytest.raises(UnsafeLog):
+                await log.append(b"not stored")
+        assert await log.append(b"2") == 2
+
+    played(cluster, work)
+
+
+def test_a_wait_that_was_cancelled_is_no_answer_and_is_not_read(cluster):
+    waiting = "from pg_stat_activity where wait_event = 'SyncRep'"
+
+    async def work(harness):
+        log, other = await harness.connect(), await harness.connect()
+        await log.append(b"1")
+        assert len(await read(other, 0, 1)) == 1
+        for name in ("p2", "p3"):
+            cluster.processes.pause(name)
+        try:
+            appending = asyncio.create_task(log.append(b"2"))
+            while not cluster.ask(f"select pid {waiting}"):
+                await asyncio.sleep(0.02)
+            cluster.ask(f"select pg_cancel_backend(pid) {waiting}")
+            await unanswered(appending)
+            assert cluster.ask(f"select position from {harness.table}_end") == "2"
+            other.answer_s = IN_A_FAULT_S
+            await unanswered(read(other, 1, 1))
+        finally:
+            for name in ("p2", "p3"):
+                cluster.processes.go_on(name)
+        other.answer_s = ANSWER_S
+        assert await read(other, 1, 1) == [(2, b"2")]
+
+    played(cluster, work)
+
+
+def test_a_silent_line_is_noticed_and_mended(cluster):
+    async def work(harness):
+        log = await harness.connect()
+        first = await log.append(b"1")
+        log.answer_s = IN_A_FAULT_S
+        reading = asyncio.create_task(read(log, first, 1))
+        await log.last()
+        await harness.cut(log)
+        await unanswered(asyncio.gather(*(log.append(b"late %d" % n) for n in range(8))))
+        await unanswered(reading)
+        await harness.healed(log)
+        last = await log.append(b"behind")
+        found = await read(log, 0, last)
+        assert [found[0].block, found[-1].block] == [b"1", b"behind"]
+
+    played(cluster, work)
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [({"dsn": "host=a dbname=b"}, "postgres://"), ({"table": "a; drop"}, "lower-case")],
+)
+def test_a_place_that_cannot_be_is_refused(more, word):
+    with pytest.raises(ConfigError, match=word):
+        PostgresPlace(**{"dsn": "postgres:///a", **more})
+
+
+def test_a_library_that_is_missing_is_a_sentence_that_names_the_extra(monkeypatch):
+    monkeypatch.delitem(sys.modules, "sow.shared_log.adapters.postgres")
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(ConfigError, match=r"asyncpg.*pip install 'sow\[postgres\]'"):
+        adapter("postgres")
+
+
+def test_the_module_of_an_engine_is_found_by_its_name():
+    assert adapter("postgres").PostgresLog.__name__ == "PostgresLog"
+
+
+@pytest.mark.slow
+def test_nothing_that_was_answered_is_lost_with_the_primary():
+    cluster = PostgresCluster()
+
+    async def work(harness):
+        log = PostgresLog(PostgresPlace(dsn=cluster.dsn(), table=harness.table), 2.0)
+        stored = {}
+        for n in range(40):
+            if n == 10:
+                cluster.kill("p1")
+                cluster.promote(cluster.newest_standby())
+            with suppress(LogUnanswered):
+                stored[await log.append(b"%d" % n)] = b"%d" % n
+        assert len(stored) > 20
+        last = await log.last()
+        found = dict(await read(log, 0, last))
+        assert {position: found[position] for position in stored} == stored
+        await log.close()
+
+    try:
+        played(cluster, work)
+    finally:
+        cluster.close()
