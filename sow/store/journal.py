@@ -129,13 +129,13 @@ class LmdbJournal:
         self._env = Environment(directory, subdir=True, map_bytes=map_bytes, statvfs=statvfs)
         try:
             self._begin()
-            self.loads = PreparedLoads(self._env, self._base_seq, self._damaged)
+            self._loads = PreparedLoads(self._env, self._base_seq, self._damaged)
         except BaseException:
             self._env.close()
             raise
         self._newest = HighWaterMark(directory / NEWEST_FILE)
         self._newest.mark(self._last_seq)
-        self.windows = WindowFiles(directory / WINDOWS_DIRECTORY, self._last_seq)
+        self._windows = WindowFiles(directory / WINDOWS_DIRECTORY, self._last_seq)
         sync_directory(directory)
         sync_directory(directory.parent)
 
@@ -182,6 +182,16 @@ class LmdbJournal:
             self._chain = header.chain if newest == first else header.checksum
         if self._last_seq < self._expected_seq:
             raise self._damaged(f"it ends at record {self._last_seq}")
+
+    @property
+    def loads(self) -> PreparedLoads:
+        """Records that are not in the log yet."""
+        return self._loads
+
+    @property
+    def windows(self) -> WindowFiles:
+        """What was open after some of its records."""
+        return self._windows
 
     @property
     def first_seq(self) -> int:
@@ -244,7 +254,7 @@ class LmdbJournal:
             blocks.append((key_of(group[0].seq), block))
             size_bytes = len(block)
             if (load := group[0].load) is not None:
-                accounts.append(self.loads.link(load, group[0].seq))
+                accounts.append(self._loads.link(load, group[0].seq))
                 links.append((load, group[0].seq))
                 size_bytes += load.size_bytes
             rows: dict[str, int] = {}
@@ -258,7 +268,7 @@ class LmdbJournal:
         for span in noted:
             self._spans.note(*span)
         for link in links:
-            self.loads.note(*link)
+            self._loads.note(*link)
         self._newest.mark(self._last_seq)
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:
@@ -409,7 +419,7 @@ class LmdbJournal:
                 if before is not None and header.chain != before.checksum:
                     raise self._damaged("the group that follows belongs elsewhere", after=seq)
                 if header.kind == LINK:
-                    yield from self.loads.groups(header, block, seq, until)
+                    yield from self._loads.groups(header, block, seq, until)
                 else:
                     yield header, block
                 seq, before = header.last_seq, header
@@ -441,8 +451,8 @@ class LmdbJournal:
         that an open `read` has yet to read. True when there may be more to remove: call again. For
         the writer thread.
         """
-        if self.loads.has_gone:
-            self.loads.sweep()
+        if self._loads.has_gone:
+            self._loads.sweep()
             return True
         cut_seq, groups = self._cut(now_us, self._wanted_from(keep_from_seq), beyond)
         with self._lock:
@@ -452,9 +462,9 @@ class LmdbJournal:
             self._base_seq = cut_seq
         self._env.write(partial(_drop_groups, up_to_seq=cut_seq))
         self._spans.drop(cut_seq)
-        self.windows.forget(cut_seq)
-        self.loads.pass_over(cut_seq)
-        return groups == TRIM_GROUPS or self.loads.has_gone
+        self._windows.forget(cut_seq)
+        self._loads.pass_over(cut_seq)
+        return groups == TRIM_GROUPS or self._loads.has_gone
 
     def _wanted_from(self, keep_from_seq: int) -> int:
         return min([keep_from_seq, *self._replays.copy().values()])

@@ -120,8 +120,8 @@ ENGINE = (
     Mutation(
         "a query sees half of a commit",
         "sow/engine/atomic_change.py",
-        "yield from self.finish_any() if name is None else self.finish_before(name)",
-        "yield from ()",
+        "return before_each(steps, ahead)",
+        "return steps",
     ),
     Mutation(
         "what falls due in a topic does so in the middle of a commit",

@@ -36,8 +36,8 @@ REQUESTS = (
     Mutation(
         "groups are looked at once their view is full",
         "sow/sessions/queries/aggregations.py",
-        "                self._check_room(one, client)\n                yield",
-        "                yield",
+        "                    self._check_room(one, client)\n                    yield",
+        "                    yield",
     ),
     Mutation(
         "groups that several clients follow count for the first",
