@@ -50,6 +50,13 @@ class Newcomer:
         self.seq = seq
         self.number = number
         self.held = dict(held)
+        self.before: dict[ConflationPlace, Update] = {}
+        """Updates that it was not sent, unlike the others: it holds what was before these."""
+
+    @property
+    def is_settled(self) -> bool:
+        """From now on it gets what the others get."""
+        return not self.held and not self.before
 
     def corrected(
         self, released: Iterable[tuple[ConflationPlace, Waiting]]
@@ -60,6 +67,7 @@ class Newcomer:
             update = self.meant(place, waiting)
             if update is not None:
                 updates.append((place[0], update))
+            self.before.pop(place, None)
             held = self.held.get(place)
             if held is not None and held.number <= waiting.number:
                 del self.held[place]
@@ -68,6 +76,11 @@ class Newcomer:
     def meant(self, place: ConflationPlace, waiting: Waiting) -> Update | None:
         """A waiting update as if it were released now; None: the snapshot includes it."""
         held, (number, update) = self.held.get(place), waiting
+        before = self.before.get(place)
+        if before is not None and before.identity == update.identity:
+            return update._replace(
+                known=before.known, old=before.old, parting=before.old, delta=None
+            )
         if held is None:
             return update
         if number <= self.number:
@@ -174,6 +187,11 @@ class ConflatedChannel(ChangeChannel):
         session.memory.leave(self)
         self._newcomers.pop(session, None)
 
+    def go_back(self, session: Session, place: ConflationPlace, update: Update) -> None:
+        """A member was not sent an update, and holds what was before it: what waits at a place is
+        to say no more of that record."""
+        self._newcomers.setdefault(session, Newcomer(0, 0, {})).before[place] = update
+
     def note(self, noted: Places) -> list[ConflationPlace]:
         """Record in `noted` each place whose waiting update changes from now on; returns all places
         that have one."""
@@ -232,7 +250,7 @@ class ConflatedChannel(ChangeChannel):
             self._send(settled, _updates(released), group, now_us)
         for session, newcomer in list(self._newcomers.items()):
             self._send([session], newcomer.corrected(released), group, now_us)
-            if not newcomer.held:
+            if newcomer.is_settled:
                 del self._newcomers[session]
 
     def let_go(self) -> Task[None]:
@@ -254,8 +272,8 @@ class ConflatedChannel(ChangeChannel):
             "updates of another channel"
         )
         assert self._newcomers.keys() <= self.members.keys(), "a newcomer has left"
-        assert all(newcomer.held for newcomer in self._newcomers.values()), (
-            "a newcomer without held updates"
+        assert not any(newcomer.is_settled for newcomer in self._newcomers.values()), (
+            "a newcomer like the others"
         )
 
     def _send(

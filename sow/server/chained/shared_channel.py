@@ -10,7 +10,7 @@ conflates them in time.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -122,6 +122,14 @@ def withdraw(session: Session, name: str, identity: str) -> Update | None:
     return waited[0] if waited else None
 
 
+def with_keys(encoder: UpdateEncoder, held: Update) -> Update:
+    """An update whose old state has the key fields at least, where it is not known here."""
+    renderer = encoder.topic.renderer
+    if held.old or not held.new or not renderer.keys:
+        return held
+    return held._replace(old=renderer.delta(encoder.shape, {}, renderer.document(held.new)))
+
+
 def part_from(session: Session, name: str, held: Update) -> None:
     """Report that a record has left to a session that holds what was before an update: nothing
     where that was new to it, and by the key fields where it is not known here."""
@@ -129,9 +137,7 @@ def part_from(session: Session, name: str, held: Update) -> None:
     def reported(encoder: UpdateEncoder, update: Update) -> tuple[UpdateEncoder, Update] | None:
         if (update.identity, update.reason) != (held.identity, WITHDRAWN):
             return encoder, update
-        old, renderer = held.old, encoder.topic.renderer
-        if not old and held.new and renderer.keys:
-            old = renderer.delta(encoder.shape, {}, renderer.document(held.new))
+        old = with_keys(encoder, held).old
         found = update._replace(known=held.known, old=old, parting=old)
         return None if found.is_void else (encoder, found)
 
@@ -209,9 +215,14 @@ class SharedChannel(ChangeChannel):
         if self.members:
             self._take((one,), now_us)
         if waited:
-            self._calls.flush(self)
-            for member, first in waited.items():
-                part_from(member, self.name, first)
+            self._part(waited, one.update)
+
+    def _part(self, waited: Mapping[Session, Update], _update: Update) -> None:
+        """Members hold what was before these updates of a record that has left: they are sent no
+        more of it."""
+        self._calls.flush(self)
+        for member, first in waited.items():
+            part_from(member, self.name, first)
 
     def _put_to(self, session: Session, joining: Joining, one: Passed, now_us: int) -> None:
         if joining.is_past(one):
@@ -346,6 +357,11 @@ class ConflatingChannel(SharedChannel, ConflatedChannel):
     def _take(self, some: Sequence[Passed], now_us: int) -> None:
         for one in some:
             self.offer((self.encoder, self._key(one.update)), one.update, now_us)
+
+    def _part(self, waited: Mapping[Session, Update], update: Update) -> None:
+        place = self.encoder, self._key(update)
+        for member, first in waited.items():
+            self.go_back(member, place, with_keys(self.encoder, first))
 
     def _sent(
         self, some: Sequence[Passed]
