@@ -427,6 +427,10 @@ class Follower:
                 self._status.be_listed_as(listed or own.url)
             except (CallFailed, OSError, TimeoutError, SowError):
                 pass  # what reads the log reports the loss, and the journal its full disk
+            except Exception:
+                log.exception(
+                    "the server failed to report to %s, and tries again", self.upstream.url
+                )
             await asyncio.sleep(self._beat_s)
 
     async def above(self, _request: web.Request) -> Sequence[ServerNode]:

@@ -52,6 +52,22 @@ def test_what_does_not_continue_the_log_is_copied_again(tmp_path, monkeypatch):
     assert brought == [held, None, None]
 
 
+def test_an_error_of_the_server_does_not_end_its_reports(monkeypatch):
+    follower, asked, logged = Follower(Upstream("http://127.0.0.1:1"), OWN, LogClock()), [], []
+
+    async def own():
+        asked.append(None)
+        if len(asked) == 1:
+            raise ZeroDivisionError
+        raise asyncio.CancelledError
+
+    follower._beat_s, follower._status = 0.0, SimpleNamespace(own=own)
+    monkeypatch.setattr(module.log, "exception", lambda *said: logged.append(said))
+    with suppress(asyncio.CancelledError):
+        asyncio.run(follower._report())
+    assert (len(asked), len(logged)) == (2, 1)
+
+
 def test_without_data_it_waits_for_the_primary(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RETRY_S", 0.0)
     own = replace(OWN, data_directory=str(tmp_path))
