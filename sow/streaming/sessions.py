@@ -38,7 +38,7 @@ AUTHORIZATION = "AUTHORIZATION"
 BARRED = "its user is known no longer; log on again"
 OUTDATED = "the rights of its user have changed while records waited for it; log on again"
 GONE = "the client has gone"
-FAILED = "the server failed on what waits for this session; its log says why"
+SESSION_FAILED = "the server failed on what waits for this session; its log says why"
 
 
 GIVEN_UP_AT_ONCE = 50
@@ -353,7 +353,7 @@ class Session:
     def fail(self, error: Exception, now_us: int) -> None:
         """What waits cannot be written, which concerns no other session: close this one."""
         self.fault = described(error)
-        self.end(FAILED, now_us)
+        self.end(SESSION_FAILED, now_us)
 
     def abandon(self) -> None:
         """No client reads any more: drop what waits, and send nothing."""

@@ -5,7 +5,6 @@ same; what reads the commands of clients and answers requests is chosen here.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from sow.server.boot.routes import Handlers
 from sow.server.chained.chain import Chain
 from sow.server.chained.forward import Forwarder
 from sow.server.chained.reader import ChainedReader
-from sow.server.chained.upstream import UpstreamServer
+from sow.server.chained.upstream import UpstreamServer, log_failure
 from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import LogonSource
@@ -171,7 +170,7 @@ class RecordsUpstream:
         upstream, refused_in = self._upstream, -1
         while True:
             await upstream.there.wait()
-            with contextlib.suppress(CallFailed, OSError, TimeoutError):
+            try:
                 if refused_in != upstream.received.losses:
                     async with asyncio.timeout(REPORT_S):
                         listed = await report(
@@ -180,6 +179,10 @@ class RecordsUpstream:
                     refused_in = -1 if listed else upstream.received.losses
                     if listed:
                         status.be_listed_as(listed)
+            except (CallFailed, OSError, TimeoutError):
+                pass  # what asks upstream whether it is there reports the loss
+            except Exception as error:
+                log_failure(error)
             await asyncio.sleep(REPORT_S)
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sow.core.cooperative import Task
-from sow.errors import SowError, TooLarge, UpstreamLost
+from sow.errors import SowError, TooLarge, UpstreamLost, described
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.security.authorization import Permissions
@@ -27,13 +27,21 @@ from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
 from sow.server.chained.shared_window import SHARED, SharedWindowChannel
-from sow.server.chained.upstream import NOTICES, OF_USERS, Refusal, UpstreamServer, Who
+from sow.server.chained.upstream import (
+    NOTICES,
+    OF_USERS,
+    Refusal,
+    SideTasks,
+    UpstreamServer,
+    Who,
+    log_failure,
+)
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.publishers import Publishers
 from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming.channel import Channel
-from sow.streaming.sessions import Session
+from sow.streaming.sessions import SESSION_FAILED, Session
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.window_pages import PageAnswer
 
@@ -76,7 +84,7 @@ class Chain:
         self._pool = LinkPool(upstream)
         self._followers: dict[Session, Who] = {}
         """Who the sessions are that follow something, or have."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = SideTasks(log_failure)
         self._giving_up: asyncio.TimerHandle | None = None
         executor.be_of_log(upstream.log_id)
         executor.publish_under(self.numbers, self._on_gone)
@@ -115,7 +123,7 @@ class Chain:
         found = self._own.get(session)
         if found is not None and found.who != who and not found.is_used:
             # Another user has logged on.
-            self._go_on(self._own.pop(session).close())
+            self._beside.start(self._own.pop(session).close())
             found = None
         if found is None:
             calls = LinkCalls(
@@ -124,6 +132,7 @@ class Chain:
                 began=lambda command, name: self._began(session, command, name),
                 ended=lambda name: self.executor.subscriptions.drop(session, name),
                 close=lambda reason: self.end(session, reason),
+                fail=lambda error: self.fail(session, error),
                 is_full=lambda: session.ended is None and session.outbox.fills(FILL_MAX),
             )
             found = self._own[session] = OwnLink(
@@ -181,6 +190,11 @@ class Chain:
         sessions = self.executor.sessions
         (sessions.bar if reason in OF_USERS else sessions.end)(session, reason)
         self._runtime.wake()
+
+    def fail(self, session: Session, error: Exception) -> None:
+        """Close a session for an error of this server, which is logged."""
+        session.fault = described(error)
+        self.end(session, SESSION_FAILED)
 
     def _began(self, session: Session, command: Command, name: str) -> None:
         """A subscription of the session's own has begun."""
@@ -336,7 +350,7 @@ class Chain:
     def _leave(self, who: Who, shares: Shares) -> None:
         """Nobody of these follows anything any more, or is about to."""
         if self._forget(who, shares):
-            self._go_on(shares.close())
+            self._beside.start(shares.close())
 
     def _forget(self, who: Who, shares: Shares) -> bool:
         """They are not these' any more; returns whether they were."""
@@ -358,12 +372,7 @@ class Chain:
         self._followers.pop(session, None)
         own = self._own.pop(session, None)
         if own is not None:
-            self._go_on(own.close())
-
-    def _go_on(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._beside.start(own.close())
 
     def shared_of(self, session: Session) -> Sequence[str]:
         """The names of the shared subscriptions of a session."""
@@ -401,6 +410,5 @@ class Chain:
         for shares in [one for some in self._shares.values() for one in some]:
             await shares.close()
         await self._pool.close()
-        for task in [*self._tasks]:
-            task.cancel()
+        self._beside.cancel()
         await self.upstream.close()

@@ -17,7 +17,13 @@ import orjson
 from sow.errors import SowError, TooManyLogons, UpstreamLost, described
 from sow.security.authentication.credentials import Credentials
 from sow.server.chained.lines import without_ends
-from sow.server.chained.upstream import ANSWER_S_MAX, Refusal, UpstreamServer, Who
+from sow.server.chained.upstream import (
+    ANSWER_S_MAX,
+    Refusal,
+    UpstreamServer,
+    Who,
+    log_failure,
+)
 
 log = logging.getLogger("sow")
 
@@ -187,6 +193,7 @@ class Link:
                 ack = await self._ack(socket)
             if ack.get("status") == "failure":
                 raise Refusal(ack)
+            session, log_id = str(ack["session"]), str(ack["log"])
             if self._owns_name and not ack.get("resumed"):
                 raise Refusal({"reason": UpstreamLost.reason, "detail": ack.get("reason", "")})
             if self._exact and not ack.get("resumed"):
@@ -195,12 +202,13 @@ class Link:
             self._end(socket)
             if isinstance(error, OSError | aiohttp.ClientError | TimeoutError):
                 raise self._upstream.lost(str(error) or "it does not answer") from None
+            if isinstance(error, ValueError | LookupError | TypeError | AttributeError):
+                raise self._upstream.lost("it does not answer a logon as a server does") from None
             raise
         resumed = bool(ack.get("resumed"))
         if not resumed:
             self._seen = 0
-        self._session = ack["session"]
-        self.log_id = ack["log"]
+        self._session, self.log_id = session, log_id
         self._socket = socket
         return resumed
 
@@ -219,6 +227,16 @@ class Link:
                     return line
 
     async def _run(self) -> None:
+        """Keep the connection; where this server fails on that, it has ended for its owner."""
+        try:
+            await self._keep()
+        except Exception as error:
+            log_failure(error)
+            self._shut()
+            self._upstream.forget(self._on_change)
+            self._owner.on_refused(self._upstream.lost("this server failed; its log says why"))
+
+    async def _keep(self) -> None:
         """Read, and connect again after each loss."""
         while True:
             self._reading = asyncio.get_running_loop().create_task(self._read())

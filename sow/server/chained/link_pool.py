@@ -7,11 +7,10 @@ most: who needs one more waits, and is refused after a while.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from sow.errors import SowError, TooLarge
 from sow.server.chained.link import Link, LinkOwner
-from sow.server.chained.upstream import UpstreamServer, Who
+from sow.server.chained.upstream import SideTasks, UpstreamServer, Who, log_failure
 
 LINKS_MAX = 1_000
 """Each is a socket and a session upstream, some ten kilobytes at both ends: those of eight chained
@@ -32,7 +31,7 @@ class LinkPool:
         self._used: set[Link] = set()
         self._opening = 0
         self._freed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = SideTasks(log_failure)
 
     def __len__(self) -> int:
         return len(self._idle) + len(self._used) + self._opening
@@ -58,7 +57,7 @@ class LinkPool:
                     if self._idle:
                         link = next(iter(self._idle))
                         del self._idle[link]
-                        self._go_on(link.close())
+                        self._beside.start(link.close())
                     else:
                         await self._freed.wait()
         except TimeoutError:
@@ -75,7 +74,7 @@ class LinkPool:
         finally:
             self._opening -= 1
             if link not in self._used:
-                self._go_on(self._notify())
+                self._beside.start(self._notify())
         return link
 
     async def give_back(self, link: Link, is_clean: bool) -> None:
@@ -96,12 +95,12 @@ class LinkPool:
         if link is not None:
             self._used.discard(link)
             self._idle.pop(link, None)
-            self._go_on(self._notify())
+            self._beside.start(self._notify())
 
     def _let_go(self, link: Link, served: int) -> None:
         if link in self._idle and link.served == served:
             del self._idle[link]
-            self._go_on(self._close(link))
+            self._beside.start(self._close(link))
 
     async def _close(self, link: Link) -> None:
         await link.close()
@@ -111,18 +110,12 @@ class LinkPool:
         async with self._freed:
             self._freed.notify_all()
 
-    def _go_on(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """End those that nobody uses."""
         idle, self._idle = [*self._idle], {}
         for link in idle:
             await link.close()
-        for task in [*self._tasks]:
-            task.cancel()
+        self._beside.cancel()
 
 
 class _Nobody:

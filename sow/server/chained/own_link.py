@@ -32,7 +32,7 @@ from sow.server.chained.link import Link
 from sow.server.chained.link_pool import IDLE_S, LinkPool
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared_channel import Joining
-from sow.server.chained.upstream import UpstreamServer, Who
+from sow.server.chained.upstream import SideTasks, UpstreamServer, Who
 from sow.streaming.channel import DirectChannel
 from sow.streaming.sessions import Session
 
@@ -110,13 +110,14 @@ class OwnChannel(DirectChannel):
 @dataclass(slots=True)
 class LinkCalls:
     """What the connection reports: lines for the client, a subscription that has begun or ended,
-    and the reason for which the session has to end."""
+    and the reason for which the session has to end, or the error of this server."""
 
     send: Callable[[Sequence[bytes]], None]
     reply: Callable[[dict[str, Any]], None]
     began: Callable[[Command, str], None]
     ended: Callable[[str], None]
     close: Callable[[str], None]
+    fail: Callable[[Exception], None]
     is_full: Callable[[], bool]
 
 
@@ -162,7 +163,7 @@ class OwnLink:
         self._over: set[str] = set()
         """Stand-ins that are ending: nothing of them is passed on."""
         self._idle: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = SideTasks(calls.fail)
 
     # Commands.
 
@@ -235,7 +236,7 @@ class OwnLink:
         self._is_clean = False
         self._over.add(name)
         command = {"c": "unsubscribe", "s": name, "cid": f"{self._mark}{name}"}
-        self._go_on(self._send_quietly(command))
+        self._beside.start(self._send_quietly(command))
 
     @property
     def awaits(self) -> bool:
@@ -253,13 +254,13 @@ class OwnLink:
     def stay(self) -> None:
         """Its client is there still: upstream ends what says nothing for long."""
         if self._link is not None:
-            self._go_on(self._send_quietly({"c": "heartbeat"}))
+            self._beside.start(self._send_quietly({"c": "heartbeat"}))
 
     def unsubscribe(self, name: str) -> None:
         """The session does not follow a subscription of its own any more."""
         if name in self._own:
             self._own.discard(name)
-            self._go_on(self._send_quietly({"c": "unsubscribe", "s": name}))
+            self._beside.start(self._send_quietly({"c": "unsubscribe", "s": name}))
 
     async def _send_quietly(self, command: dict[str, Any]) -> None:
         try:
@@ -269,11 +270,6 @@ class OwnLink:
             pass  # it has ended with the connection
         self._look_idle()
 
-    def _go_on(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _look_idle(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
@@ -281,7 +277,7 @@ class OwnLink:
         if not self.is_used and self._link is not None:
             loop = asyncio.get_running_loop()
             delay_s = 0 if self._is_clean else IDLE_S
-            self._idle = loop.call_later(delay_s, lambda: self._go_on(self._close_idle()))
+            self._idle = loop.call_later(delay_s, lambda: self._beside.start(self._close_idle()))
 
     async def _close_idle(self) -> None:
         async with self._opening:

@@ -163,6 +163,9 @@ class ChainedReader:
                 self._bytes -= len(frame)
                 self._sliced.set()
             self._messages.on_executed()
+        except Exception as error:
+            self._frames.clear()
+            self._chain.fail(self._connection.session, error)
         finally:
             if asyncio.current_task() is self._working:
                 self._working = None

@@ -21,9 +21,16 @@ from sow.server.chained.share_keys import ShareKey, records_of
 from sow.server.chained.shared_channel import ChannelCalls, Joining, SharedChannel
 from sow.server.chained.shared_subscription import SharedSubscription
 from sow.server.chained.shared_window import SharedWindow, SharedWindowChannel
-from sow.server.chained.upstream import OF_USERS, Refusal, UpstreamServer, Who
+from sow.server.chained.upstream import (
+    OF_USERS,
+    Refusal,
+    SideTasks,
+    UpstreamServer,
+    Who,
+    log_failure,
+)
 from sow.streaming.channel import Channel
-from sow.streaming.sessions import SLOW, Session
+from sow.streaming.sessions import SESSION_FAILED, SLOW, Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.records import Records
 
@@ -104,7 +111,7 @@ class Shares:
         """Those that upstream does not know in its present session, by their cids."""
         self.is_full = False
         """Upstream allows no more over this connection."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = SideTasks(self._on_failure)
 
     def __len__(self) -> int:
         return len(self._by_wanted)
@@ -179,7 +186,7 @@ class Shares:
             kind = SharedSubscription if wanted.window is None else SharedWindow
             found = kind(wanted, cid, records, self._calls, self._new_name)
             self._by_wanted[wanted] = self._by_cid[cid] = found
-            self._go_on(self._begin(found))
+            self._beside.start(self._begin(found))
         return found
 
     async def _records(self, topic: str) -> Records | None:
@@ -207,7 +214,7 @@ class Shares:
         """The snapshot of a session has been sent: it goes on behind that."""
         channel.place(session, place_of(bookmark), self._now_us())
         if session in channel.joining and not channel.joining[session].open:
-            self._go_on(self._mark(lambda: self._open(channel, session)))
+            self._beside.start(self._mark(lambda: self._open(channel, session)))
 
     def _open(self, channel: SharedChannel, session: Session) -> None:
         channel.open(session, self._now_us())
@@ -223,7 +230,7 @@ class Shares:
             if not caught_up.done():
                 caught_up.set_result(None)
 
-        self._go_on(self._mark(passed))
+        self._beside.start(self._mark(passed))
         await caught_up
 
     async def _mark(self, passed: Callable[[], object], left: int = MARKS) -> None:
@@ -249,9 +256,9 @@ class Shares:
             return
         if failed:
             # Upstream has lost its own: its lines come when that is back.
-            self._go_on(self._mark_later(mark.passed))
+            self._beside.start(self._mark_later(mark.passed))
         elif mark.left > 1:
-            self._go_on(self._mark(mark.passed, mark.left - 1))
+            self._beside.start(self._mark(mark.passed, mark.left - 1))
         else:
             mark.passed()
 
@@ -269,6 +276,9 @@ class Shares:
             await link.send(one.first_frame())
         except SowError as error:
             self._fail(one, error)
+        except Exception as error:
+            log_failure(error)
+            self._lose(one, SESSION_FAILED)
 
     async def _connected(self) -> Link:
         async with self._connecting:
@@ -278,11 +288,6 @@ class Shares:
                 self._link = link
             await self._link.ready()
             return self._link
-
-    def _go_on(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _fail(self, one: SharedSubscription, error: SowError) -> None:
         """It has not begun."""
@@ -308,7 +313,7 @@ class Shares:
             return
         self._forget(one)
         if one.upstream_name:
-            self._go_on(self._unsubscribe(one.upstream_name))
+            self._beside.start(self._unsubscribe(one.upstream_name))
         self._look_over()
 
     async def _unsubscribe(self, name: str) -> None:
@@ -320,8 +325,7 @@ class Shares:
 
     async def close(self) -> None:
         """End the connection."""
-        for task in [*self._tasks]:
-            task.cancel()
+        self._beside.cancel()
         if self._link is not None:
             await self._link.close()
             self._link = None
@@ -398,7 +402,7 @@ class Shares:
             if not line.reason.startswith(SLOW):
                 self._end_all(line.reason)
         elif line.c in ("p", "oof") and line.s:
-            self._go_on(self._unsubscribe(line.s))
+            self._beside.start(self._unsubscribe(line.s))
 
     def _take_ack(self, line: UpstreamLine, raw: bytes) -> None:
         name, _, placing = (line.cid or "").partition(" ")
@@ -409,7 +413,7 @@ class Shares:
         if one is None:
             if line.s and not placing and line.status == "success":
                 # All who wanted it have gone before it began.
-                self._go_on(self._unsubscribe(line.s))
+                self._beside.start(self._unsubscribe(line.s))
             return
         if line.status == "failure":
             is_known = one.opened.done()
@@ -440,9 +444,17 @@ class Shares:
     def _lose(self, one: SharedSubscription, why: str) -> None:
         """It cannot go on: its sessions are closed, and their clients begin again."""
         log.warning("a subscription to %s cannot go on: %s", one.wanted.topic, why)
-        self._forget(one)
+        self._fail(one, SowError(why) if why == SESSION_FAILED else self._upstream.lost())
         for session, _ in [*one.followers()]:
-            self._end_session(session, why if why in OF_USERS else self._upstream.lost().reason)
+            is_ours = why in (*OF_USERS, SESSION_FAILED)
+            self._end_session(session, why if is_ours else self._upstream.lost().reason)
+
+    def _on_failure(self, error: Exception) -> None:
+        """This server has failed on what goes on beside: nobody waits for that in vain."""
+        log_failure(error)
+        for one in [*self._by_cid.values()]:
+            self._lose(one, SESSION_FAILED)
+        self._pass(*self._marks)
 
     def _lose_all(self, reason: str) -> None:
         for one in [*self._by_cid.values()]:
@@ -465,7 +477,7 @@ class Shares:
         if resumed:
             marks, self._marks = self._marks, {}
             for mark in marks.values():
-                self._go_on(self._mark(mark.passed))
+                self._beside.start(self._mark(mark.passed))
         else:
             self._pass(*self._marks)
             self._by_upstream.clear()

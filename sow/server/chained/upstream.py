@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import hdrs
@@ -30,6 +30,7 @@ from sow.errors import (
     Unauthenticated,
     UpstreamLost,
     clipped,
+    described,
 )
 from sow.server.http.authn_middleware import AS_HEADER
 from sow.server.http.body_reading import beginning
@@ -122,6 +123,37 @@ class Received:
     def lost(self) -> None:
         """The server itself was lost."""
         self.losses += 1
+
+
+class SideTasks:
+    """What goes on beside the commands, and nobody waits for. `failed` is called with an error that
+    ends one of these tasks, else somebody would wait in vain for what it does."""
+
+    def __init__(self, failed: Callable[[Exception], object]) -> None:
+        self._failed = failed
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside all else."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._on_end)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._failed(error)
+
+    def cancel(self) -> None:
+        """End them."""
+        for task in [*self._running]:
+            task.cancel()
+
+
+def log_failure(error: Exception) -> None:
+    """Report an error of this server that concerns no single client."""
+    log.error("a chained server failed in what it does for its upstream: %s", described(error))
 
 
 class UpstreamServer:

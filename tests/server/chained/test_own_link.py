@@ -103,7 +103,7 @@ class Connection:
 def test_what_follows_the_difference_of_a_replacement_is_left_to_the_shared_one():
     """What is sent twice, or counted as sent when it is not, is wrong in the client for good."""
     said = []
-    calls = LinkCalls(said.extend, said.append, print, print, print, lambda: False)
+    calls = LinkCalls(said.extend, said.append, print, print, print, print, lambda: False)
     state, joining = Joining(keys={"7"}), Joining(keys=set())
     stand_in = StandIn(state, True, lambda: state.hold_for(joining))
     stand_in.gate.set()

@@ -5,7 +5,12 @@ import asyncio
 import pytest
 
 from sow.protocol.wire import BODIES_MAX, LineSplitter
+from sow.server.chained import reader
+from sow.server.chained.link import Link
 from sow.server.chained.reader import pieces
+from sow.server.chained.shared import Shares
+from sow.server.chained.shared_subscription import SharedSubscription
+from sow.streaming.sessions import SESSION_FAILED
 from tests.edge.serving import records
 from tests.server.chained.chains import ALL, begin
 
@@ -90,6 +95,55 @@ def test_a_long_frame_lets_others_have_their_turns(pair):
         pair.chained.wait(watch())
         one.until(c="ack", cid="end")
     assert len(steps) == 100
+
+
+def fail(*_of):
+    raise ZeroDivisionError("planted")
+
+
+def note_planted(pair):
+    """It was logged; by both, since they are one process."""
+    for server in (pair.chained, pair.upstream):
+        assert len(server.errors) == 1
+        assert "planted" in server.errors.pop()
+
+
+@pytest.mark.parametrize(
+    ("failing", "name"), [(reader, "share_key_of"), (SharedSubscription, "first_frame")]
+)
+def test_an_error_of_the_server_ends_its_session_and_is_logged(pair, monkeypatch, failing, name):
+    with pair.chained.socket() as other, pair.chained.socket() as one:
+        begin(other, {**ALL, "filter": "/x > 7"})
+        with monkeypatch.context() as planted:
+            planted.setattr(failing, name, fail)
+            one.send({**ALL, "cid": "1"})
+            assert one.until(c="close")[-1]["reason"] == SESSION_FAILED
+        note_planted(pair)
+        begin(other, {**ALL, "filter": "/x > 8"}, "2")
+
+
+def test_an_error_of_the_server_about_a_loss_ends_the_sessions_that_follow(pair, monkeypatch):
+    with pair.chained.socket() as one:
+        begin(one, ALL)
+        with monkeypatch.context() as planted:
+            planted.setattr(Shares, "on_lost", fail)
+            pair.upstream.call(pair.relay.drop)
+            assert one.until(c="close")[-1]["reason"] == "upstream lost"
+    note_planted(pair)
+    with pair.chained.socket() as again:
+        begin(again, ALL)
+
+
+def test_who_waits_for_an_upstream_that_answers_nonsense_is_refused(pair, monkeypatch):
+    async def nonsense(_link, _socket):
+        return {"c": "ack", "status": "success"}
+
+    with pair.chained.socket() as one:
+        with monkeypatch.context() as planted:
+            planted.setattr(Link, "_ack", nonsense)
+            refused = one.ask(ALL)[-1]
+        assert (refused["status"], refused["reason"]) == ("failure", "upstream lost")
+        begin(one, ALL, "2")
 
 
 def test_a_frame_is_cut_into_commands_with_their_bodies():
