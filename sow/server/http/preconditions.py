@@ -25,7 +25,7 @@ from aiohttp import hdrs, web
 
 from sow.core.clock import SECOND_US
 from sow.errors import ClientError, clipped
-from sow.history.bookmarks import is_of_log, number_of, turn_time
+from sow.history.bookmarks import POSITION, is_of_log, number_of, turn_time
 from sow.server.http.negotiation import CODING, IDENTITY
 from sow.server.loop.runtime import ServerRuntime
 
@@ -114,11 +114,14 @@ class Moments:
         """Return once the server has reached a bookmark. Raises NotReached after `wait_s`,
         ClientError if `text` is no bookmark, AnotherLog."""
         runtime = self._runtime
-        if runtime is not None:  # else the request waits for the start, which has an end of its own
-            # A follower has the time of the log, which may be behind that of a place, too.
-            time_us = 0 if self._heard is None else turn_time(text)
-            seq = least_bookmark(text, runtime.journal.log_id)
-            await runtime.reached(seq, waited_s(wait_s), time_us)
+        if runtime is None:
+            # A server that starts has a wait of its own, and a chained one the log of its upstream.
+            check_bookmark(text)
+            return
+        # A follower has the time of the log, which may be behind that of a place, too.
+        time_us = 0 if self._heard is None else turn_time(text)
+        seq = least_bookmark(text, runtime.journal.log_id)
+        await runtime.reached(seq, waited_s(wait_s), time_us)
 
 
 MOMENTS = web.AppKey("moments", Moments)
@@ -126,13 +129,17 @@ MOMENTS = web.AppKey("moments", Moments)
 
 def least_bookmark(text: str, log_id: str) -> int:
     """The number in a `min_bookmark`; raises ClientError, AnotherLog."""
-    number = number_of(text, log_id)
-    if number is None:
+    check_bookmark(text)
+    return number_of(text, log_id) or 0
+
+
+def check_bookmark(text: str) -> None:
+    """Raise ClientError for a `min_bookmark` that is none, of whatever log."""
+    if POSITION.fullmatch(text) is None:
         raise ClientError(
             f"min_bookmark={clipped(text)} is not a bookmark; write one that the server gave",
             reason="invalid bookmark",
         )
-    return number
 
 
 def waited_s(wait_s: float | None) -> float:

@@ -21,6 +21,14 @@ def test_requests_are_answered_from_upstream(pair):
     assert answer.headers["SOW-Bookmark"] == "2"
 
 
+def test_what_is_no_bookmark_is_refused_by_all_that_it_answers(pair):
+    for path in ("/v1/status", "/v1/sessions", "/v1/topics"):
+        for text in ("%25", "x", "-1"):
+            answer = pair.chained.get(f"{path}?min_bookmark={text}")
+            assert (answer.status, answer.json["reason"]) == (400, "invalid bookmark")
+        assert pair.chained.get(f"{path}?min_bookmark=0").status == 200
+
+
 def test_an_answer_is_that_of_upstream_in_every_form(pair):
     pair.upstream.publish("orders", *({"id": number, "x": "x" * 50} for number in range(500)))
     for headers in ({}, {"Accept-Encoding": "gzip"}, {"Accept": "text/csv"}):
