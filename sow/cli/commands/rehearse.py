@@ -62,7 +62,7 @@ from sow.errors import (
     UnknownTopic,
     shown,
 )
-from sow.history.bookmarks import parse_moment
+from sow.history.bookmarks import POSITION, parse_moment
 from sow.history.snapshot_as_of import Present, unchanged_since
 from sow.protocol.replies import timestamp
 from sow.server.boot.bootstrap import ServerBootstrap
@@ -333,9 +333,21 @@ def _span(
     if from_text is not None:
         start = parse_moment("--from", from_text, journal, newest, now_us)
     end = parse_moment("--to", to_text or str(newest), journal, newest, now_us)
-    if end < start:
+    if from_text is not None and to_text is None and end < start:
+        raise ClientError(
+            f"--from {shown(from_text)}: the log ends before that, with bookmark {newest}; write a "
+            "bookmark up to that, or an earlier time"
+        )
+    if end < start or _bookmark(to_text, newest) < _bookmark(from_text, 0):
         raise ClientError("--to is before --from: exchange them")
     return start, end
+
+
+def _bookmark(text: str | None, default: int) -> int:
+    """The bookmark that a text names: all within a change are one moment. The default for another
+    text, which `parse_moment` has read."""
+    found = POSITION.fullmatch((text or "").strip())
+    return default if found is None else int(found[2])
 
 
 def _check_meaning(old: Configuration, new: Configuration) -> None:

@@ -176,6 +176,20 @@ def test_what_was_said_outside_of_a_range_does_not_count(rehearse, data):
     assert rehearse(data, filtered, "--from", "9").exit_code == 1
     result = rehearse(data, filtered, "--from", "9", "--to", "3")
     assert (result.exit_code, "exchange them" in result.stderr) == (2, True)
+    result = rehearse(data, filtered, "--from", "now")
+    assert (result.exit_code, "the log ends before that" in result.stderr) == (2, True)
+
+
+def test_the_ends_of_a_range_are_in_order_within_a_change_too(rehearse, tmp_path):
+    with lives_on(tmp_path / "data")(ORDERS, COPY, *SYSTEM_TOPICS) as life:
+        recorded(life, 0, 0)
+        first = life.engine.seq + 1
+        life.publish("orders", *({"id": number} for number in range(9)))
+    later, earlier = str(first + 6), str(first + 2)
+    result = rehearse(tmp_path / "data", ORDERS_XML + conflated(), "--from", later, "--to", earlier)
+    assert (result.exit_code, "exchange them" in result.stderr) == (2, True)
+    result = rehearse(tmp_path / "data", ORDERS_XML + conflated(), "--from", earlier, "--to", later)
+    assert result.exit_code == 0
 
 
 def test_a_reload_was_in_force_from_then_on(rehearse, tmp_path):
