@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from sow.core.definitions import View
 from sow.core.security_definitions import Allow
-from sow.server.api.followers import FollowersHandler, node_address
+from sow.server.api.followers import FollowersHandler, _Feed, node_address
 from sow.server.api.nodes import HEARD_S, REMEMBERED_S, Nodes, ServerNode
 from sow.store.backup import BEAT_FRAME, FrameReader, beat_of
 from tests.server.stand_ins import (
@@ -21,6 +22,7 @@ from tests.server.stand_ins import (
     stepped,
 )
 
+OTHER = replace(ORDERS, name="other")
 TOTALS = View("totals", "json", ("orders",), ("COUNT(1) AS /n", "/desk"), ("/desk",))
 REPORT = {"bookmark": "7", "state_hash": "0" * 16, "lag_ms": 3, "pid": 42}
 
@@ -174,6 +176,33 @@ async def test_what_is_durable_leaves_with_beats_until_the_server_stops():
         kinds = [kind for kind, _ in found]
         assert kinds.index(b"a") < kinds.index(b"b") < kinds.index(b"t")
         assert place.nodes.positions() == {"one": 1}
+
+
+@stepped
+async def test_a_publish_that_no_request_holds_back_leaves_with_its_beat():
+    """A follower with views waits for the end of a turn, for a second if no beat says it."""
+    world = World(ORDERS, OTHER, TOTALS)
+
+    def publishing():
+        world.publish(b'{"id":1}', topic="other")
+        yield
+        world.publish(b'{"id":2}', topic="other")
+
+    def beat():
+        return _Feed(world.runtime, world.engine, world.engine.seq)._beat()
+
+    async with Place(world):
+        world.publish(b'{"id":1}')
+        await world.runtime.durable()
+        assert (beat().seq, beat().time_us) == (1, world.clock.now_us())
+        request = world.engine.requests.together(publishing())
+        next(request)
+        world.publish(b'{"id":2}')
+        world.runtime.wake()
+        await world.runtime.durable()
+        assert (beat().seq, beat().time_us) == (3, world.clock.now_us())
+        for _ in request:
+            pass
 
 
 @stepped
