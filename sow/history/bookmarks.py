@@ -189,7 +189,7 @@ def parse_moment(
         return Moment(newest, now_us)
     found = POSITION.fullmatch(text)
     if found is not None and found[3] is not None:
-        return _behind_turn(int(found[2]), int(found[3]), journal, now_us)
+        return _behind_place(found, journal, now_us)
     return _after_change(seq, journal) if seq > oldest else Moment(seq, 0)
 
 
@@ -220,12 +220,7 @@ def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> M
     found, oldest = POSITION.fullmatch(text), journal.first_seq - 1
     time_us = moment_us(text) if is_time(text) else None
     if found is not None and found[3] is not None:
-        if int(found[3]) > now_us:
-            raise NotReached(
-                f"bookmark {text} is of a time that this server has not come to; send this again "
-                "later, or to another server"
-            )
-        return _behind_turn(int(found[2]), int(found[3]), journal, now_us)
+        return _behind_place(found, journal, now_us)
     if time_us is not None:
         return _behind_turn(0, time_us - 1, journal, now_us)  # what was due at that time is sent
     seq = after if found is None else int(found[2])
@@ -234,6 +229,17 @@ def _sent_at(text: str, after: int, journal: Log, newest: int, now_us: int) -> M
     if seq <= oldest:
         return Moment(oldest, 0)
     return Moment(seq, next(journal.read(seq - 1)).ts_us)
+
+
+def _behind_place(found: re.Match[str], journal: Log, now_us: int) -> Moment:
+    """The moment behind a place in what was sent; raises NotReached for one that is still to
+    come."""
+    if int(found[3]) > now_us:
+        raise NotReached(
+            f"bookmark {found[0]} is of a time that this server has not come to; send this again "
+            "later, or to another server"
+        )
+    return _behind_turn(int(found[2]), int(found[3]), journal, now_us)
 
 
 def _behind_turn(seq: int, time_us: int, journal: Log, now_us: int) -> Moment:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from sow.errors import AnotherLog, ClientError, NotKept
+from sow.errors import AnotherLog, ClientError, NotKept, NotReached
 from sow.history.bookmarks import (
     going_on,
     is_range,
@@ -339,6 +339,11 @@ class TestMoments:
         oldest, newest = caught.value.bounds["oldest"], caught.value.bounds["newest"]
         assert (oldest["bookmark"], newest["bookmark"]) == (str(first_seq - 1), "6")
         assert newest["time"] == "1970-01-01T00:09:00Z"
+
+    def test_a_place_in_what_was_sent_that_is_still_to_come_is_no_moment_yet(self):
+        assert self.of(f"6.{9 * MINUTE_US}") == (6, 9)
+        with pytest.raises(NotReached, match="has not come to"):
+            self.of(f"6.{9 * MINUTE_US + 1}")
 
     @pytest.mark.parametrize(("exact_seq", "oldest"), [(3, 3), (4, 6), (5, 6), (6, 6)])
     def test_of_a_checkpoint_that_ends_inside_a_change_the_oldest_is_after_it(

@@ -678,6 +678,14 @@ class Connection {
     this.#lose(this.#socket, new SowError("disconnected", message));
   }
 
+  /** Do something in a while, unless another session has begun by then. */
+  later(work) {
+    const session = this.#session;
+    this.#after(this.#retry.longest_s, () => {
+      if (this.#session === session) work();
+    });
+  }
+
   /** Reconnect with exponential backoff. */
   async #reconnect(reason, wait_s) {
     const attempt = ++this.#attempt;
@@ -1096,7 +1104,7 @@ class Following {
   /** Subscribe on a new session, from the last bookmark if the subscription began with one. */
   startAgain(reason) {
     const { name } = this;
-    if (name === "") return; // not acknowledged yet, and sent again
+    if (name === "" || this.#ended) return; // not acknowledged yet, and sent again
     this.name = "";
     this.#leavePast();
     const { snapshot, bookmark } = this.#options;
@@ -1112,9 +1120,9 @@ class Following {
     };
     this.#subscribe(options, () => report(goesOn || Boolean(this.#options.snapshot))).catch((error) => {
       if (this.#ended) return undefined;
-      if (goesOn && areSeveral && AWAY.includes(error.reason)) {
+      if (AWAY.includes(error.reason)) {
         this.name = name; // so that it is begun there
-        return this.#connection.moveOn(error);
+        return areSeveral ? this.#connection.moveOn(error) : this.#connection.later(() => this.startAgain(reason));
       }
       if (!goesOn || !["another log", "invalid bookmark", "invalid topic"].includes(error.reason)) return this.end(error);
       // The missed updates are not in the log: continue with new ones.

@@ -59,9 +59,6 @@ DIRECTORY_CHANGED = f"{StoreFailing.reason}: the data directory has changed unde
 """Reported by readiness, without the path, which is not for strangers."""
 
 
-TIME_WAIT_S = 2.0
-"""So long is the time of the log waited for: a primary says it every five thirds of a second unless
-MaxLag is otherwise."""
 Sought = list[tuple[int, int, asyncio.Future[None]]]
 """Who waits for a number: that, a number of his own, and what is done then; in order."""
 
@@ -349,19 +346,23 @@ class ServerRuntime:
             await self.durable()
 
     async def reached(self, seq: int, wait_s: float, time_us: int = 0) -> None:
-        """Return when all is durable up to bookmark `seq`; raises NotReached after `wait_s`. The
-        engine's time is `time_us` then, unless that does not come: a follower's stands still while
-        the primary is away."""
-        if self.engine.sequencer.durable_seq < seq:
+        """Return when all is durable up to bookmark `seq`, and the engine's time is `time_us`;
+        raises NotReached after `wait_s`. A follower's time stands still while its primary is
+        away."""
+        began_s, sequencer = self._loop.time(), self.engine.sequencer
+        if sequencer.durable_seq < seq:
             await self._in_order(self._sought, seq, wait_s)
-            newest = self.engine.sequencer.durable_seq
-            if newest < seq:
-                raise NotReached(
-                    f"bookmark {seq} is not reached within {wait_s:g} s; the newest here is "
-                    f"{newest}. Send this again, with a longer wait, or to another server"
-                )
-        if self.engine.now_us < time_us:
-            await self._in_order(self._sought_times, time_us, min(wait_s, TIME_WAIT_S))
+        if sequencer.durable_seq >= seq and self.engine.now_us < time_us:
+            left_s = wait_s - (self._loop.time() - began_s)
+            await self._in_order(self._sought_times, time_us, max(0.0, left_s))
+        newest = sequencer.durable_seq
+        if newest < seq or self.engine.now_us < time_us:
+            named = f"{seq}.{time_us}" if time_us else str(seq)
+            now = f"{newest}, at {self.engine.now_us}" if time_us else str(newest)
+            raise NotReached(
+                f"bookmark {named} is not reached within {wait_s:g} s; the newest here is {now}. "
+                "Send this again, with a longer wait, or to another server"
+            )
 
     async def _in_order(self, sought: Sought, number: int, wait_s: float) -> None:
         """Wait until a number is reached, for so long at most."""

@@ -14,7 +14,7 @@ from sow.core.media_types import EVENT_STREAM
 from sow.engine.following import FollowingEngine
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, SowError
-from sow.history.bookmarks import parse_bookmark
+from sow.history.bookmarks import parse_bookmark, turn_time
 from sow.protocol.commands import OPTIONS_IGNORED, Command, options_of
 from sow.protocol.replies import EventEncoding
 from sow.server.http.authn_middleware import credentials_of, permissions_of
@@ -133,6 +133,8 @@ class EventStreamHandler:
         new snapshot."""
         engine = self._executor.engine
         topic = engine.topic(request.match_info["topic"])
+        if turn_time(last) > self._runtime.now_us():
+            return None  # of a server that was ahead: there it goes on later, here from now on
         if topic.is_logged or topic.kind != SourceTopic.kind:
             with contextlib.suppress(ClientError):
                 parse_bookmark(last, self._runtime.journal, engine.seq)

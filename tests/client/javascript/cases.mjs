@@ -1161,6 +1161,27 @@ export async function a_server_that_has_not_come_so_far_is_left({ connect }) {
   world.sow.close();
 }
 
+export async function the_only_server_that_has_not_come_so_far_is_asked_again({ connect }) {
+  const world = await connected({ connect });
+  const coming = world.sow.subscribe("orders", { bookmark: "5" });
+  await settled();
+  world.newest().agree("subscribe", { s: "f1" }, ["processed"]);
+  const orders = await coming;
+  world.newest().say({ c: "p", s: "f1", k: "1", d: { id: 1 }, bm: "7" });
+  world.newest().end();
+  await world.clock.advance(1);
+  world.newest().welcome({ session: "another", reason: "unknown session" });
+  await settled();
+  const { cid } = world.newest().last("subscribe");
+  world.newest().say({ c: "ack", cid, a: "processed", status: "failure", reason: "not yet" });
+  await world.clock.advance(6);
+  const again = world.newest().last("subscribe");
+  equal([again.cid === cid, again.bm, world.sockets.length], [false, "7", 2]);
+  world.newest().agree("subscribe", { s: "f2" }, ["processed"]);
+  equal([(await orders.next()).value.command, (await orders.next()).value.command], ["p", "gap"]);
+  world.sow.close();
+}
+
 export async function what_has_left_is_said_once_also_elsewhere({ connect }) {
   const world = await connected({ connect }, SEVERAL);
   const coming = world.sow.subscribe("orders", { oof: true, bookmark: "5" });

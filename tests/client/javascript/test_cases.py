@@ -90,8 +90,18 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a server that has not come so far ends a subscription": (
         "a_server_that_has_not_come_so_far_is_left",
-        "goesOn && areSeveral && AWAY.includes(error.reason)",
+        "AWAY.includes(error.reason)",
         "false",
+    ),
+    "the only server that has not come so far ends a subscription": (
+        "the_only_server_that_has_not_come_so_far_is_asked_again",
+        "this.#connection.later(() => this.startAgain(reason))",
+        "this.end(error)",
+    ),
+    "credentials go wherever a server says": (
+        "credentials_go_to_no_other_host_than_those_given",
+        "this.#isGuarded && !this.#given.some",
+        "false && !this.#given.some",
     ),
     "a number is a line": (
         "a_line_that_is_none_ends_it_with_a_sentence",

@@ -9,6 +9,7 @@ import pytest
 
 from sow.core.security_definitions import Allow
 from sow.engine.recovery.redo import Progress
+from sow.errors import NotReached
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import LOGGED_EVERY_S, StartupProgress, StatusHandler
 from sow.server.api.topics import TopicsHandler
@@ -267,7 +268,7 @@ def test_a_start_that_is_soon_over_says_nothing(logged):
 
 
 @stepped
-async def test_a_place_in_what_was_sent_waits_for_its_time_but_not_where_that_stands_still():
+async def test_a_place_in_what_was_sent_waits_for_its_time_and_is_refused_where_that_stands_still():
     world = World()
     time_us = world.engine.now_us + 1
     waiting = asyncio.create_task(world.runtime.reached(0, 30, time_us))
@@ -277,5 +278,6 @@ async def test_a_place_in_what_was_sent_waits_for_its_time_but_not_where_that_st
     world.runtime.find_reached()
     await turns(3)
     assert waiting.done()
-    await world.runtime.reached(0, 0.0, time_us + 1)
+    with pytest.raises(NotReached, match=rf"bookmark 0\.{time_us + 1} is not reached within 0 s"):
+        await world.runtime.reached(0, 0.0, time_us + 1)
     assert not world.runtime._sought_times
