@@ -351,7 +351,8 @@ class Session:
             self.outbox.push(self.encoding.frame(lines), len(lines), 0, now_us)
 
     def fail(self, error: Exception, now_us: int) -> None:
-        """What waits cannot be written, which concerns no other session: close this one."""
+        """An error of this server, such as what cannot be written, concerns no other session: close
+        this one."""
         self.fault = described(error)
         self.end(SESSION_FAILED, now_us)
 

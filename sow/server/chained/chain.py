@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sow.core.cooperative import Task
-from sow.errors import SowError, TooLarge, UpstreamLost, described
+from sow.errors import SowError, TooLarge, UpstreamLost
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.security.authorization import Permissions
@@ -193,7 +193,7 @@ class Chain:
 
     def fail(self, session: Session, error: Exception) -> None:
         """Close a session for an error of this server, which is logged."""
-        session.fault = described(error)
+        session.fail(error, self._runtime.now_us())
         self.end(session, SESSION_FAILED)
 
     def _began(self, session: Session, command: Command, name: str) -> None:

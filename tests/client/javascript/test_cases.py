@@ -98,11 +98,6 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "this.#connection.later(() => this.startAgain(reason))",
         "this.end(error)",
     ),
-    "credentials go wherever a server says": (
-        "credentials_go_to_no_other_host_than_those_given",
-        "this.#isGuarded && !this.#given.some",
-        "false && !this.#given.some",
-    ),
     "a number is a line": (
         "a_line_that_is_none_ends_it_with_a_sentence",
         'if (!lines.every(isObject)) throw new TypeError("a line is an object");',
