@@ -288,6 +288,8 @@ def test_it_is_said_what_had_been_told_of_a_record_then(console, server):
     console.open("topic", "orders", key=key, as_of=bookmark)
     why = console.page.get_by_label("The record").locator("ul.why li")
     why.filter(has_text=f"the last line was update {bookmark}, at ").wait_for()
+    console.open("topic", "orders", key=key, as_of=bookmark, user="ann")
+    console.page.get_by_role("heading", name=f"Why, as of {bookmark} for ann").wait_for()
 
 
 def test_records_that_are_text_or_bytes_are_there_to_be_seen(console, server):

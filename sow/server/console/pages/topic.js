@@ -50,7 +50,7 @@ function useTopic(name) {
 }
 
 export function Topic({name, params}) {
-  const {filter = "", order = "", columns: wanted = "", key = "", as = "", as_of: asOf = ""} = params;
+  const {filter = "", order = "", columns: wanted = "", key = "", as = "", as_of: asOf = "", user = ""} = params;
   const topic = useTopic(name);
   const model = useMemo(() => ({window: new Window(), skip: 0, touch() {}}), [name]);
   const [fields, setFields] = useState([]);
@@ -215,7 +215,7 @@ export function Topic({name, params}) {
         onChoose=${(record) => setParams({key: record ?? ""})}
         empty=${matches === 0 && !figures.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
       />`}
-      ${key && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} isSeries=${Boolean(topic?.series)} onClose=${() => setParams({key: ""})} />`}
+      ${key && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} user=${user} isSeries=${Boolean(topic?.series)} onClose=${() => setParams({key: ""})} />`}
     </div>
     <${Status} matches=${matches} figures=${figures} wrong=${wrong} paused=${paused} as=${as} />`;
 }
@@ -266,7 +266,7 @@ function Columns({all, shown, onSet}) {
   </details>`;
 }
 
-function Record({name, record, row, asOf, isSeries, onClose}) {
+function Record({name, record, row, asOf, user, isSeries, onClose}) {
   const [stored, setStored] = useState(null);
   useEffect(() => {
     setStored(null);
@@ -283,7 +283,7 @@ function Record({name, record, row, asOf, isSeries, onClose}) {
     <div class="faint code">${record}</div>
     <pre class="document">${document ? format.json(document, 2) : ""}</pre>
     ${isSeries && html`<${Events} name=${name} record=${record} />`}
-    <${Why} name=${name} record=${record} asOf=${asOf} />
+    <${Why} name=${name} record=${record} asOf=${asOf} user=${user} />
   </aside>`;
 }
 
@@ -334,21 +334,21 @@ function recipients({followers}) {
 }
 
 // Why the record is as it is: which of its updates became one, and what is pending. With a moment of
-// the past: what a subscriber had been sent then, which stays as it is and is read once.
+// the past: what a subscriber had been sent then, perhaps with the rights of a user, which stays as it is and is read once.
 const NOT_AGAIN_MS = 24 * 3_600_000;
 
-function Why({name, record, asOf}) {
+function Why({name, record, asOf, user}) {
   const [why, setWhy] = useState([]);
   const path = topicPath(name, `/records/${encodeURIComponent(record)}/why`);
   // A record that was removed has no explanation.
   const learn = () =>
-    read(path, asOf ? {as_of: asOf} : {}).then(
+    read(path, asOf ? {as_of: asOf, ...(user && {user})} : {}).then(
       (found) => setWhy([...found.why, ...recipients(found)]),
       (error) => setWhy(asOf ? [error.message] : []),
     );
-  useEvery(asOf ? NOT_AGAIN_MS : 2000, learn, [path, asOf]);
+  useEvery(asOf ? NOT_AGAIN_MS : 2000, learn, [path, asOf, user]);
   if (!why.length) return null;
-  return html`<h2>Why${asOf && `, as of ${asOf}`}</h2>
+  return html`<h2>Why${asOf && `, as of ${asOf}`}${asOf && user && ` for ${user}`}</h2>
     <ul class="why dim">
       ${why.map((sentence, place) => html`<li key=${place}>${sentence}</li>`)}
     </ul>`;
