@@ -38,7 +38,7 @@ from sow.server.api.static_files import Pages
 from sow.server.api.status import HealthHandler, StatusHandler
 from sow.server.api.topics import TopicsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
-from sow.server.http.route import READ_METHODS, Route, parameters_of, routes_of
+from sow.server.http.route import READ_METHODS, Route, parameters_of, reach_moment, routes_of
 from sow.server.loop.background_work import compile_beside, guarded_by, long_among, long_guarded
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.sse import EventStreamHandler
@@ -175,13 +175,16 @@ class ReadinessGate:
         """The number of waiting requests."""
         return len(self._waiting)
 
-    async def handlers(self) -> Handlers:
+    async def handlers(self, request: web.Request | None = None) -> Handlers:
         """The handlers, once the gate is open. Raises Replaying if that takes too long, or too many
-        wait already, and Busy if the server stops before."""
+        wait already, and Busy if the server stops before. What a `request` raises that waited for
+        the start is what `reach_moment` does: a follower may be behind what it is to show."""
         if self._handlers is None and not self._closed:
             if (lost := self._lost()) is not None:
                 raise UpstreamLost(lost)
             await self._wait()
+            if request is not None and self._handlers is not None:
+                await reach_moment(request)
         if self._handlers is None:
             raise Busy(self._closed) if self._closed else Replaying(self._progress())
         return self._handlers
@@ -228,7 +231,7 @@ def routes(gate: ReadinessGate, status: HealthHandler) -> list[Route]:
 
     def gated(resource: type, method: Callable[..., Awaitable[web.StreamResponse]]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            handlers = await gate.handlers()
+            handlers = await gate.handlers(request)
             if handlers.forward is not None and resource not in OWN:
                 return await handlers.forward(request)
             handlers.check(request.method, request.path)

@@ -181,33 +181,35 @@ def _count(request: web.Request, reason: str) -> None:
 async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn exceptions of a handler into problem documents. Where the answer has begun, one would
     become a part of it: it breaks off."""
-    response = await _reported(request, handler)
+    try:
+        return await handler(request)
+    except Exception as error:
+        response = _problem_of(request, error)
     if request.writer.output_size and not response.prepared and request.transport is not None:
         request.transport.abort()
     return response
 
 
-async def _reported(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except SowError as error:
-        _count(request, type(error).reason)
-        return problem(error)
-    except web.RequestPayloadError as error:
-        return problem(ClientError(f"the body cannot be read: {_one_line(error)}"))
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        response = problem(HTTP_ERRORS.get(error.status) or ClientError(error.reason))
-        if allow := error.headers.get("Allow"):
-            response.headers["Allow"] = allow
-        return response
-    except (ConnectionError, TimeoutError):
-        # The client has disconnected; nobody reads this answer.
-        return problem(ClientError("the connection was lost before the request was complete"))
-    except BadHttpMessage as error:
-        return problem(ClientError(f"the request is not HTTP: {error.message.splitlines()[0]}"))
-    except Exception:
-        log.exception("%s %s failed", request.method, request.path)
-        _count(request, SowError.reason)
-        return problem(SowError("the server failed on this request; its log says why"))
+def _problem_of(request: web.Request, error: Exception) -> web.StreamResponse:
+    """The problem document of what a handler raised; raises what is no problem, a redirection."""
+    match error:
+        case SowError():
+            _count(request, type(error).reason)
+            return problem(error)
+        case web.RequestPayloadError():
+            return problem(ClientError(f"the body cannot be read: {_one_line(error)}"))
+        case web.HTTPException():
+            if error.status < 400:
+                raise error
+            response = problem(HTTP_ERRORS.get(error.status) or ClientError(error.reason))
+            if allow := error.headers.get("Allow"):
+                response.headers["Allow"] = allow
+            return response
+        case ConnectionError() | TimeoutError():
+            # The client has disconnected; nobody reads this answer.
+            return problem(ClientError("the connection was lost before the request was complete"))
+        case BadHttpMessage():
+            return problem(ClientError(f"the request is not HTTP: {error.message.splitlines()[0]}"))
+    log.exception("%s %s failed", request.method, request.path)
+    _count(request, SowError.reason)
+    return problem(SowError("the server failed on this request; its log says why"))

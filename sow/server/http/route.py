@@ -22,7 +22,6 @@ from aiohttp import hdrs, web
 from sow.core.comma_lists import comma_list
 from sow.core.humanize import did_you_mean
 from sow.core.media_types import JSON
-from sow.core.quota import client_of
 from sow.core.security_definitions import OF_TOPICS
 from sow.errors import ClientError, SowError, UnknownRecord, clipped, shown
 from sow.protocol.commands import (
@@ -36,9 +35,9 @@ from sow.protocol.commands import (
 )
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
+from sow.server.http.body_reading import client_key
 from sow.server.http.negotiation import CODING, coding_of
 from sow.server.http.preconditions import ADDRESSES, MOMENTS
-from sow.server.http.request_origin import client_address
 from sow.server.loop.scheduler import CLIENT
 from sow.topic.records import Records
 
@@ -103,7 +102,7 @@ class Route(NamedTuple):
         rights: Permissions | None = None
         try:
             rights = await authn.admit(request, self.demand)
-            CLIENT.set(client_of(rights.owner, client_address(request), request.protocol))
+            CLIENT.set(rights.owner or client_key(request))
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.taken if request.query else ())
@@ -135,6 +134,15 @@ class Route(NamedTuple):
             rights.check(self.demand, named)
         elif self.demand not in OF_TOPICS:
             rights.check(self.demand)
+
+
+async def reach_moment(request: web.Request) -> None:
+    """Return once the server has come to the moment that a request is to show; raises what
+    `Moments.wait` does."""
+    moments, parameters = request.app[MOMENTS], parameters_of(request)
+    sought = moments.sought(parameters)
+    if sought is not None:
+        await moments.wait(sought, read_seconds(parameters, "wait"))
 
 
 def _has_moment(method: str, path: str) -> bool:

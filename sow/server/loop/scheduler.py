@@ -127,7 +127,8 @@ class FairScheduler:
             for _ in range(len(self._clients)):
                 client, works = self._queue.popitem(last=False)
                 self._client = client
-                work = next(iter(works))
+                for work in works:  # noqa: B007  # the first, without two calls each time
+                    break
                 del works[work], self._clients[work]
                 if works:
                     self._queue[client] = works

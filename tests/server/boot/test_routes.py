@@ -11,7 +11,7 @@ from sow.core.definitions import Configuration
 from sow.core.quota import Quota
 from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.engine.recovery.redo import Progress
-from sow.errors import Busy, Replaying
+from sow.errors import Busy, NotReached, Replaying
 from sow.protocol.commands import COMMANDS
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.nodes import Nodes
@@ -28,10 +28,19 @@ from sow.server.boot.routes import (
 )
 from sow.server.boot.sources import RecordsHere
 from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.preconditions import MOMENTS
 from sow.server.http.route import WEBSOCKET, Route, with_heads
 from sow.server.http.server_log import LastError
 from sow.store.staging import Staging
-from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped, turns
+from tests.server.stand_ins import (
+    Anybody,
+    Served,
+    World,
+    authenticator_of,
+    request_of,
+    stepped,
+    turns,
+)
 
 
 def status_of():
@@ -267,3 +276,27 @@ async def test_when_the_server_stops_later_requests_under_way_still_find_their_d
     place.open(DOORS)
     place.close("the server stops")
     assert await place.handlers() == DOORS
+
+
+@stepped
+async def test_who_has_waited_for_the_start_waits_for_a_moment_as_well():
+    """A follower that has started may be behind what a client has seen elsewhere."""
+    world, place = World(), readiness_gate()
+    early = request_of("GET", "/v1/topics?min_bookmark=2&wait=1")
+    waits = asyncio.ensure_future(place.handlers(early))
+    await turns()
+    early.app[MOMENTS].follow(world.runtime)
+    place.open(DOORS)
+    await turns()
+    assert not waits.done()
+    world.publish(b'{"id":1}', b'{"id":2}')
+    assert await waits == DOORS
+    late = request_of("GET", "/v1/topics?min_bookmark=3&wait=1")
+    other = readiness_gate()
+    waits = asyncio.ensure_future(other.handlers(late))
+    await turns()
+    late.app[MOMENTS].follow(world.runtime)
+    other.open(DOORS)
+    with pytest.raises(NotReached, match="bookmark 3 is not reached"):
+        await waits
+    await world.runtime.close()

@@ -335,7 +335,7 @@ DELIVERY = (
     Mutation(
         "a newcomer who has heard all is still one",
         "sow/streaming/conflated_channel.py",
-        "            if not newcomer.held:\n",
+        "            if newcomer.is_settled:\n",
         "            if False:\n",
     ),
 )
