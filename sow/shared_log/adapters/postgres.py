@@ -16,7 +16,6 @@ cancelled, for the same reason: its connection is dropped.
 import asyncio
 import re
 import socket
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ from typing import Any, NoReturn, TypeVar
 
 import asyncpg
 
-from sow.errors import ConfigError, LogTrimmed, LogUnanswered, TooLarge, UnsafeLog
+from sow.errors import ConfigError, LogTrimmed, LogUnanswered, UnsafeLog
 from sow.shared_log.adapters import postgres_safety as safety
+from sow.shared_log.adapters.appender import Appender
 from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
 
 T = TypeVar("T")
@@ -34,6 +34,8 @@ PAGE_ROWS, PAGE_BYTES = 256, 4 * BLOCK_BYTES_MAX
 """What a reader holds at most, and one block more."""
 BATCH_BYTES = 8 * BLOCK_BYTES_MAX
 """What one statement appends at most: all that a writer has on its way."""
+BATCH_BLOCKS = 4096
+"""Likewise; far more than wait at once."""
 TRIM_ROWS = 1000
 """What one statement deletes: it is answered in time."""
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
@@ -122,22 +124,13 @@ class PostgresLog:
         self._commands = PostgresConnection(
             self, APPEND.format(table=place.table, settings=SETTINGS)
         )
-        self._waiting: deque[tuple[bytes, asyncio.Future[int]]] = deque()
-        self._sender: asyncio.Task[None] | None = None
+        self._appender = Appender(self._stored, BATCH_BYTES, BATCH_BLOCKS)
         self._durable = 0
         """The newest position that is known to be on a quorum."""
 
     async def append(self, block: bytes) -> int:
         """See `SharedLog`."""
-        if len(block) > BLOCK_BYTES_MAX:
-            raise TooLarge(
-                f"a block of {len(block)} bytes; the shared log takes {BLOCK_BYTES_MAX} at a time"
-            )
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append((block, answer))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send())
-        return await answer
+        return await self._appender.append(block)
 
     async def read(self, after: int) -> AsyncGenerator[StoredBlock, None]:
         """See `SharedLog`."""
@@ -178,39 +171,10 @@ class PostgresLog:
     async def close(self) -> None:
         """End the connections; what is on its way has no answer."""
         self._commands.drop()
-        if self._sender is not None:
-            await asyncio.wait([self._sender])
+        await self._appender.close()
 
-    async def _send(self) -> None:
-        """Append what waits, one statement after the other."""
-        while self._waiting:
-            batch = self._next_batch()
-            blocks = [block for block, _ in batch]
-            try:
-                before = await self._stored(blocks)
-            except Exception as error:
-                # What comes behind a block that may not be stored would be void.
-                batch += self._waiting
-                self._waiting.clear()
-                for _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(error)
-                        answer.exception()  # a caller that has gone does not take it
-                return
-            self._durable = max(self._durable, before + len(batch))
-            for position, (_, answer) in enumerate(batch, before + 1):
-                if not answer.done():
-                    answer.set_result(position)
-
-    def _next_batch(self) -> list[tuple[bytes, asyncio.Future[int]]]:
-        batch = [self._waiting.popleft()]
-        size = len(batch[0][0])
-        while self._waiting and (size := size + len(self._waiting[0][0])) <= BATCH_BYTES:
-            batch.append(self._waiting.popleft())
-        return batch
-
-    async def _stored(self, blocks: list[bytes]) -> int:
-        """Append blocks; the position before them."""
+    async def _stored(self, blocks: list[bytes]) -> range:
+        """Append blocks; their positions."""
         commands, what = self._commands, "an append"
         before = await commands.call(
             what, lambda _: commands.statement.fetchval(blocks, commands.settings)
@@ -219,7 +183,9 @@ class PostgresLog:
             # Its settings are others now: the next connection is checked again.
             commands.drop()
             self.unanswered(what, "its settings have changed, and nothing was stored")
-        return int(before)
+        last = int(before) + len(blocks)
+        self._durable = max(self._durable, last)
+        return range(last - len(blocks) + 1, last + 1)
 
     async def _page(
         self, connection: "PostgresConnection", what: str, after: int
