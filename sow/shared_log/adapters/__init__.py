@@ -2,6 +2,9 @@
 
     nats, nats_safety            a stream of NATS JetStream
     postgres, postgres_safety    a table of PostgreSQL with synchronous standbys
+    kafka, kafka_safety          a topic of Kafka
+    s3, s3_objects               numbered objects of S3, or of what is like it
+    appender                     what waits goes together
 
 An adapter does what `sow.shared_log.protocol` says and nothing more. Its library is an extra of its
 own; who has no shared log needs none of them, so it is imported by name.
@@ -12,7 +15,7 @@ from types import ModuleType
 
 from sow.errors import ConfigError
 
-ENGINES = ("nats", "postgres")
+ENGINES = ("nats", "postgres", "kafka", "s3")
 
 
 def adapter(engine: str) -> ModuleType:
