@@ -29,7 +29,7 @@ from sow.server.boot.routes import (
 from sow.server.boot.sources import RecordsHere
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.preconditions import MOMENTS
-from sow.server.http.route import WEBSOCKET, Route, with_heads
+from sow.server.http.route import WEBSOCKET, Route, admit, with_heads
 from sow.server.http.server_log import LastError
 from sow.store.staging import Staging
 from tests.server.stand_ins import (
@@ -282,7 +282,11 @@ async def test_when_the_server_stops_later_requests_under_way_still_find_their_d
 async def test_who_has_waited_for_the_start_waits_for_a_moment_as_well():
     """A follower that has started may be behind what a client has seen elsewhere."""
     world, place = World(), readiness_gate()
-    early = request_of("GET", "/v1/topics?min_bookmark=2&wait=1")
+    early, late = (
+        request_of("GET", f"/v1/topics?min_bookmark={number}&wait=1") for number in (2, 3)
+    )
+    for one in (early, late):
+        admit(one, ("min_bookmark", "wait"))
     waits = asyncio.ensure_future(place.handlers(early))
     await turns()
     early.app[MOMENTS].follow(world.runtime)
@@ -290,8 +294,8 @@ async def test_who_has_waited_for_the_start_waits_for_a_moment_as_well():
     await turns()
     assert not waits.done()
     world.publish(b'{"id":1}', b'{"id":2}')
+    await world.runtime.durable()
     assert await waits == DOORS
-    late = request_of("GET", "/v1/topics?min_bookmark=3&wait=1")
     other = readiness_gate()
     waits = asyncio.ensure_future(other.handlers(late))
     await turns()
