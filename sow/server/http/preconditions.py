@@ -115,7 +115,8 @@ class Moments:
         ClientError if `text` is no bookmark, AnotherLog."""
         runtime = self._runtime
         if runtime is None:
-            # A server that starts has a wait of its own, and a chained one the log of its upstream.
+            # A start has a wait of its own, behind which this one is made up for (`reach_moment`);
+            # a chained server has the log of its upstream.
             check_bookmark(text)
             return
         # A follower has the time of the log, which may be behind that of a place, too.

@@ -106,6 +106,7 @@ class Route(NamedTuple):
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.taken if request.query else ())
+            # As `reach_moment` does, without a call for each request.
             sought = request.app[MOMENTS].sought(parameters_of(request))
             if sought is not None:
                 wait_s = read_seconds(parameters_of(request), "wait")

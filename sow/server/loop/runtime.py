@@ -60,7 +60,7 @@ DIRECTORY_CHANGED = f"{StoreFailing.reason}: the data directory has changed unde
 
 
 Sought = list[tuple[int, int, asyncio.Future[None]]]
-"""Who waits for a number: that, a number of his own, and what is done then; in order."""
+"""What waits for a number: that, a count that no other one has, and what is done then; in order."""
 
 
 class ServerRuntime:
@@ -115,7 +115,7 @@ class ServerRuntime:
         self._sought: Sought = []
         """What waits for a bookmark."""
         self._sought_times: Sought = []
-        """Who waits for a time of the engine."""
+        """What waits for a time of the engine."""
         self._sought_count = itertools.count()
         self.fanout = FanoutWriter(self.turns, self.now_us)
         """Hands messages to the sockets of sessions."""
