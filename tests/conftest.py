@@ -213,6 +213,14 @@ def pytest_unconfigure():
         gc.unfreeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_garbage():
+    """What a file leaves open fails its own last test, and not one of another file, in which the
+    collector happens to run."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def one_browser():
     """The Chromium of a process, for `browser`."""

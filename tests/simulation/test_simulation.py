@@ -1,10 +1,14 @@
 """Thirty-six seeds of the simulation, in groups, so that a failure names its seed quickly."""
 
+from pkgutil import resolve_name
+from random import Random
+
 import pytest
 
 from sow.engine import output
 from sow.streaming import router
 from tests.effort import seeds
+from tests.simulation import tight
 from tests.simulation.machine import Machine
 from tests.simulation.past import run as run_past
 from tests.simulation.publishers import run as run_publishers
@@ -49,3 +53,12 @@ def test_the_past_is_what_was_answered_then(seed):
 @pytest.mark.parametrize("seed", seeds(5))
 def test_what_was_sent_is_sent_again_later(seed):
     run_sent(seed)
+
+
+def test_a_run_leaves_each_bound_as_it_was():
+    places = [*tight.ALWAYS, *(place for group in tight.BOUNDS for place in group)]
+    before = list(map(resolve_name, places))
+    assert len(set(places)) == len(places)
+    with tight.tightened(Random(0)):
+        assert list(map(resolve_name, places)) != before
+    assert list(map(resolve_name, places)) == before

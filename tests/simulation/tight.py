@@ -44,14 +44,7 @@ BOUNDS = {
     ("sow.engine.topic_changes:LEAVING_AT_ONCE",): (1, 25),
     ("sow.engine.queries:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
     ("sow.engine.bulk_publish:SLICE_ROWS",): (1, 3, 250),
-    (
-        "sow.sessions.commands.commit_plan:STORED_AT_ONCE",
-        "sow.sessions.commands.commit_plan:STORED_AT_ONCE",
-    ): (
-        1,
-        3,
-        250,
-    ),
+    ("sow.sessions.commands.commit_plan:STORED_AT_ONCE",): (1, 3, 250),
 }
 """One choice for all the names under which a bound is known."""
 ALWAYS = {
@@ -81,5 +74,5 @@ def tightened(random):
             set_all(places, random.choice(choices))
         yield
     finally:
-        for found, name, value in usual:
+        for found, name, value in reversed(usual):
             setattr(found, name, value)
