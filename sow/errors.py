@@ -33,6 +33,8 @@
         Damaged              stored bytes are not what was written
         LogTrimmed           the shared log does not go back so far
         UnsafeLog            settings of its engine lose what was acknowledged
+        NoQuorum             its engine stores nothing: nothing was applied
+        NotLeading           another node leads it now: what was not acknowledged is not in it
 
 `reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a sentence
 for people: what, where, why, and what to write instead; `status` is the HTTP status. An exception
@@ -366,6 +368,22 @@ class StoreFailing(StoreError):
     """The disk rejects writes although it has room: nothing was stored; reads are still served."""
 
     reason = "store failing"
+    status = 503
+
+
+class NoQuorum(StoreError):
+    """The engine of the shared log has stored nothing for a lease: nothing is taken until it does
+    again. Nothing of the request was applied."""
+
+    reason = "no quorum"
+    status = 503
+
+
+class NotLeading(StoreError):
+    """Another node of the shared log leads now. What this one had not acknowledged is not in the
+    log, and never will be."""
+
+    reason = "not primary"
     status = 503
 
 

@@ -291,7 +291,8 @@ OTHER_WORDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("Topics", "Queues", "Views", "StateOfTheWorld"), "SOW"),
         **dict.fromkeys(("Journal", "Journals", "TxLog", "WAL"), "TransactionLog"),
         **dict.fromkeys(("Directory", "Storage", "StorageDirectory", "Home"), "DataDirectory"),
-        **dict.fromkeys(("Log", "Logger"), "ServerLog"),
+        **dict.fromkeys(("SharedLog", "ReplicatedLog"), "Log"),
+        "Logger": "ServerLog",
     },
     "Topic": {
         **_MESSAGE_TYPE,

@@ -292,6 +292,20 @@ def _address(text: str) -> tuple[str, int]:
     return (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
 
 
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(_url(one.strip()) for one in text.split(","))
+
+
+def _url(text: str) -> str:
+    scheme, found, rest = text.partition("://")
+    if not (scheme and found and rest) or any(char.isspace() for char in text):
+        raise MistakeError(
+            f"{shown(text)} is not an address with its scheme",
+            "write it as nats://10.0.0.1:4222 or http://10.0.0.1:8080",
+        )
+    return text
+
+
 def _separator(text: str) -> bytes:
     code = int(text) if re.fullmatch(r"\d{1,3}", text, re.ASCII) else 0
     if not 1 <= code <= 127 or chr(code) == "=" or chr(code).isalnum():
@@ -418,6 +432,8 @@ FLAG = switch(
     false=("no", "off", "0", "disabled", "disable"),
 )
 TEXT = ValueKind("text", _text)
+URL = ValueKind("address", _url)
+URLS = ValueKind("addresses with commas between", _addresses)
 LABEL = ValueKind("text", _label)
 PRESENT = ValueKind("empty", _present, may_be_empty=True)
 INSTANCE_NAME = ValueKind("name", _instance_name)

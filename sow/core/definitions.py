@@ -358,6 +358,25 @@ class FollowerSettings:
     lag_us_max: int = 5_000_000
 
 
+LogEngine = Literal["local", "nats", "postgres"]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLogSettings:
+    """The log that several nodes share, and this node of it; `local`: there is none."""
+
+    engine: LogEngine = "local"
+    servers: tuple[str, ...] = ()
+    stream: str = "sow"
+    replicas: int | None = None
+    monitors: tuple[str, ...] = ()
+    dsn: str = ""
+    lease_us: int = 1_000_000
+    node: str = ""
+    advertise: str = ""
+    unsafe: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """A whole config.xml, validated. `topics` stand in file order, underlying topics first."""
@@ -375,6 +394,7 @@ class Configuration:
     pipelines: tuple[Pipeline, ...] = ()
     server_log: LogSettings = field(default_factory=LogSettings)
     follower: FollowerSettings = field(default_factory=FollowerSettings)
+    shared_log: SharedLogSettings = field(default_factory=SharedLogSettings)
     environment: str | None = None
     colour: Colour | None = None
 
@@ -472,7 +492,9 @@ def without_secrets(configuration: Configuration) -> Configuration:
     """The requested configuration as it is published over the network: of options of pipelines,
     which may be secrets, only the names."""
     requested = without_system_topics(configuration)
-    return replace(requested, pipelines=tuple(one.without_values() for one in requested.pipelines))
+    shared_log = replace(requested.shared_log, dsn="")
+    pipelines = tuple(one.without_values() for one in requested.pipelines)
+    return replace(requested, pipelines=pipelines, shared_log=shared_log)
 
 
 def describe_message_type(options: MessageTypeOptions) -> dict[str, Any]:

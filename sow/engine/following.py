@@ -68,6 +68,10 @@ class FollowingEngine(Engine):
             self.catalog, self.sequencer, self
         )
 
+    def follow(self, primary: str) -> None:
+        """Another server is the primary."""
+        self.primary = primary
+
     def attach_topic(self, topic: LiveTopic) -> None:
         """Schedule the timers of a new topic; nothing expires by itself."""
         if isinstance(topic, SourceTopic) and not topic.is_system:
@@ -111,6 +115,39 @@ class FollowingEngine(Engine):
             for body in entry.bodies:
                 self.columns.take(body, entry.seq)
         self.notify_work()
+
+    def apply_account(self, entry: LogEntry) -> None:
+        """Apply a change of accounts that is in the log, unless it is applied already: the newest
+        change of each counts."""
+        topic = self.topics[entry.topic]
+        assert isinstance(topic, SourceTopic)
+        names = entry.identities or ()
+        newer = [at for at, name in enumerate(names) if not self._is_newer(topic, name, entry)]
+        if entry.op != "publish":
+            newer = [at for at in newer if names[at] in topic.records.table]
+        if not newer:
+            return
+        self.sequencer.write(entry)
+        there, seqs = [names[at] for at in newer], [entry.seq] * len(newer)
+        if entry.op == "publish":
+            messages = topic.records.stored([entry.bodies[at] for at in newer], there)
+            each_us = [*expiries_of(entry)]
+            topic.store(messages, seqs, entry.ts_us, [each_us[at] for at in newer])
+        else:
+            topic.drop(there, "expired" if entry.op == "expire" else "deleted", seqs, entry.ts_us)
+        self.configurations.look_again()
+        if entry.topic == KNOWN_COLUMNS.name:
+            for body in entry.bodies:
+                self.columns.take(body, entry.seq)
+        self.notify_work()
+
+    def _is_newer(self, topic: SourceTopic, name: str, entry: LogEntry) -> bool:
+        """Whether an account is of a later time than an entry."""
+        table = topic.records.table
+        slot = table.slots.get(name)
+        if slot is None:
+            return False
+        return (int(table.seqs[slot]), int(table.ts_us[slot])) > (entry.seq, entry.ts_us)
 
     def refusal(self, what: str) -> NotPrimary:
         """The error for what only the primary takes."""

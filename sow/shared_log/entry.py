@@ -106,6 +106,8 @@ class Lead(NamedTuple):
     """Of the configuration: nodes that have another one do not join."""
     format: int = ENTRY_FORMAT
     """The newest format of the entries that this node writes."""
+    log: str = ""
+    """The name of the log, which bookmarks have: that of the first lead, also under later ones."""
 
     def encode(self) -> bytes:
         """As JSON, where a later release may add members."""
@@ -119,7 +121,7 @@ def decode_lead(content: bytes) -> Lead | None:
         lead = Lead(*(found[name] for name in Lead._fields))
     except (ValueError, KeyError, TypeError):
         return None
-    kinds = (str, str, int, str, int)
+    kinds = (str, str, int, str, int, str)
     if any(type(value) is not kind for value, kind in zip(lead, kinds, strict=True)):
         return None
     return lead if lead.lease_us > 0 else None

@@ -228,7 +228,8 @@ class LogNode:
         self._writer = EntryWriter(
             state.term + 1, state.hash, self._answer_us, self._new_token, self._in_flight_max
         )
-        self._writer.add(None, EntryKind.LEAD, self._lead.encode(), self._log_time_us())
+        lead = self._lead if state.lead is None else self._lead._replace(log=state.lead.log)
+        self._writer.add(None, EntryKind.LEAD, lead.encode(), self._log_time_us())
 
     # Time.
 

@@ -42,9 +42,11 @@ from sow.core.definitions import Configuration, JournalSettings
 from sow.errors import ClientError, ConfigError, SowError
 from sow.security.authentication.tokens import new_token
 from sow.server.api.nodes import Upstream
-from sow.server.boot.app import Server
+from sow.server.boot.app import Machine, Server
 from sow.server.boot.followed_directory import OWN_FOLDERS
 from sow.server.boot.follower import Follower
+from sow.server.boot.log_follower import LogFollower
+from sow.server.boot.log_member import LogMember
 from sow.server.http import server_log
 from sow.server.loop.runtime import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
@@ -292,9 +294,15 @@ class Servers:
         self._chained = chained
         self._own_token = own_token
 
-    def make(self, configuration: Configuration, follower: Follower | None) -> Server:
+    def make(
+        self,
+        configuration: Configuration,
+        follower: Follower | LogFollower | None,
+        machine: Machine = Machine(),  # noqa: B008
+        kind: Callable[..., Server] = Server,
+    ) -> Server:
         """A server of this configuration; `follower` follows another one."""
-        return Server(
+        return kind(
             self._edges.inside(configuration),
             Path(configuration.data_directory),
             reread=lambda: self._edges.inside(self._source.reread()),
@@ -304,6 +312,7 @@ class Servers:
             follower=follower,
             upstream=self._chained,
             shares_port=self._options.until_input_ends and self._chained is not None,
+            machine=machine,
         )
 
     def ready(self, url: str, public: str) -> dict[str, Beside]:
@@ -356,31 +365,46 @@ def _announce(configuration: Configuration, url: str) -> None:
 
 async def serve_until_stopped(
     configuration: Configuration,
-    make: Callable[[Configuration, Follower | None], Server],
+    make: Callable[..., Server],
     ready: Ready,
     edges: Edges,
     upstream: Upstream | None = None,
 ) -> bool:
     """Serve until SIGTERM or SIGINT; returns whether stopping finished in time. SIGHUP reads the
     configuration again. If there are `edges`, these have the clients. With `upstream` that server
-    is followed, and this one, made by `make`, starts again where that is necessary to go on.
+    is followed, and this one, made by `make`, starts again where that is necessary to go on: so
+    does a node of a shared log when another one leads.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    lines = server_log.begin(sys.stderr.write, lambda: server.configuration.server_log)
+    server: Server | None = None
+    lines = server_log.begin(
+        sys.stderr.write,
+        lambda: (configuration if server is None else server.configuration).server_log,
+    )
+    shares = configuration.shared_log.engine != "local" and upstream is None
+    member = LogMember(configuration) if shares else None
     try:
         while True:
-            follower = upstream and Follower(upstream, configuration, LogClock())
-            server = make(configuration, follower)
-            is_over = None if follower is None else follower.is_over
+            is_over = None
+            if member is None:
+                follower = upstream and Follower(upstream, configuration, LogClock())
+                server = make(configuration, follower)
+                is_over = None if follower is None else follower.is_over
+            else:
+                if not await _done_unless(stop, member.joined()):
+                    return True
+                server, is_over = member.server(configuration, make)
             in_time = await _serve(server, stop, ready, edges, is_over)
             if stop.is_set() or not in_time:
                 return in_time
             # At the same address as before, which the system may have chosen.
             configuration = dataclasses.replace(configuration, port=server.port)
     finally:
+        if member is not None:
+            await member.close()
         server_log.end(lines)
 
 

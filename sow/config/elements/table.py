@@ -19,6 +19,7 @@ from sow.core.definitions import (
     FollowerSettings,
     JournalSettings,
     Limits,
+    LogEngine,
     LogFormat,
     LoggedTopic,
     LogLevel,
@@ -27,6 +28,7 @@ from sow.core.definitions import (
     RecordField,
     RecordFieldType,
     SessionSettings,
+    SharedLogSettings,
 )
 
 
@@ -208,6 +210,77 @@ FOLLOWER = Element(
             "The primary beats every third of it.",
             default="5s",
             fields=("lag_us_max",),
+        ),
+    ),
+)
+
+SHARED_LOG = Element(
+    name="Log",
+    fields=("shared_log",),
+    make=SharedLogSettings,
+    about="The log that several nodes share, on an engine that replicates it: one of them leads, "
+    "the others follow, and when it dies another one leads. All have the same file but for Node, "
+    "Advertise, Listen and paths. Without it the log is local.",
+    children=(
+        leaf(
+            "Engine",
+            value_types.choice(LogEngine),
+            "What replicates the log: NATS JetStream or PostgreSQL; local for none.",
+            default="local",
+        ),
+        leaf(
+            "Servers",
+            value_types.URLS,
+            "The servers of NATS.",
+        ),
+        leaf(
+            "Stream",
+            value_types.FIELD_NAME,
+            "The stream of NATS that holds the log.",
+            default="sow",
+        ),
+        leaf(
+            "Replicas",
+            value_types.count(maximum="5"),
+            "Copies of the stream; by default as many as there are Servers. Fewer than 3 over 3 "
+            "Servers are unsafe.",
+        ),
+        leaf(
+            "Monitor",
+            value_types.URLS,
+            "Where the servers of NATS show their settings, which are checked; by default port "
+            "8222 of each.",
+            fields=("monitors",),
+        ),
+        leaf(
+            "Dsn",
+            value_types.TEXT,
+            "The address of PostgreSQL, postgres://user:password@host:5432/database; several hosts "
+            "with commas between.",
+        ),
+        leaf(
+            "Lease",
+            value_types.duration(minimum="200ms", maximum="1m"),
+            "Another node leads after two leases of silence, and one without a quorum is stale "
+            "after one.",
+            default="1s",
+            fields=("lease_us",),
+        ),
+        leaf(
+            "Node",
+            value_types.INSTANCE_NAME,
+            "What this node is called; no two of a log have the same name. Required but for local.",
+        ),
+        leaf(
+            "Advertise",
+            value_types.URL,
+            "The address at which clients and other nodes call this one.",
+        ),
+        leaf(
+            "Unsafe",
+            value_types.FLAG,
+            "Whether settings of the engine are accepted that lose what was acknowledged.",
+            default="false",
         ),
     ),
 )
@@ -517,6 +590,7 @@ ROOT = Element(
         MESSAGE_TYPE_VARIANTS,
         SESSIONS,
         FOLLOWER,
+        SHARED_LOG,
         LIMITS,
         SERVER_LOG,
         SECURITY,

@@ -329,7 +329,9 @@ class BatchCommitHandler:
         ahead: LoadWriter | None = None
         prepared: PreparedBatch | None = None
         try:
-            may_prepare = self._writes.may_prepare(topic, permissions_of(request))
+            may_prepare = self._runtime.commit.writes_ahead and self._writes.may_prepare(
+                topic, permissions_of(request)
+            )
             try:
                 steps, ahead, content = await self._rows_of(
                     topic, staged, commit, turn, may_prepare

@@ -30,6 +30,7 @@ from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
 from sow.server.boot.http_server import HttpServer, answering, listening
+from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
 from sow.server.boot.sources import RecordOrigin, RecordsHere, RecordsUpstream
@@ -76,11 +77,13 @@ STOPPING = "the server stops"
 
 class Machine(NamedTuple):
     """What a server takes of its machine, beside clock and disk: `bind` opens its port, `writer`
-    makes the thread of its journal, and `monotonic_us` is the time that passes."""
+    makes the thread of its journal, and `monotonic_us` is the time that passes. `log_id` names the
+    log where other nodes have it, too."""
 
     bind: Binds = bind
     writer: Callable[..., JournalThread] = JournalThread
     monotonic_us: Callable[[], int] = monotonic_us
+    log_id: str = ""
 
 
 def new_session_name() -> str:
@@ -128,7 +131,7 @@ class Server:
         own_token: str = "",
         logons: Logons | None = None,
         look: Callable[[], Reviewed] | None = None,
-        follower: Follower | None = None,
+        follower: Follower | LogFollower | None = None,
         upstream: Upstream | None = None,
         shares_port: bool = False,
         machine: Machine = Machine(),  # noqa: B008
@@ -213,7 +216,7 @@ class Server:
         self._opened_us = self._machine.monotonic_us()
         return self.address
 
-    async def _prepare(self, follower: Follower) -> None:
+    async def _prepare(self, follower: Follower | LogFollower) -> None:
         """Have what there is to start with, while requests get to know why they wait."""
         self._in_force.read_tls()
         sockets = self._sockets = await listening(
@@ -234,6 +237,7 @@ class Server:
             allow_loss=self._allow_loss,
             follows=follower is not None,
             windows=(lambda _: None) if follower is None else follower.windows,
+            log_id=self._machine.log_id,
         )
         self._closers.append(self._opening.close)
 
@@ -438,8 +442,7 @@ class Server:
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
-        if not self._source.upstream:  # else its answers have upstream's
-            self._moments.follow(self.runtime)
+        self._moments.follow(None if self._source.upstream else self.runtime)
 
     def _pace_gc(self) -> None:
         garbage = GcPacing(lambda: objects_max(self.engine.catalog, self.executor.sessions))
@@ -535,6 +538,7 @@ class Server:
     async def _end_requests(self, why: str) -> None:
         """Let running requests end; those that wait for the start get the reason `why`."""
         self._readiness.close(why)
+        self._moments.end()
         await self._http.close()
 
     def _close_store(self) -> None:

@@ -65,7 +65,8 @@ class ServerBootstrap:
 
     `make_engine` creates an engine of the configuration without records. With `allow_loss` records
     that have no place are given up. `follows`: another server writes the log, and gave the open
-    `windows` as of its end. Raises StoreError when the directory cannot be used as it is.
+    `windows` as of its end. `log_id` names the log where others have it, too. Raises StoreError
+    when the directory cannot be used as it is.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class ServerBootstrap:
         allow_loss: bool = False,
         follows: bool = False,
         windows: Callable[[Configuration], Catalog | None] = lambda _configuration: None,
+        log_id: str = "",
     ) -> None:
         self.engine: Engine
         self.journal: LmdbJournal
         self.checkpoints: dict[str, LmdbCheckpoint] = {}
-        self.log_id = ""
+        self.log_id = log_id
         self._accounts: Sequence[LogEntry] | None = None
         self.goes_on = False
         """Windows that were open when the last process ended go on."""
@@ -301,14 +303,25 @@ class ServerBootstrap:
         settled = successor(
             manifest, self._configuration, kept_now, self.journal.last_seq, self._forgotten_seq
         )
-        if not settled.log_id:
-            settled = replace(settled, log_id=secrets.token_hex(LOG_ID_BYTES))
+        settled = replace(settled, log_id=self._log_name(settled.log_id))
         self.log_id = self.journal.log_id = settled.log_id
         if settled != self._file.manifest or self._file.missing:
             if self._file.manifest is not None:
                 for problem in self._file.missing:
                     log.warning("%s of %s; written again", problem, self._directory.path)
             self._file.write(settled)
+
+    def _log_name(self, held: str) -> str:
+        """The name of the log, which the directory has as `held`. Raises StoreError where it has
+        records of another one."""
+        wanted = self.log_id
+        if held and wanted not in ("", held) and self.journal.last_seq:
+            raise StoreError(
+                f"{self._directory.path} has records of log {held}, and the shared log is "
+                f"{wanted}: start with an empty DataDirectory, which is filled from the shared log",
+                reason="another log",
+            )
+        return wanted or held or secrets.token_hex(LOG_ID_BYTES)
 
     def _begin(self, kept: StoredDefinition) -> None:
         """Create the file of a new topic, or accept an empty one that exists."""

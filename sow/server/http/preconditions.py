@@ -17,8 +17,10 @@ would not fit. A range counts bytes as they are sent, and compressed bytes diffe
 to the next, so compressed answers have no ranges.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from aiohttp import hdrs, web
@@ -59,6 +61,10 @@ class Heard:
         self._heard_s = now_s()
         self._newest_us = self._applied_us = 0
 
+    def follow(self, primary: str) -> None:
+        """Another server is the primary."""
+        self.primary = primary
+
     def hear(self, time_us: int = 0) -> None:
         """Note that a frame has arrived, up to this time of the log."""
         self._heard_s = self._now_s()
@@ -86,10 +92,16 @@ class Moments:
     def __init__(self, heard: Heard | None = None) -> None:
         self._runtime: ServerRuntime | None = None
         self._heard = heard
+        self._started = asyncio.Event()
 
-    def follow(self, runtime: ServerRuntime) -> None:
-        """Begin: all records are restored."""
+    def follow(self, runtime: ServerRuntime | None) -> None:
+        """Begin: all records are restored; None: answers have the moments of another server."""
         self._runtime = runtime
+        self._started.set()
+
+    def end(self) -> None:
+        """Hold no request until the start, which may never come."""
+        self._started.set()
 
     async def mark(self, request: web.Request, response: web.StreamResponse) -> None:
         """Set the headers of an answer, unless its handler did; a signal of aiohttp."""
@@ -113,6 +125,9 @@ class Moments:
     async def wait(self, text: str, wait_s: float | None) -> None:
         """Return once the server has reached a bookmark. Raises NotReached after `wait_s`,
         ClientError if `text` is no bookmark, AnotherLog."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(waited_s(wait_s)):
+                await self._started.wait()
         runtime = self._runtime
         if runtime is None:
             # A start has a wait of its own, behind which this one is made up for (`reach_moment`);

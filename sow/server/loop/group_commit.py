@@ -27,7 +27,7 @@ from typing import TypeVar
 from sow.core.containers import Histogram
 from sow.engine.capacity import DiskReserve
 from sow.engine.wal import Group
-from sow.errors import DiskFull, SowError, StoreError, StoreFailing
+from sow.errors import DiskFull, NotLeading, SowError, StoreError, StoreFailing
 from sow.store.protocols import TOPICS_LIFETIME, Journal, Load, Loads, LogEntry
 from sow.topic.records import CheckedMessages
 
@@ -62,6 +62,9 @@ class JournalThread(threading.Thread):
     write began and how long it took; to `refused` an error. From then on it drops what it is given,
     until it is to store something `again`.
     """
+
+    writes_ahead = True
+    """What is too much for one transaction may be written ahead (`LoadWriter`)."""
 
     def __init__(
         self,
@@ -199,6 +202,11 @@ class GroupCommit:
         """The disk's error since it refused a write, until it accepts one."""
         self.bytes_logged = 0
         """Bytes of bodies given to the journal since the server started."""
+
+    @property
+    def writes_ahead(self) -> bool:
+        """What is too much for one transaction may be written ahead (`LoadWriter`)."""
+        return self._thread.writes_ahead
 
     @property
     def is_behind(self) -> bool:
@@ -397,7 +405,7 @@ class LoadWriter:
 
 def _failure(error: Exception) -> StoreError:
     """What clients get as the reason."""
-    if isinstance(error, DiskFull):
+    if isinstance(error, (DiskFull, NotLeading)):
         log.error("%s", error.detail)
         return error
     if not isinstance(error, SowError):

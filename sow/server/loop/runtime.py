@@ -33,7 +33,7 @@ from sow.core.containers import Histogram
 from sow.core.cooperative import Result, Task
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
-from sow.errors import ClientError, DiskFull, NotReached, StoreError, StoreFailing
+from sow.errors import ClientError, DiskFull, NotReached, SowError, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.group_commit import (
@@ -267,8 +267,9 @@ class ServerRuntime:
     @property
     def refusal(self) -> str | None:
         """Why messages are refused; None while they are accepted."""
-        if self.failure is not None:
-            return self.failure.reason
+        failure = self.failure or self.engine.disk.failure
+        if failure is not None:
+            return failure.reason
         kept_bytes = self.engine.catalog.usage.named_bytes
         if self.journal.has_room(kept_bytes):
             return None
@@ -298,12 +299,16 @@ class ServerRuntime:
         for group in groups:
             for session in group.sessions:
                 session.end(failure.reason, self.now_us())
+        self.give_up(failure)
+        for group in groups:
+            self._release(group)
+
+    def give_up(self, error: SowError) -> None:
+        """Let nobody wait any longer until a change is durable; it may become so."""
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(failure)
-        for group in groups:
-            self._release(group)
+                waiter.set_exception(error)
 
     def _recover(self) -> None:
         self.engine.disk.recover()

@@ -1,0 +1,177 @@
+"""A node of a shared log that does not lead: it applies what the others have appended.
+
+    a group of the log ──> its entries applied (`Following`), its accounts taken over, both logged
+                           here: then the next one
+    no group, a beat ────> time passes, up to that of the log
+    the primary started ─> this server starts again, as copies and views are made again there
+    this node leads ─────> once all is applied it ends, and starts again as the primary
+
+What is applied already is passed over: entries by their numbers, accounts by number and time. So a
+process that starts again reads the log from any earlier place.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from aiohttp import web
+
+from sow.core.clock import SECOND_US, LogClock, monotonic_us
+from sow.core.cooperative import Task
+from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration, View
+from sow.engine.catalog import Catalog
+from sow.engine.following import Following, FollowingEngine
+from sow.engine.output import HELD_US_MAX
+from sow.server.api.nodes import Nodes, ServerNode
+from sow.server.api.status import StatusHandler
+from sow.server.boot.follower import Adopt, ended
+from sow.server.http.preconditions import Heard
+from sow.server.loop.log_driver import LogDriver
+from sow.server.loop.log_writer import entries_in
+from sow.server.loop.runtime import ServerRuntime
+from sow.shared_log.chain import LogGroup
+from sow.store.protocols import LogEntry
+
+log = logging.getLogger("sow.follower")
+
+
+class HeardLog(Heard):
+    """How far a node lags behind the log of `driver`: the time since it was heard, and what is not
+    applied. It is stale after a lease, or after MaxLag."""
+
+    def __init__(
+        self, driver: LogDriver, lag_us_max: Callable[[], int], now_s: Callable[[], float]
+    ) -> None:
+        super().__init__(driver.address, lambda: min(lag_us_max(), driver.node.lease_us), now_s)
+        self._driver = driver
+
+    def lag_us(self) -> int:
+        """The lag."""
+        driver = self._driver
+        behind_us = max(0, driver.time_us - self._applied_us) if driver.waiting else 0
+        return driver.silent_us() + behind_us
+
+
+class LogFollower:
+    """Applies the groups of `driver` to a server that has the configuration `own`; `clock` is its
+    clock, which shows the time of the log."""
+
+    waits_for = "the shared log is read"
+
+    def __init__(self, driver: LogDriver, own: Configuration, clock: LogClock) -> None:
+        self.clock = clock
+        self.heard = HeardLog(
+            driver, lambda: own.follower.lag_us_max, lambda: monotonic_us() / SECOND_US
+        )
+        self.is_over = asyncio.Event()
+        """This server has to start again to go on."""
+        self.directory = Path(own.data_directory)
+        self._driver = driver
+        self._own = own
+        self._waiting: deque[LogEntry] = deque()
+        """The newest entries: a turn of views may go on in the next group."""
+        self._task: asyncio.Task[None] | None = None
+        self._engine: FollowingEngine
+        self._runtime: ServerRuntime
+        self._following: Following
+
+    async def prepare(self) -> Configuration:
+        """The configuration: every node has that of the log in its own file."""
+        return self._own
+
+    def windows(self, _configuration: Configuration) -> Catalog | None:
+        """The windows that are open at the start: as the log says."""
+        return None
+
+    def begin(
+        self,
+        engine: FollowingEngine,
+        runtime: ServerRuntime,
+        _adopt: Adopt,
+        _status: StatusHandler,
+        _nodes: Nodes,
+    ) -> None:
+        """Apply what waits, and what comes."""
+        self._engine, self._runtime, self._following = engine, runtime, Following(engine)
+        self.clock.go_on_from(engine.now_us)
+        self.heard.apply(engine.now_us)
+        self._task = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Apply no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def above(self, _request: web.Request) -> Sequence[ServerNode]:
+        """What the primary knows of all nodes: nothing is known here."""
+        return ()
+
+    async def _follow(self) -> None:
+        try:
+            while not self.is_over.is_set():
+                await self._go_on()
+        except Exception as error:
+            log.exception("the server failed to apply the shared log, and starts again")
+            self._driver.fail(error)
+            self.is_over.set()
+
+    async def _go_on(self) -> None:
+        driver, coming = self._driver, self._driver.next()
+        self.heard.follow(driver.address)
+        self._engine.follow(driver.address)
+        if driver.waiting:
+            await self._apply_group(driver.waiting[0])
+            if not self.is_over.is_set():
+                driver.applied()
+            return
+        await self._apply(driver.time_us + 1)
+        if driver.time_us > self._engine.now_us:
+            await self._run(self._following.pass_time(driver.time_us))
+        if driver.waiting:
+            return
+        if driver.is_primary or driver.failure is not None:
+            self.is_over.set()
+        else:
+            await asyncio.shield(coming)
+
+    async def _apply_group(self, group: LogGroup) -> None:
+        # What a full disk refuses stays in memory: no more is taken then.
+        while (commit := self._runtime.commit).is_behind or commit.failure is not None:
+            await asyncio.shield(commit.next())
+        for is_account, entries in groupby(entries_in(group.content), lambda one: one.account):
+            if is_account:
+                for entry in entries:
+                    await self._take_account(entry)
+            else:
+                self._waiting += entries
+                newest_us = self._waiting[-1].ts_us
+                has_turns = any(isinstance(one, View) for one in self._own.topics)
+                await self._apply(newest_us - HELD_US_MAX if has_turns else newest_us + 1)
+
+    async def _apply(self, older_us: int) -> None:
+        """Apply entries from before a time."""
+        if self._waiting:
+            await self._run(self._following.apply(ended(self._waiting, 0, older_us)))
+
+    async def _take_account(self, entry: LogEntry) -> None:
+        if entry.topic == AUDIT.name:
+            return  # each server's own
+        is_start = False
+        if entry.topic == CONFIGURATIONS.name and entry.op == "publish":
+            await self._apply(entry.ts_us + 1)
+            is_start = entry.seq >= self._engine.seq and not self._engine.has_account(entry)
+        self._engine.apply_account(entry)
+        if is_start:
+            await self._runtime.durable()
+            log.info("another configuration is in force, or was begun again: this server starts")
+            self.is_over.set()
+
+    async def _run(self, steps: Task[None]) -> None:
+        await self._runtime.turns.run("following", steps)
+        self.clock.go_on_from(self._engine.now_us)
+        self.heard.apply(self._engine.now_us)
+        self._runtime.find_reached()

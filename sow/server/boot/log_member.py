@@ -1,0 +1,217 @@
+"""A node of a shared log: the driver of its log, and which server the process is at the moment.
+
+    joined ──> who leads is known, or this node does
+    role ────> a server that follows (`LogFollower`), or one that leads (`LeadingServer`)
+    over ────> the role has changed: the next server starts from the same disk, at the same address
+
+A follower that is to lead applies what waits before. What a driver cannot go on after ends it, and
+another one begins, which reads the log again: as after a crash, and as often as there is a reason.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from sow.core.clock import SECOND_US, LogClock
+from sow.core.definitions import (
+    Configuration,
+    FollowerSettings,
+    JournalSettings,
+    LogSettings,
+    SharedLogSettings,
+    with_system_topics,
+)
+from sow.engine.configuration_history import text_of
+from sow.errors import ConfigError, LogUnanswered, NoQuorum
+from sow.server.boot.app import Machine, Server
+from sow.server.boot.bootstrap import LOG_ID_BYTES
+from sow.server.boot.log_follower import LogFollower
+from sow.server.loop.log_driver import LogDriver
+from sow.server.loop.log_writer import SharedLogThread
+from sow.shared_log.adapters import adapter
+from sow.shared_log.entry import Lead
+
+log = logging.getLogger("sow.log")
+
+PAUSE_S = 1.0
+"""Delay before another driver begins: what has ended the last one may last."""
+ANSWER_S_MIN = 1.0
+"""An engine may take so long for an answer; the node looks for it before."""
+
+NO_QUORUM = "the shared log has stored nothing for a lease"
+
+
+def open_log(settings: SharedLogSettings) -> Any:
+    """A client of the log; raises ConfigError where its engine is not installed."""
+    engine, answer_s = adapter(settings.engine), max(ANSWER_S_MIN, settings.lease_us / SECOND_US)
+    if settings.engine == "postgres":
+        place = engine.PostgresPlace(dsn=settings.dsn, unsafe=settings.unsafe)
+        return engine.PostgresLog(place, answer_s)
+    place = engine.NatsPlace(
+        servers=settings.servers,
+        stream=settings.stream,
+        replicas=settings.replicas,
+        monitors=settings.monitors,
+        unsafe=settings.unsafe,
+    )
+    return engine.NatsLog(place, answer_s)
+
+
+def fingerprint(configuration: Configuration) -> str:
+    """Of all that has to be the same on every node."""
+    same = Configuration("")
+    shared = replace(
+        configuration,
+        host=same.host,
+        port=same.port,
+        journal=replace(configuration.journal, directory=JournalSettings().directory),
+        server_log=LogSettings(),
+        follower=FollowerSettings(),
+        shared_log=SharedLogSettings(),
+    )
+    return blake2b(text_of(with_system_topics(shared)).encode(), digest_size=8).hexdigest()
+
+
+class LogMember:
+    """The node that a configuration describes; `opened` makes a client of its log."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        opened: Callable[[SharedLogSettings], Any] = open_log,
+    ) -> None:
+        self._settings = configuration.shared_log
+        self._fingerprint = fingerprint(configuration)
+        self._address = self._settings.advertise or configuration.url
+        self._opened = opened
+        self._shared: Any = None
+        self._driver: LogDriver | None = None
+
+    async def joined(self) -> None:
+        """Return when it is known who leads. Raises ConfigError where that node has another
+        configuration, and what the log refuses for good."""
+        if self._driver is not None and self._driver.failure is not None:
+            await self.close()
+            await asyncio.sleep(PAUSE_S)
+        if self._driver is None:
+            self._shared = self._opened(self._settings)
+            self._driver = LogDriver(self._shared, self._lead())
+            self._driver.start()
+        driver = self._driver
+        while not driver.has_joined:
+            if driver.failure is not None:
+                raise driver.failure
+            await asyncio.shield(driver.next())
+        leader = driver.leader
+        assert leader is not None
+        if leader.fingerprint != self._fingerprint:
+            raise ConfigError(
+                f"node {leader.node} leads the shared log under another configuration "
+                f"({leader.fingerprint}, and this one is {self._fingerprint}): nodes of one log "
+                "have the same file but for Node, Advertise, Listen and paths; make them equal, or "
+                "stop all nodes and start them with the new one"
+            )
+
+    def _lead(self) -> Lead:
+        settings = self._settings
+        return Lead(
+            settings.node,
+            self._address,
+            settings.lease_us,
+            self._fingerprint,
+            log=secrets.token_hex(LOG_ID_BYTES),
+        )
+
+    def server(
+        self,
+        configuration: Configuration,
+        make: Callable[..., Server],
+    ) -> tuple[Server, asyncio.Event]:
+        """The server of now, of those that `make` makes, and what is set when that is another."""
+        driver = self._driver
+        assert driver is not None
+        assert driver.leader is not None
+        machine = Machine(log_id=driver.leader.log)
+        if driver.is_primary and not driver.waiting:
+            is_over = asyncio.Event()
+            machine = machine._replace(writer=partial(SharedLogThread, driver))
+            return make(
+                configuration, None, machine, partial(LeadingServer, driver, is_over)
+            ), is_over
+        follower = LogFollower(driver, configuration, LogClock())
+        return make(configuration, follower, machine), follower.is_over
+
+    async def close(self) -> None:
+        """Leave the log."""
+        if self._driver is not None:
+            await self._driver.close()
+            await self._shared.close()
+            self._driver = None
+
+
+class LeadingServer(Server):
+    """The server of the node that leads; `is_over` is set when it does no more."""
+
+    def __init__(self, driver: LogDriver, is_over: asyncio.Event, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._driver = driver
+        self._is_over = is_over
+        self._watching: asyncio.Task[None] | None = None
+        self._time_us = 0
+
+    def _begin(self) -> None:
+        self._clock.go_on_from(self._driver.time_us)
+        super()._begin()
+        self._driver.keep_time(self._log_time_us)
+        self._watching = asyncio.create_task(self._watch_log())
+
+    def _log_time_us(self) -> int:
+        """The time of a beat: nothing that is written later has an earlier one."""
+        engine = self.engine
+        if engine.is_flushed:
+            self._time_us = engine.sequencer.moment(self._clock.now_us())
+        return self._time_us
+
+    async def _watch_log(self) -> None:
+        """Refuse writes while the log has no quorum, and end when another node leads."""
+        driver, is_stale = self._driver, False
+        while driver.is_primary and driver.failure is None:
+            if driver.is_stale != is_stale:
+                is_stale = not is_stale
+                self._lose_quorum() if is_stale else self._find_quorum()
+            await asyncio.shield(driver.next())
+        self._is_over.set()
+
+    def _lose_quorum(self) -> None:
+        log.warning("the shared log stores nothing: writes are refused")
+        self.engine.disk.fail(NoQuorum(f"{NO_QUORUM}: nothing was applied; send this again"))
+        self.runtime.give_up(
+            LogUnanswered(
+                f"{NO_QUORUM}: whether it will store what was handed over is not known; look "
+                "before you send this again"
+            )
+        )
+
+    def _find_quorum(self) -> None:
+        log.warning("the shared log stores again: writes are taken")
+        if self.runtime.failure is None:
+            self.engine.disk.recover()
+
+    async def reload(self, allow_loss: bool = False) -> list[str]:  # noqa: ARG002
+        """Raises ConfigError: nodes of a log change their configuration together."""
+        raise ConfigError(
+            "a node of a shared log takes no reload yet: stop all nodes, and start them with the "
+            "new file"
+        )
+
+    async def stop(self) -> None:
+        """End, without a trace of what another node's lead has made void."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await super().stop()

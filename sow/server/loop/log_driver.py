@@ -1,0 +1,328 @@
+"""The driver of a node of a shared log: it carries out what a `LogNode` orders.
+
+    the engine answers, blocks arrive, time passes ──> an event of the node ──> its orders
+    appends and questions ──> a task each, which ends in an event
+    reading ────────────────> one task; an order to read replaces it
+    groups of other nodes ──> `waiting`, for who applies them; while many wait, nothing more is read
+    groups of this node ────> `submitter`, once they are durable, or when they never will be
+
+It outlives the server that uses it: a server that begins to lead, or leads no more, starts again
+from its own disk, and the node goes on meanwhile. What it cannot go on after is its `failure`: then
+another driver begins, as after a crash.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from sow.core.clock import SECOND_US, monotonic_us, wall_us
+from sow.errors import (
+    LogTrimmed,
+    LogUnanswered,
+    NotLeading,
+    SowError,
+    StoreError,
+    StoreFailing,
+    UnsafeLog,
+)
+from sow.shared_log.chain import ChainState, LogGroup
+from sow.shared_log.entry import HASH_BYTES, EntryKind, Lead
+from sow.shared_log.protocol import SharedLog
+from sow.shared_log.roles import (
+    ApplyGroup,
+    FindEnd,
+    FollowFrom,
+    LeadFrom,
+    LogNode,
+    Order,
+    ReadFrom,
+    ReleaseGroup,
+)
+from sow.shared_log.writer import AppendBlock
+
+log = logging.getLogger("sow.log")
+
+WAITING_BYTES_MAX = 64 * 1024**2
+"""Of groups that are not applied: one of the largest, or what is applied in a second."""
+
+
+class Submitter(Protocol):
+    """What has submitted groups."""
+
+    def released(self, number: int) -> None:
+        """A group is durable."""
+        ...
+
+    def ended(self, error: StoreError) -> None:
+        """No group is released any more, for this reason."""
+        ...
+
+
+class LogDriver:
+    """One node of the log `shared`, which says `lead` when it leads. `now_us` passes steadily."""
+
+    def __init__(
+        self,
+        shared: SharedLog,
+        lead: Lead,
+        new_token: Callable[[], bytes] = lambda: secrets.token_bytes(HASH_BYTES),
+        now_us: Callable[[], int] = monotonic_us,
+    ) -> None:
+        self.lead = lead
+        self._log_time_us: Callable[[], int] = wall_us
+        self.waiting: deque[LogGroup] = deque()
+        """To be applied, in order; it is taken by `applied`."""
+        self._submitter: Submitter | None = None
+        self.failure: Exception | None = None
+        """Why it does not go on."""
+        self._shared = shared
+        self._now_us = now_us
+        self._loop = asyncio.get_running_loop()
+        self.node = LogNode(lead, ChainState(), now_us(), new_token, lambda: self._log_time_us())
+        self._waiting_bytes = 0
+        self._joins_behind: int | None = None
+        """Where the log ended when it was first read."""
+        self._is_stale = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._next: asyncio.Future[None] | None = None
+        self._is_over = False
+
+    def start(self) -> None:
+        """Read, and lead when nobody does."""
+        self._begin(self._find_beginning())
+        self._go_on()
+
+    async def close(self) -> None:
+        """Stop; nothing is submitted or released any more."""
+        self._end()
+        self._end_submitter(StoreFailing("this node has left the shared log"))
+        tasks = [*self._tasks, *([self._reading] if self._reading else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._report()
+
+    def fail(self, error: Exception) -> None:
+        """Do not go on: what is here does not fit the log."""
+        if self.failure is None:
+            self.failure = error
+            self._end()
+            self._end_submitter(StoreFailing("this node cannot go on with the shared log"))
+
+    def _end_submitter(self, error: StoreError) -> None:
+        submitter, self._submitter = self._submitter, None
+        if submitter is not None:
+            submitter.ended(error)
+
+    # The state.
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this node leads."""
+        return self.node.is_primary
+
+    @property
+    def leader(self) -> Lead | None:
+        """Who leads; None: nobody yet, as far as the log was read."""
+        return self.node.chain.state.lead
+
+    @property
+    def address(self) -> str:
+        """Where the node is called that leads; "": nobody leads yet."""
+        return "" if self.leader is None else self.leader.address
+
+    @property
+    def time_us(self) -> int:
+        """The time of the log, as far as it was read."""
+        return self.node.chain.state.time_us
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what this node knows may be out of date."""
+        return self._is_over or self.node.is_stale(self._now_us())
+
+    def silent_us(self) -> int:
+        """For how long nothing is known for certain."""
+        return self.node.silent_us(self._now_us())
+
+    @property
+    def has_joined(self) -> bool:
+        """It leads, or has heard who leads since it began to read: that is no matter of the past.
+        After a start of all nodes this takes two leases at most."""
+        end, state = self._joins_behind, self.node.chain.state
+        return self.is_primary or (end is not None and state.position > end and not self.is_stale)
+
+    def next(self) -> asyncio.Future[None]:
+        """A future that is done when anything has happened; shared, so do not cancel it."""
+        if self._next is None:
+            self._next = self._loop.create_future()
+        return self._next
+
+    def _report(self) -> None:
+        if self._next is not None:
+            found, self._next = self._next, None
+            found.set_result(None)
+
+    # What is submitted and applied.
+
+    def serve(self, submitter: Submitter) -> None:
+        """Tell this one what becomes of what is submitted from now on."""
+        self._submitter = submitter
+
+    def keep_time(self, log_time_us: Callable[[], int]) -> None:
+        """Take the log's time, of beats and leads, from here: of the server that leads."""
+        self._log_time_us = log_time_us
+
+    def lost_lead(self) -> NotLeading:
+        """Why nothing is released any more where another node leads."""
+        return NotLeading(
+            f"another node leads now, at {self.address}: nothing of the request was applied, send "
+            "it there"
+        )
+
+    def submit(self, number: int, content: bytes, time_us: int) -> bool:
+        """Append a group of records; False: this node does not lead. Raises TooLarge."""
+        if self._is_over or not self.node.submit(number, EntryKind.RECORDS, content, time_us):
+            return False
+        self._go_on()
+        return True
+
+    def applied(self) -> None:
+        """The first group that waited is applied."""
+        self._waiting_bytes -= len(self.waiting.popleft().content)
+        self._report()
+
+    # Orders.
+
+    def _go_on(self) -> None:
+        """Have the node do what is due, and carry out what it orders."""
+        if self._is_over:
+            return
+        now_us = self._now_us()
+        self.node.pass_time(now_us)
+        for order in self.node.take():
+            self._carry_out(order)
+        stale = self.is_primary and self.node.is_stale(now_us)
+        if stale != self._is_stale:
+            self._is_stale = stale
+            self._report()
+        self._set_timer(now_us)
+
+    def _set_timer(self, now_us: int) -> None:
+        due_us = self.node.due_us()
+        if self.is_primary and not self._is_stale:
+            due_us = min(due_us, now_us + self.node.lease_us - self.node.silent_us(now_us) + 1)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0, due_us - now_us) / SECOND_US, self._go_on)
+
+    def _carry_out(self, order: Order) -> None:
+        if isinstance(order, AppendBlock):
+            self._begin(self._append(order))
+        elif isinstance(order, FindEnd):
+            self._begin(self._find_end())
+        elif isinstance(order, ReadFrom):
+            if self._reading is not None:
+                self._reading.cancel()
+            self._reading = self._loop.create_task(self._read(order.after))
+        elif isinstance(order, ApplyGroup):
+            self.waiting.append(order.group)
+            self._waiting_bytes += len(order.group.content)
+        elif isinstance(order, ReleaseGroup):
+            if self._submitter is not None:
+                self._submitter.released(order.number)
+        elif isinstance(order, LeadFrom):
+            log.info("node %s leads, in term %d", self.lead.node, order.term)
+            self._report()
+        else:
+            self._follow(order)
+
+    def _follow(self, order: FollowFrom) -> None:
+        log.warning(
+            "node %s leads no more: %s does; %d groups of changes were not stored",
+            self.lead.node,
+            order.lead.node if order.lead is not None else "another node",
+            len(order.unreleased),
+        )
+        self._end_submitter(self.lost_lead())
+        self._report()
+
+    # Calls.
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _append(self, order: AppendBlock) -> None:
+        try:
+            position = await self._shared.append(order.block)
+        except Exception as error:
+            self._note(error)
+            self.node.failed(order.token)
+        else:
+            self.node.acked(order.token, position, self._now_us())
+        self._go_on()
+
+    async def _find_end(self) -> None:
+        try:
+            position = await self._shared.last()
+        except Exception as error:
+            self._note(error)  # it is looked for again
+        else:
+            self.node.end_is(position, self._now_us())
+            self._go_on()
+
+    async def _find_beginning(self) -> None:
+        while self._joins_behind is None:
+            try:
+                self._joins_behind = await self._shared.last()
+            except UnsafeLog as error:
+                self.fail(error)
+                return
+            except Exception as error:
+                self._note(error)
+                await asyncio.sleep(self.node.lease_us / SECOND_US)
+        self._report()
+
+    async def _read(self, after: int) -> None:
+        try:
+            async with aclosing(self._shared.read(after)) as blocks:
+                async for position, block in blocks:
+                    self._take(position, block)
+                    while self._waiting_bytes > WAITING_BYTES_MAX:
+                        await asyncio.shield(self.next())
+        except LogTrimmed as error:
+            self.fail(error)
+        except Exception as error:
+            self._note(error)
+        self.node.read_failed(self._now_us())
+        self._go_on()
+
+    def _take(self, position: int, block: bytes) -> None:
+        try:
+            self.node.read(position, block, self._now_us())
+        except SowError as error:  # of a later release: nothing is passed over
+            self.fail(error)
+        self._go_on()
+        self._report()
+
+    def _note(self, error: Exception) -> None:
+        """The engine has not done what was to be done: this is tried again."""
+        if isinstance(error, LogUnanswered):
+            log.info("%s", error.detail)
+        elif isinstance(error, SowError):
+            log.error("%s", error.detail)
+        else:
+            log.error("a call of the shared log has failed", exc_info=error)

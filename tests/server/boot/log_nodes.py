@@ -1,0 +1,96 @@
+"""Nodes of a shared log in one process, over a log in a file."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sow.core.definitions import SharedLogSettings
+from sow.server.boot.app import Machine, Server
+from sow.server.boot.log_member import LogMember
+from tests.server.boot.servers import configuration
+
+LEASE_US = 1_500_000
+"""Servers that start beside each other in one loop hold it up: each must not seem dead then."""
+
+
+def node_configuration(name, directory, *topics, **more):
+    shared = SharedLogSettings("nats", node=name, advertise=f"http://{name}", lease_us=LEASE_US)
+    return configuration(
+        *topics, data_directory=str(directory / name), shared_log=replace(shared, **more)
+    )
+
+
+class Node:
+    """A node: the server that it is at the moment."""
+
+    def __init__(self, config, shared):
+        self.config, self.member = config, LogMember(config, lambda settings: Client(shared))
+        self.server = self.is_over = None
+
+    def _make(self, config, follower, machine=None, kind=Server):
+        return kind(
+            config,
+            Path(config.data_directory),
+            follower=follower,
+            machine=machine or Machine(),
+            names=lambda: ["here"],
+        )
+
+    async def start(self):
+        """Start the server of now."""
+        await self.member.joined()
+        server, self.is_over = self.member.server(self.config, self._make)
+        await server.start()
+        self.server = server
+
+    async def start_again(self):
+        """The role has changed."""
+        await self.is_over.wait()
+        server, self.server = self.server, None
+        await server.stop()
+        await self.start()
+
+    async def until(self, is_true):
+        """Serve, whatever that takes, until something is true."""
+        async with asyncio.timeout(30):
+            while not is_true():
+                if self.is_over.is_set():
+                    await self.start_again()
+                await asyncio.sleep(0.01)
+
+    @property
+    def follows(self):
+        return bool(self.server.engine.primary)
+
+    async def end(self):
+        if self.server is not None:
+            await self.server.stop()
+        await self.member.close()
+
+    async def die(self):
+        """The log hears no more of it."""
+        await self.member.close()
+        await self.server.stop()
+        self.server = None
+
+
+class Client:
+    """A client of the log in a file."""
+
+    def __init__(self, shared):
+        self.append, self.read, self.last = shared.append, shared.read, shared.last
+
+    async def close(self):
+        pass
+
+
+@asynccontextmanager
+async def nodes_of(shared, *configs):
+    found = [Node(config, shared) for config in configs]
+    try:
+        yield found
+    finally:
+        for node in found:
+            await node.end()
+        shared.close()

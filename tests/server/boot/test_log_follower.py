@@ -1,0 +1,96 @@
+"""A node that follows a shared log: what it applies, once, and what it says of itself."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from sow.core.definitions import CONSUMERS, with_system_topics
+from sow.engine.following import FollowingEngine
+from sow.errors import NotPrimary
+from sow.server.boot.log_follower import HeardLog
+from sow.store.protocols import LogEntry
+from tests.server.boot.log_nodes import node_configuration, nodes_of
+from tests.server.boot.servers import configuration, publish, records
+from tests.shared_log.files import FileLog
+
+pytestmark = pytest.mark.edge
+
+
+def account(op, seq, ts_us, body=b""):
+    bodies = [b'{"name":"desk","at":%s}' % body] if body else []
+    return LogEntry(op, CONSUMERS.name, seq, ts_us, ["desk"], bodies, 0, True)
+
+
+def held(engine):
+    table = engine.topics[CONSUMERS.name].records.table
+    slot = table.slots.get("desk")
+    return b"" if slot is None else bytes(table.bodies[slot])
+
+
+def test_accounts_are_those_of_the_newest_entry_however_often_the_log_is_read():
+    engine = FollowingEngine(with_system_topics(configuration()), "http://a")
+    log = [
+        account("publish", 1, 10, b"1"),
+        account("publish", 1, 11, b"2"),
+        account("delete", 2, 12),
+        account("publish", 2, 13, b"3"),
+    ]
+    for at, wanted in enumerate((b"1", b"2", b"", b"3")):
+        engine.apply_account(log[at])
+        assert held(engine) == (wanted and b'{"name":"desk","at":%s}' % wanted)
+    written = len(engine.sequencer.open.entries)
+    for entry in log:
+        engine.apply_account(entry)
+        assert held(engine) == b'{"name":"desk","at":3}'
+    assert written == 4
+    assert engine.sequencer.open.entries[written:] == log[3:]  # the newest, once more
+
+
+def test_a_node_is_stale_after_a_lease_or_after_maxlag():
+    silent = {"us": 0}
+    driver = SimpleNamespace(
+        address="http://a",
+        node=SimpleNamespace(lease_us=1_000_000),
+        silent_us=lambda: silent["us"],
+        time_us=50_000_000,
+        waiting=[],
+    )
+    heard = HeardLog(driver, lambda: 5_000_000, lambda: 0.0)
+    assert (heard.primary, heard.lag_us(), heard.stale_s()) == ("http://a", 0, None)
+    silent["us"] = 1_200_000
+    assert heard.stale_s() == 2
+    silent["us"] = 0
+    heard.apply(48_500_000)
+    assert heard.stale_s() is None  # nothing waits: it is only that nobody writes
+    driver.waiting.append("a group")
+    assert heard.stale_s() == 2
+    short = HeardLog(driver, lambda: 500_000, lambda: 0.0)
+    silent["us"] = 600_000
+    driver.waiting.clear()
+    assert short.stale_s() == 1
+
+
+def test_a_process_that_reads_the_log_again_applies_nothing_twice(tmp_path):
+    async def play():
+        config, other = (node_configuration(name, tmp_path) for name in "ab")
+        async with nodes_of(FileLog(tmp_path / "log"), config, other, other) as (a, b, again):
+            await a.start()
+            for number in range(5):
+                await publish(a.server, number)
+            await b.start()
+            await b.until(lambda: b.follows and len(records(b.server)) == 5)
+            await b.die()
+            await publish(a.server, 5)
+            await again.start()
+            await again.until(lambda: again.follows and len(records(again.server)) == 6)
+            seqs = [
+                one.server.engine.topic("orders").records.table.seqs[:6].tolist()
+                for one in (a, again)
+            ]
+            assert seqs[0] == seqs[1]
+            with pytest.raises(NotPrimary) as refused:
+                again.server.engine.publish("orders", [b'{"id":9}'], 0)
+            assert refused.value.primary == "http://a"
+
+    asyncio.run(play())

@@ -1,0 +1,204 @@
+"""Drivers of three nodes over a simulated log, in virtual time: what is submitted, released and
+applied; and what a thread of the journal makes of it."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from sow.errors import NotLeading, StoreError, UnsafeLog
+from sow.server.loop.log_driver import LogDriver
+from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
+from tests.shared_log.engine import Faults, SimulatedEngine, SimulatedLog
+from tests.simulation.nodes.virtual_loop import VirtualLoop
+
+LEASE_S = 0.6
+FAULTS = Faults(lost=0.02, unanswered=0.02, late=0.02, doubled=0.02, dead_reader=0.001)
+
+
+class Submitter:
+    def __init__(self):
+        self.released_numbers, self.errors = [], []
+
+    def released(self, number):
+        self.released_numbers.append(number)
+
+    def ended(self, error):
+        self.errors.append(error)
+
+
+class Nodes:
+    def __init__(self, chance, faults=None):
+        self.loop = asyncio.get_running_loop()
+        self.chance = chance
+        self.engine = SimulatedEngine(chance, self.loop.call_later, faults or Faults())
+        self.links, self.drivers, self.submitters = {}, {}, {}
+        for name in "abc":
+            self.start(name)
+
+    def start(self, name):
+        link = self.links[name] = self.engine.connect()
+        driver = LogDriver(
+            SimulatedLog(link),
+            Lead(name, f"http://{name}", int(LEASE_S * 1e6), log=name),
+            lambda: self.chance.randbytes(16),
+            lambda: int(self.loop.time() * 1e6),
+        )
+        driver.keep_time(lambda: int(self.loop.time() * 1e6))
+        self.submitters[name] = Submitter()
+        driver.serve(self.submitters[name])
+        self.drivers[name] = driver
+        driver.start()
+
+    async def until(self, condition, wait_s=60):
+        async with asyncio.timeout(wait_s):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def primary(self):
+        """Who leads, and knows that it is not out of date."""
+
+        def found():
+            return [one for one in self.drivers.values() if one.is_primary and not one.is_stale]
+
+        await self.until(lambda: len(found()) == 1)
+        return found()[0]
+
+    def applied(self, name):
+        return [one.content for one in self.drivers[name].waiting]
+
+    async def close(self):
+        for driver in self.drivers.values():
+            await driver.close()
+
+
+def played(work, seed=1, faults=None):
+    """What a coroutine function of nodes returns, in virtual time."""
+    loop = VirtualLoop(Random(seed))
+
+    async def play():
+        nodes = Nodes(Random(seed), faults)
+        try:
+            return await work(nodes)
+        finally:
+            await nodes.close()
+
+    try:
+        found = loop.run_until_complete(play())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        return found
+    finally:
+        loop.drop(None)
+        loop.close()
+
+
+def others(driver):
+    return [name for name in "abc" if name != driver.lead.node]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("faults", [None, FAULTS])
+def test_what_one_submits_is_released_once_and_applied_by_all_others(seed, faults):
+    async def work(nodes):
+        primary = await nodes.primary()
+        submitter = nodes.submitters[primary.lead.node]
+        for number in range(1, 30):
+            assert primary.submit(number, b"%d" % number, number)
+            await asyncio.sleep(nodes.chance.random() * 0.02)
+        await nodes.until(lambda: len(submitter.released_numbers) == 29 or submitter.errors)
+        assert submitter.released_numbers == [*range(1, 1 + len(submitter.released_numbers))]
+        wanted = [b"%d" % number for number in submitter.released_numbers]
+        for name in others(primary):
+            await nodes.until(lambda name=name: len(nodes.applied(name)) >= len(wanted))
+            assert nodes.applied(name)[: len(wanted)] == wanted
+
+    played(work, seed, faults)
+
+
+def test_another_leads_when_the_primary_is_gone_and_all_have_the_same_log_name():
+    async def work(nodes):
+        first = await nodes.primary()
+        assert first.submit(1, b"one", 1)
+        await nodes.until(lambda: nodes.submitters[first.lead.node].released_numbers == [1])
+        await first.close()
+        del nodes.drivers[first.lead.node]
+        died_s = nodes.loop.time()
+        second = await nodes.primary()
+        assert nodes.loop.time() - died_s < 3 * LEASE_S
+        assert second.leader.log == first.lead.log
+        assert [one.content for one in second.waiting] == [b"one"]
+        assert not first.submit(2, b"late", 2)
+
+    played(work)
+
+
+def test_a_primary_that_is_cut_off_is_stale_first_and_is_told_when_another_leads():
+    async def work(nodes):
+        first = await nodes.primary()
+        name = first.lead.node
+        nodes.links[name].cut()
+        assert first.submit(1, b"lost", 1)
+        await nodes.until(lambda: first.is_stale)
+        assert not any(one.is_primary for one in nodes.drivers.values() if one is not first)
+        await nodes.until(lambda: any(nodes.drivers[one].is_primary for one in others(first)))
+        nodes.links[name].heal(keep=0)
+        await nodes.until(lambda: not first.is_primary)
+        (error,) = nodes.submitters[name].errors
+        assert isinstance(error, NotLeading)
+        assert any(f"http://{one}" in error.detail for one in others(first))
+        assert nodes.submitters[name].released_numbers == []
+
+    played(work)
+
+
+def test_a_node_has_joined_once_it_hears_who_leads_now():
+    async def work(nodes):
+        await nodes.primary()
+        await nodes.until(lambda: all(one.has_joined for one in nodes.drivers.values()))
+        for driver in nodes.drivers.values():
+            await driver.close()
+        nodes.start("a")
+        driver = nodes.drivers["a"]
+        await nodes.until(lambda: driver.leader is not None)
+        assert not driver.has_joined  # who led then may be gone
+        await nodes.until(lambda: driver.is_primary)
+        assert driver.has_joined
+
+    played(work)
+
+
+def test_an_entry_of_a_later_release_ends_a_driver():
+    async def work(nodes):
+        primary = await nodes.primary()
+        follower = nodes.drivers[others(primary)[0]]
+        state = follower.node.chain.state
+        primary.fail(StoreError("it is gone"))
+        await nodes.until(lambda: follower.node.chain.state == state, 1)
+        later = LogEnvelope(EntryKind.RECORDS, state.term, 1, state.hash, bytes(16), b"", format=99)
+        nodes.engine.store(later.encode()[0])
+        await nodes.until(lambda: follower.failure is not None)
+        assert "format 99" in follower.failure.detail
+        assert follower.is_stale
+        (error,) = nodes.submitters[primary.lead.node].errors
+        assert error.reason == "store failing"
+
+    played(work)
+
+
+def test_unsafe_settings_end_a_driver_at_its_start():
+    class Unsafe:
+        async def last(self):
+            raise UnsafeLog("it loses what it has answered")
+
+        async def read(self, after):
+            raise UnsafeLog("it loses what it has answered")
+            yield
+
+    async def work(nodes):
+        driver = LogDriver(Unsafe(), Lead("d", "", 600_000), lambda: bytes(16), lambda: 0)
+        driver.start()
+        await nodes.until(lambda: driver.failure is not None)
+        assert isinstance(driver.failure, UnsafeLog)
+        await driver.close()
+
+    played(work)

@@ -1,0 +1,142 @@
+"""The thread of a journal behind a shared log: what it writes, and when it refuses."""
+
+import asyncio
+
+import pytest
+
+from sow.engine.wal import Group
+from sow.errors import Damaged, DiskFull, NotLeading, StoreFailing, TooLarge
+from sow.server.loop.group_commit import GroupCommit
+from sow.server.loop.log_writer import SharedLogThread, encode_group, entries_in
+from sow.store.protocols import LogEntry
+from tests.server.loop.test_group_commit import Disk
+from tests.server.stand_ins import stepped, turns
+
+
+def entry(seq, topic="orders"):
+    is_account = topic.startswith("/sow/")
+    return LogEntry("publish", topic, seq, seq, ["k"], [b"x"], 0, is_account)
+
+
+class Driver:
+    """Takes what is submitted, as long as it leads."""
+
+    def __init__(self):
+        self.leads, self.submitted, self.failure, self.refusal = True, [], None, None
+
+    def serve(self, submitter):
+        self.submitter = submitter
+
+    def submit(self, number, content, time_us):
+        if self.refusal is not None:
+            raise self.refusal
+        if self.leads:
+            self.submitted.append((number, time_us, [*entries_in(content)]))
+        return self.leads
+
+    def lost_lead(self):
+        return NotLeading("another node leads")
+
+    def fail(self, error):
+        self.failure = error
+
+
+class Commits:
+    def __init__(self):
+        self.driver, self.disk, self.calls = Driver(), Disk(), []
+        self.commit = GroupCommit(
+            self.disk,
+            {},
+            lambda group: self.calls.append(group.number),
+            lambda failure, groups: self.calls.append((failure, [one.number for one in groups])),
+            lambda: self.calls.append("taken"),
+            writer=lambda *given: SharedLogThread(self.driver, *given),
+        )
+
+    def add(self, number, *entries):
+        self.commit.add(Group(number, list(entries)))
+
+
+@stepped
+async def test_a_group_is_written_here_once_it_is_in_the_log_and_released_then():
+    commits = Commits()
+    for number in (1, 2):
+        commits.add(number, entry(number))
+    await turns()
+    assert [one[:2] for one in commits.driver.submitted] == [(1, 1), (2, 2)]
+    assert (commits.disk.stored, commits.calls) == ([], [])
+    commits.driver.submitter.released(1)
+    await commits.commit.next()
+    assert (commits.disk.stored, commits.calls) == ([[1]], [1])
+    commits.driver.submitter.released(2)
+    await commits.commit.next()
+    assert (commits.disk.stored, commits.calls) == ([[1], [2]], [1, 2])
+    await commits.commit.close()
+
+
+@stepped
+async def test_where_another_node_leads_what_was_in_the_log_is_released_and_the_rest_refused():
+    commits = Commits()
+    for number in (1, 2, 3):
+        commits.add(number, entry(number))
+    commits.driver.submitter.released(1)
+    commits.driver.leads = False
+    commits.driver.submitter.ended(NotLeading("another node leads"))
+    while len(commits.calls) < 2:
+        await asyncio.sleep(0.001)
+    released, (failure, refused) = commits.calls
+    assert (released, failure.reason, refused) == (1, "not primary", [2, 3])
+    await asyncio.sleep(5)
+    await commits.commit.close()
+    assert commits.disk.stored == [[1]]  # nor later, when the disk is tried again
+
+
+@stepped
+async def test_who_does_not_lead_submits_nothing():
+    commits = Commits()
+    commits.driver.leads = False
+    commits.add(1, entry(1))
+    commits.add(2, entry(2))
+    while not commits.calls:
+        await asyncio.sleep(0.001)
+    ((failure, refused),) = commits.calls
+    assert (failure.reason, refused) == ("not primary", [1, 2])
+    await commits.commit.close()
+    assert commits.disk.stored == []
+
+
+@stepped
+async def test_what_cannot_be_written_here_ends_the_driver():
+    commits = Commits()
+    commits.disk.refusals = [DiskFull("no room")]
+    commits.add(1, entry(1))
+    commits.driver.submitter.released(1)
+    while not commits.calls:
+        await asyncio.sleep(0.001)
+    assert isinstance(commits.driver.failure, DiskFull)
+    await asyncio.sleep(5)
+    await commits.commit.close()
+    assert commits.disk.stored == []
+
+
+@stepped
+async def test_what_is_too_much_for_the_log_ends_the_driver_and_is_not_in_it():
+    commits = Commits()
+    commits.driver.refusal = TooLarge("too much")
+    commits.add(1, entry(1))
+    while not commits.calls:
+        await asyncio.sleep(0.001)
+    ((failure, refused),) = commits.calls
+    assert isinstance(failure, StoreFailing)
+    assert refused == [1]
+    assert isinstance(commits.driver.failure, TooLarge)
+    await commits.commit.close()
+
+
+def test_a_group_is_read_as_it_was_submitted():
+    group = [entry(0, "/sow/columns"), entry(1), entry(1, "/sow/commits"), entry(2)]
+    found = [*entries_in(encode_group(group))]
+    assert found == group
+    assert [one.account for one in found] == [True, False, True, False]
+    with pytest.raises(Damaged, match="shared log"):
+        [*entries_in(encode_group(group)[:-1])]
