@@ -121,15 +121,16 @@ class Checkpointer:
         while True:
             await asyncio.sleep(CHECK_S)
             try:
-                is_full = self._runtime.engine.disk.is_full
+                disk = self._runtime.engine.disk
                 self._placed = self._places.names if self._places.is_due() else ()
-                grown = await (self._smaller() if is_full else self._grown())
+                grown = await (self._smaller() if disk.is_full else self._grown())
                 for name in grown:
                     await self.write(name)
-                if self._placed and not is_full:
+                if self._placed and not disk.is_full:
                     await self._places.keep()
                 await self._forget()
-                await self._drop_old(beyond=is_full and bool(grown))
+                # The disk may have filled while one was written, and nothing may come after it.
+                await self._drop_old(beyond=disk.is_full and bool(grown))
                 self._failure = None
             except SowError as error:
                 self._failure = error.detail

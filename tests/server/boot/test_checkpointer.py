@@ -41,7 +41,7 @@ class Place:
 
     def __init__(self, topic=ORDERS, **more):
         self.world = World(topic, journal=MemoryJournal())
-        self.checkpoint, self.trimmed = Slow(), []
+        self.checkpoint, self.trimmed, self.went_beyond = Slow(), [], False
         self.checkpoint.kept_for = lambda: self.world.engine.disk.checkpoint_bytes
         self.checkpointer = Checkpointer(
             self.world.runtime,
@@ -54,6 +54,7 @@ class Place:
     def trim(self, _now_us, keep_from_seq, beyond):
         self.trimmed.append(keep_from_seq)
         self.beyond = beyond
+        self.went_beyond |= beyond
         return len(self.trimmed) % 2 == 1
 
     async def publish(self, first, count):
@@ -187,6 +188,27 @@ async def test_what_deletes_have_left_is_written_on_a_full_disk_and_the_log_give
     await asyncio.sleep(3 * CHECK_S)
     assert place.checkpoint.slices == [[10]], "nothing was done since"
     assert place.beyond is False
+    await place.close()
+
+
+@stepped
+async def test_the_log_gives_way_also_to_one_that_was_being_written_when_the_disk_was_full(
+    monkeypatch,
+):
+    place = Place()
+    write = place.checkpoint.write
+
+    def filled(*given):
+        place.world.journal.full, place.world.journal.reserve_bytes = True, 1_000
+        write(*given)
+
+    monkeypatch.setattr(place.checkpoint, "write", filled)
+    place.checkpointer.start()
+    await place.publish(0, 200)
+    await asyncio.sleep(3.5 * CHECK_S)
+    assert len(place.checkpoint.slices) == 1, "nothing has come since, so no other is written"
+    assert (place.checkpoint.seq, place.trimmed[-1]) == (200, 201)
+    assert place.went_beyond
     await place.close()
 
 
