@@ -23,6 +23,8 @@ from sow.shared_log.protocol import BLOCK_BYTES_MAX
 
 WAIT_S = 60
 """Nothing takes so long: a check that waits for what never comes fails."""
+PAUSE_S = 0.1
+"""Between two reads."""
 
 
 async def appended(log, blocks):
@@ -30,14 +32,24 @@ async def appended(log, blocks):
 
 
 async def read(log, after, n):
-    """The next `n` blocks behind a position."""
+    """The next `n` blocks behind a position; as a node does, it reads again where no answer came:
+    engines lose questions, too."""
     found = []
+    while len(found) < n:
+        try:
+            await read_once(log, found[-1].position if found else after, n, found)
+        except LogUnanswered:
+            await asyncio.sleep(PAUSE_S)
+    return found
+
+
+async def read_once(log, after, n, found):
+    """Add what is behind a position to `found`, until it has `n` blocks."""
     async with aclosing(log.read(after)) as blocks:
         async for one in blocks:
             found.append(one)
             if len(found) == n:
                 break
-    return found
 
 
 async def unanswered(call):

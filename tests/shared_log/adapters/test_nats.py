@@ -12,7 +12,7 @@ from sow.shared_log.adapters.nats import NatsLog, NatsPlace
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.nats_cluster import NatsCluster
 from tests.shared_log.adapters.processes import free_ports
-from tests.shared_log.conformance import cases, check, read, unanswered
+from tests.shared_log.conformance import cases, check, read, read_once, unanswered
 
 pytestmark = [pytest.mark.edge, pytest.mark.nats_server]
 
@@ -151,7 +151,7 @@ def test_a_silent_line_is_noticed_and_mended(cluster):
         log = await harness.connect()
         first = await log.append(b"1")
         log.answer_s = IN_A_FAULT_S
-        reading = asyncio.create_task(read(log, first, 1))
+        reading = asyncio.create_task(read_once(log, first, 1, []))
         await log.last()
         await harness.cut(log)
         await unanswered(asyncio.gather(*(log.append(b"late %d" % n) for n in range(8))))

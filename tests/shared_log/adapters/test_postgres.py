@@ -13,7 +13,7 @@ from sow.shared_log.adapters.postgres import PostgresLog, PostgresPlace
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.postgres_cluster import PostgresCluster
 from tests.shared_log.adapters.processes import until
-from tests.shared_log.conformance import cases, check, read, unanswered
+from tests.shared_log.conformance import cases, check, read, read_once, unanswered
 
 pytestmark = [pytest.mark.edge, pytest.mark.postgres_server]
 
@@ -153,7 +153,7 @@ def test_a_wait_that_was_cancelled_is_no_answer_and_is_not_read(cluster):
             await unanswered(appending)
             assert cluster.ask(f"select position from {harness.table}_end") == "2"
             other.answer_s = IN_A_FAULT_S
-            await unanswered(read(other, 1, 1))
+            await unanswered(read_once(other, 1, 1, []))
         finally:
             for name in ("p2", "p3"):
                 cluster.processes.go_on(name)
@@ -168,7 +168,7 @@ def test_a_silent_line_is_noticed_and_mended(cluster):
         log = await harness.connect()
         first = await log.append(b"1")
         log.answer_s = IN_A_FAULT_S
-        reading = asyncio.create_task(read(log, first, 1))
+        reading = asyncio.create_task(read_once(log, first, 1, []))
         await log.last()
         await harness.cut(log)
         await unanswered(asyncio.gather(*(log.append(b"late %d" % n) for n in range(8))))
