@@ -95,10 +95,10 @@ class World:
         for door in self.doors:
             door.close()
         if self.second is None:
-            self.first.stop()
+            self.first.close()
         else:
+            self.first.end_loop()
             self.second.close()
-        self.first.loop.call_soon_threadsafe(self.first.loop.stop)
 
 
 @pytest.fixture

@@ -127,6 +127,10 @@ class Running:
 
     def close(self):
         self.stop()
+        self.end_loop()
+
+    def end_loop(self):
+        """End the thread of a server that has stopped."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()

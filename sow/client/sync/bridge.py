@@ -96,7 +96,8 @@ class Bridge:
         return Each(self, items)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Run `last`, cancel all other work, stop the loop and its thread; idempotent.
+        """Run `last`, cancel all other work, stop the loop and its thread; idempotent. What `last`
+        raises is raised when all is closed.
 
         Does nothing in a forked process: loop and connections belong to the parent.
         """
@@ -107,10 +108,12 @@ class Bridge:
             if self._ends:
                 return
             self._ends = True
-        asyncio.run_coroutine_threadsafe(_end(last), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            asyncio.run_coroutine_threadsafe(_end(last), self._loop).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     @property
     def is_closed(self) -> bool:

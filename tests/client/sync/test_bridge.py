@@ -111,6 +111,8 @@ def test_who_waits_in_another_thread_is_sent_of_the_end():
 def test_the_last_work_is_done_and_its_error_is_raised(bridge):
     with pytest.raises(KeyError, match="last"):
         bridge.close(lambda: fail(KeyError("last")))
+    assert bridge._loop.is_closed()
+    assert not bridge._thread.is_alive()
 
 
 def test_it_does_not_wait_for_itself(bridge):
