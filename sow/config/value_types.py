@@ -87,6 +87,7 @@ CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 ADDRESS = re.compile(
     r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,20})", re.ASCII
 )
+KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 PORT_MAX = 65535
 """TCP has 16 bits for a port."""
 
@@ -296,6 +297,20 @@ def _addresses(text: str) -> tuple[str, ...]:
     return tuple(_url(one.strip()) for one in text.split(","))
 
 
+def _servers(text: str) -> tuple[str, ...]:
+    each = (one.strip() for one in text.split(","))
+    return tuple(one if ADDRESS.fullmatch(one) and ":" in one else _url(one) for one in each)
+
+
+def _kafka_topic(text: str) -> str:
+    if not KAFKA_TOPIC.fullmatch(text):
+        raise MistakeError(
+            f"{shown(text)} cannot be a topic of Kafka",
+            "use at most 249 letters, digits, '-', '_' and '.'",
+        )
+    return text
+
+
 def _url(text: str) -> str:
     scheme, found, rest = text.partition("://")
     if not (scheme and found and rest) or any(char.isspace() for char in text):
@@ -434,6 +449,8 @@ FLAG = switch(
 TEXT = ValueKind("text", _text)
 URL = ValueKind("address", _url)
 URLS = ValueKind("addresses with commas between", _addresses)
+SERVERS = ValueKind("addresses or host:port, with commas between", _servers)
+KAFKA_TOPIC_NAME = ValueKind("name of a topic of Kafka", _kafka_topic)
 LABEL = ValueKind("text", _label)
 PRESENT = ValueKind("empty", _present, may_be_empty=True)
 INSTANCE_NAME = ValueKind("name", _instance_name)

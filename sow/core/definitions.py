@@ -358,7 +358,7 @@ class FollowerSettings:
     lag_us_max: int = 5_000_000
 
 
-LogEngine = Literal["local", "nats", "postgres"]
+LogEngine = Literal["local", "nats", "postgres", "kafka", "s3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +371,8 @@ class SharedLogSettings:
     replicas: int | None = None
     monitors: tuple[str, ...] = ()
     dsn: str = ""
+    topic: str = "sow"
+    url: str = ""
     lease_us: int = 1_000_000
     node: str = ""
     advertise: str = ""
@@ -490,9 +492,9 @@ def without_system_topics(configuration: Configuration) -> Configuration:
 
 def without_secrets(configuration: Configuration) -> Configuration:
     """The requested configuration as it is published over the network: of options of pipelines,
-    which may be secrets, only the names."""
+    which may be secrets, only the names, and of a shared log no address that may have some."""
     requested = without_system_topics(configuration)
-    shared_log = replace(requested.shared_log, dsn="")
+    shared_log = replace(requested.shared_log, dsn="", url="")
     pipelines = tuple(one.without_values() for one in requested.pipelines)
     return replace(requested, pipelines=pipelines, shared_log=shared_log)
 

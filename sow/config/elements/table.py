@@ -225,13 +225,14 @@ SHARED_LOG = Element(
         leaf(
             "Engine",
             value_types.choice(LogEngine),
-            "What replicates the log: NATS JetStream or PostgreSQL; local for none.",
+            "What replicates the log: NATS JetStream, PostgreSQL, Kafka or what speaks its "
+            "protocol, S3 or a store like it; local for none.",
             default="local",
         ),
         leaf(
             "Servers",
-            value_types.URLS,
-            "The servers of NATS.",
+            value_types.SERVERS,
+            "The servers of NATS, as nats://host:4222, or of Kafka, as host:9092.",
         ),
         leaf(
             "Stream",
@@ -257,6 +258,18 @@ SHARED_LOG = Element(
             value_types.TEXT,
             "The address of PostgreSQL, postgres://user:password@host:5432/database; several hosts "
             "with commas between.",
+        ),
+        leaf(
+            "Topic",
+            value_types.KAFKA_TOPIC_NAME,
+            "The topic of Kafka that holds the log; one is made if there is none.",
+            default="sow",
+        ),
+        leaf(
+            "Url",
+            value_types.TEXT,
+            "The place of objects, s3://bucket/name or gs://bucket/name. Options of the store "
+            "follow a ?, such as endpoint, region, access_key_id and secret_access_key.",
         ),
         leaf(
             "Lease",

@@ -18,6 +18,7 @@ from sow.config.diagnostics import Diagnostics, at, halves
 from sow.config.message_types import check_message_types
 from sow.config.rules.pipeline_rules import check_pipelines
 from sow.config.rules.security_rules import check_security
+from sow.config.rules.shared_log_rules import check_shared_log
 from sow.config.rules.topic_rules import (
     check_conflation,
     check_copy_names,
@@ -58,7 +59,7 @@ def check(root: Section, findings: Diagnostics) -> None:
     check_views(root, kinds, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)
-    _shared_log(root, findings)
+    check_shared_log(root, findings)
     check_pipelines(root, findings)
     check_security(root, findings)
     _limits(root, findings)
@@ -222,23 +223,6 @@ def _history(topic: Section, findings: Diagnostics) -> None:
     if "History" in topic.lines and has_no_past:
         message = "has no effect on a topic without a log or without records: it has no past states"
         findings.error(*topic.where("History"), message, "remove it")
-
-
-def _shared_log(root: Section, findings: Diagnostics) -> None:
-    """A node of a shared log has a name and an address of its engine, and logs every topic."""
-    shared = root.values.get("shared_log")
-    if not isinstance(shared, Section) or shared.text("engine") in ("", "local"):
-        return
-    engine = shared.text("engine")
-    place = "Dsn" if engine == "postgres" else "Servers"
-    for element, field in ((place, place.lower()), ("Node", "node")):
-        if not shared.values.get(field) and element not in shared.lines:
-            message = f"is missing: the engine {engine} needs it"
-            findings.error(*shared.where(element), message, f"add <{element}> to <Log>")
-    for topic in root.sections("topics"):
-        if topic.text("durability") == "transient":
-            message = "is transient, which no topic of a shared log can be yet"
-            findings.error(*topic.where("Durability"), message, "remove <Durability>")
 
 
 def _limits(root: Section, findings: Diagnostics) -> None:

@@ -46,18 +46,25 @@ ANSWER_S_MIN = 1.0
 NO_QUORUM = "the shared log has stored nothing for a lease"
 
 
-def open_log(settings: SharedLogSettings) -> Any:
-    """A client of the log; raises ConfigError where its engine is not installed."""
-    engine, answer_s = adapter(settings.engine), max(ANSWER_S_MIN, settings.lease_us / SECOND_US)
-    if settings.engine == "postgres":
-        place = engine.PostgresPlace(dsn=settings.dsn, unsafe=settings.unsafe)
-        return engine.PostgresLog(place, answer_s)
+def open_log(given: SharedLogSettings) -> Any:
+    """A client of the log; raises ConfigError where its engine is not installed, or is not at such
+    a place."""
+    engine, unsafe = adapter(given.engine), given.unsafe
+    answer_s = max(ANSWER_S_MIN, given.lease_us / SECOND_US)
+    if given.engine == "postgres":
+        return engine.PostgresLog(engine.PostgresPlace(dsn=given.dsn, unsafe=unsafe), answer_s)
+    if given.engine == "s3":
+        return engine.S3Log(engine.S3Place(url=given.url, unsafe=unsafe), answer_s)
+    if given.engine == "kafka":
+        servers = [one.removeprefix("kafka://") for one in given.servers]
+        place = engine.KafkaPlace(servers=servers, topic=given.topic, unsafe=unsafe)
+        return engine.KafkaLog(place, answer_s)
     place = engine.NatsPlace(
-        servers=settings.servers,
-        stream=settings.stream,
-        replicas=settings.replicas,
-        monitors=settings.monitors,
-        unsafe=settings.unsafe,
+        servers=given.servers,
+        stream=given.stream,
+        replicas=given.replicas,
+        monitors=given.monitors,
+        unsafe=unsafe,
     )
     return engine.NatsLog(place, answer_s)
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from sow.core.definitions import SharedLogSettings
 from sow.server.boot.app import Machine, Server
-from sow.server.boot.log_member import LogMember
+from sow.server.boot.log_member import LogMember, open_log
 from tests.server.boot.servers import configuration
 
 LEASE_US = 1_500_000
 """Servers that start beside each other in one loop hold it up: each must not seem dead then."""
 
 
-def node_configuration(name, directory, *topics, **more):
-    shared = SharedLogSettings("nats", node=name, advertise=f"http://{name}", lease_us=LEASE_US)
+def node_configuration(name, directory, *topics, engine="nats", **more):
+    shared = SharedLogSettings(engine, node=name, advertise=f"http://{name}", lease_us=LEASE_US)
     return configuration(
         *topics, data_directory=str(directory / name), shared_log=replace(shared, **more)
     )
@@ -25,7 +25,8 @@ class Node:
     """A node: the server that it is at the moment."""
 
     def __init__(self, config, shared):
-        self.config, self.member = config, LogMember(config, lambda settings: Client(shared))
+        opened = open_log if shared is None else lambda settings: Client(shared)
+        self.config, self.member = config, LogMember(config, opened)
         self.server = self.is_over = None
 
     def _make(self, config, follower, machine=None, kind=Server):
@@ -87,10 +88,12 @@ class Client:
 
 @asynccontextmanager
 async def nodes_of(shared, *configs):
+    """Nodes of the log in a file; None: of the engine that they are configured for."""
     found = [Node(config, shared) for config in configs]
     try:
         yield found
     finally:
         for node in found:
             await node.end()
-        shared.close()
+        if shared is not None:
+            shared.close()

@@ -33,6 +33,10 @@ def test_each_engine_has_its_client():
     )
     assert (postgres.place.dsn, postgres.place.unsafe) == ("postgres://here/log", True)
     assert postgres.answer_s == 3.0
+    kafka = open_log(SharedLogSettings("kafka", ("kafka://a:9092", "b:9092"), topic="mine"))
+    assert (kafka.place.servers, kafka.place.topic) == (["a:9092", "b:9092"], "mine")
+    s3 = open_log(SharedLogSettings("s3", url="s3://bucket/name?region=here", unsafe=True))
+    assert (s3.place.url, s3.place.unsafe) == ("s3://bucket/name?region=here", True)
 
 
 def test_the_first_node_leads_and_another_goes_on_when_it_is_gone(tmp_path):

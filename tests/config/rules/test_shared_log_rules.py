@@ -1,0 +1,103 @@
+"""The rules of <Log>: what each engine needs, and what belongs to another one."""
+
+import pytest
+
+from sow.config.rules.shared_log_rules import ENGINES
+from sow.core.definitions import LogEngine, without_secrets
+
+PLACES = {
+    "nats": "<Servers>nats://a:4222,nats://b:4222,nats://c:4222</Servers>",
+    "postgres": "<Dsn>postgres://sow@a,b/sow</Dsn>",
+    "kafka": "<Servers>a:9092,kafka://b:9092</Servers>",
+    "s3": "<Url>s3://bucket/name?region=here</Url>",
+}
+
+
+def log(engine, more="", place=None, node="<Node>a</Node>"):
+    place = PLACES[engine] if place is None else place
+    return f"<Log><Engine>{engine}</Engine>\n{place}\n{node}\n{more}</Log>"
+
+
+def test_each_engine_has_its_rules():
+    assert {"local", *ENGINES} == set(LogEngine.__args__)
+
+
+@pytest.mark.parametrize("engine", PLACES)
+def test_each_engine_needs_its_place_and_a_node(instance, only, engine):
+    loaded = instance(log(engine))
+    assert not loaded.findings
+    assert loaded.configuration.shared_log.engine == engine
+    needed = f"{ENGINES[engine].place}: is missing: the engine {engine} needs it"
+    assert needed in only(instance(log(engine, place="")))
+    assert "Node: is missing" in only(instance(log(engine, node="")))
+
+
+def test_what_is_of_another_engine_has_no_effect_and_is_said(instance, only):
+    said = only(instance(log("kafka", "<Stream>sow</Stream>")))
+    assert "Stream: belongs to the engine nats and has no effect with kafka; remove it" in said
+    said = only(instance(log("nats", PLACES["s3"])))
+    assert "Url: belongs to the engine s3 and has no effect with nats" in said
+    said = only(instance(log("postgres", "<Topic>sow</Topic>")))
+    assert "Topic: belongs to the engine kafka" in said
+    said = only(instance(log("s3", PLACES["nats"])))
+    assert "Servers: belongs to the engine nats or kafka and has no effect with s3" in said
+
+
+def test_an_engine_that_was_forgotten_is_said(instance, only):
+    text = only(instance(f"<Log>{PLACES['nats']}</Log>"))
+    assert "Engine: is missing, so <Servers> has no effect and the log is on this machine" in text
+    assert not instance(log("local", place=PLACES["nats"])).findings
+
+
+@pytest.mark.parametrize(
+    ("engine", "place"),
+    [
+        ("nats", "<Servers>http://a:4222</Servers>"),
+        ("nats", "<Servers>a:4222</Servers>"),
+        ("kafka", "<Servers>nats://a:4222</Servers>"),
+        ("postgres", "<Dsn>host=a password=secret</Dsn>"),
+        ("postgres", "<Dsn>mysql://sow:secret@a/sow</Dsn>"),
+        ("s3", "<Url>http://secret:secret@bucket/name</Url>"),
+        ("s3", "<Url>bucket</Url>"),
+    ],
+)
+def test_an_address_of_another_kind_is_refused_without_its_secrets(instance, only, engine, place):
+    text = only(instance(log(engine, place=place)))
+    assert f"write it as {ENGINES[engine].example}" in text
+    assert "secret" not in text
+
+
+def test_kafka_has_names_of_its_own(instance, only):
+    assert "cannot be a topic of Kafka" in only(instance(log("kafka", "<Topic>a b</Topic>")))
+    assert "is not an address" in only(instance(log("kafka", place="<Servers>here</Servers>")))
+
+
+def test_each_server_of_nats_has_a_monitor(instance, only):
+    one = "<Monitor>http://a:8222</Monitor>"
+    assert "Monitor: has 1 addresses, and Servers has 3" in only(instance(log("nats", one)))
+    other = "<Monitor>a://a:1,http://b:1,http://c:1</Monitor>"
+    assert "write it as http://10.0.0.1:8222" in only(instance(log("nats", other)))
+    assert not instance(log("nats", other.replace("a://", "http://"))).findings
+
+
+def test_copies_that_do_not_survive_a_machine_are_unsafe(instance, only):
+    fewer = "<Replicas>1</Replicas>"
+    assert "Replicas: is 1 of 3: a machine that dies" in only(instance(log("nats", fewer)))
+    assert not instance(log("nats", f"{fewer}<Unsafe>true</Unsafe>")).findings
+    assert not instance(log("nats", fewer, "<Servers>nats://a:1,nats://b:1</Servers>")).findings
+    more = only(instance(log("nats", "<Replicas>4</Replicas>")))
+    assert "Replicas: is 4, and Servers names 3" in more
+
+
+def test_a_transient_topic_is_refused(instance, only):
+    topic = (
+        "<SOW><Topic><Name>a</Name><MessageType>json</MessageType><Key>/id</Key>"
+        "<Durability>transient</Durability></Topic></SOW>"
+    )
+    assert "which no topic of a shared log can be yet" in only(instance(log("nats") + topic))
+
+
+def test_secrets_of_a_place_are_not_published(instance):
+    for engine in ("postgres", "s3"):
+        shared = without_secrets(instance(log(engine)).configuration).shared_log
+        assert (shared.dsn, shared.url) == ("", "")
