@@ -10,6 +10,7 @@ import errno
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -17,7 +18,8 @@ from typing import Any, cast
 import aiohttp
 import click
 
-from sow.cli.options import access, command, server_options
+from sow.cli import contexts
+from sow.cli.options import WITHOUT_PROMPT, access, command, server_options
 from sow.cli.output import as_json, printable
 from sow.client import Client, Unreachable
 from sow.errors import ClientError
@@ -51,29 +53,43 @@ def _with_client(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
 
 def connected() -> Client:
-    """A client of the server at --url, connected under the name of the command.
+    """A client of the server at --url, or of the current context, under the name of the command.
 
     Prompts for the password of a user unless it is in the environment. Raises ClientError for a key
     without its certificate.
     """
-    given = access()
-    url, user, password = str(given["url"]), given["user"], os.environ.get("SOW_PASSWORD")
+    given, password = access(), os.environ.get("SOW_PASSWORD")
+    url, user, token = given.url, given.user, given.token
+    if given.context is not None and given.token_command is not None:
+        user, token = None, contexts.token_of(given.context, given.token_command)
     if user is not None and password is None:
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
-    if given["certificate_key"] is not None and given["certificate"] is None:
+    if given.certificate_key is not None and given.certificate is None:
         raise ClientError("there is a --certificate-key, but no certificate; give --certificate")
     return NotifyingClient(
         url,
         # Programs expect errors on stderr, and nothing else.
         None if as_json() else WaitNotice(url, lambda text: click.echo(printable(text), err=True)),
         name=f"sow {click.get_current_context().info_name}",
-        token=given["token"] if user is None else None,
+        token=token if user is None else None,
         user=user,
         password=user and password,
-        certificate=given["certificate"],
-        key=given["certificate_key"],
-        ca=given["ca"],
+        certificate=given.certificate,
+        key=given.certificate_key,
+        ca=given.ca,
     )
+
+
+def confirm(deed: str) -> None:
+    """Ask at a terminal before `deed`, such as "delete 3 records of orders", which the server at
+    --url is to do; raises ClientError for a no. Without a terminal, or with --yes, nothing is
+    prompted: the command has `yes_option` of `sow.cli.options`."""
+    if click.get_current_context().meta.get(WITHOUT_PROMPT) or not sys.stdin.isatty():
+        return
+    given = access()
+    named = "" if given.context is None else f"context {given.context}, "
+    if not click.confirm(printable(f"{deed} at {named}{given.url}?"), err=True):
+        raise ClientError("answered no; nothing was changed")
 
 
 @contextmanager

@@ -56,6 +56,7 @@ SUBCOMMANDS = {
     "load": "sow.cli.commands.dump",
     "pipeline": "sow.cli.commands.pipeline",
     "repair": "sow.cli.commands.backup",
+    "use": "sow.cli.commands.use",
     "completion": "sow.cli.options",
 }
 """The module of each command, which has an attribute of the command's name."""
@@ -93,6 +94,8 @@ SENTENCES = {
     "load": "Publish the records of FILE, or of standard input (-), to TOPIC.",
     "pipeline": "List and run the pipelines of a configuration.",
     "repair": "Keep the intact part of PATH in DATA_DIRECTORY, and set the damaged file aside.",
+    "use": "Make NAME the server that commands use: a context, made by --address; without NAME "
+    "list all.",
     "completion": "Write the script that completes commands and options in SHELL.",
 }
 """The first sentence of each command's help, so that `sow --help` imports none of them: all

@@ -9,6 +9,7 @@ click's. It calls `sow` for candidates at each TAB, so it never gets out of date
 are requested from the server that the command line names. The user waits, so the request has a
 short timeout and a limit of names, and every failure (no server, no permission, no answer) is
 silent. Completion prompts for no password, and sends credentials only on this machine or over TLS.
+It runs no command of a context.
 It leaves out names that a shell would not take as one word: other users choose names, and a shell
 executes what it reads.
 """
@@ -17,13 +18,14 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from sow.cli import contexts
 from sow.cli.output import AS_JSON, EXPRESSIONS
 from sow.core.addresses import URL_DEFAULT, is_loopback, listed
 from sow.errors import SowError
@@ -34,14 +36,42 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Option = Callable[[Any], Any]
 ACCESS = "sow.cli.access"
-"""Key of `click.Context.meta`: the values of --url, of trust and of credentials, by parameter."""
+WITHOUT_PROMPT = "sow.cli.yes"
+"""Keys of `click.Context.meta`: the values of --url, of trust and of credentials, by parameter, and
+whether --yes was given."""
 
 
-def access() -> Mapping[str, str | None]:
-    """What the user has given to reach a server: `url`, `ca`, `token`, `user`, `certificate` and
-    `certificate_key`."""
-    found: Mapping[str, str | None] = click.get_current_context().meta[ACCESS]
-    return found
+CREDENTIALS = ("token", "user", "certificate")
+
+
+class ServerAccess(NamedTuple):
+    """How a command reaches its server, and who the user is there."""
+
+    url: str
+    ca: str | None
+    token: str | None
+    user: str | None
+    certificate: str | None
+    certificate_key: str | None
+    context: str | None
+    """The name of the current context, if the server is the one of it."""
+    token_command: str | None
+    """What writes the token, if the context says who the user is."""
+
+
+def access(ctx: click.Context | None = None) -> ServerAccess:
+    """By a command's options, then the environment, then the current context, whose credentials are
+    for its own address; raises ClientError for a file that has no contexts."""
+    given = dict((ctx or click.get_current_context()).meta[ACCESS])
+    found = contexts.read(contexts.file_path())
+    chosen = found.chosen
+    url = given.pop("url") or (chosen.address if chosen else URL_DEFAULT)
+    if chosen is None or not chosen.has(url):
+        return ServerAccess(url, **given, context=None, token_command=None)
+    if any(given[name] is not None for name in CREDENTIALS):
+        return ServerAccess(url, **given, context=found.current, token_command=None)
+    given["user"] = chosen.user
+    return ServerAccess(url, **given, context=found.current, token_command=chosen.token_command)
 
 
 def _note_access(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -50,6 +80,10 @@ def _note_access(ctx: click.Context, parameter: click.Parameter, value: str | No
 
 def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     ctx.meta[AS_JSON] = value
+
+
+def _note_yes(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    ctx.meta[WITHOUT_PROMPT] = value
 
 
 def _access_option(name: str, metavar: str | None, meaning: str, **more: Any) -> Option:
@@ -70,8 +104,7 @@ server_options = (
         "url",
         None,
         "Address of the server, or several of one log: http://a:8080,http://b:8080.",
-        default=URL_DEFAULT,
-        show_default=True,
+        show_default=f"that of `sow use`, or {URL_DEFAULT}",
     ),
     _access_option("ca", "FILE", "Certificates of trusted authorities for https://, in PEM form."),
     _access_option(
@@ -90,6 +123,14 @@ server_options = (
     _access_option("user", "NAME", "The user; the password comes from SOW_PASSWORD or a prompt."),
 )
 """The server to talk to, how to trust it, and the user's credentials."""
+yes_option = click.option(
+    "--yes",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_yes,
+    help="Ask nothing; otherwise a terminal asks first.",
+)
+"""For commands that call `sow.cli.connecting.confirm`."""
 json_option = click.option(
     "--json",
     is_flag=True,
@@ -261,16 +302,16 @@ def _client(ctx: click.Context) -> Any:
     # Imported here: shells run `sow completion` when they start.
     from sow.client import Client
 
-    given = ctx.meta[ACCESS]
-    servers = [urlsplit(url) for url in listed(given["url"])]
-    user, password = given["user"], os.environ.get("SOW_PASSWORD")
+    given = access(ctx)
+    servers = [urlsplit(url) for url in listed(given.url)]
+    user, password = given.user, os.environ.get("SOW_PASSWORD")
     is_safe = all(one.scheme == "https" or is_loopback(one.hostname or "") for one in servers)
     credentials: dict[str, Any] = {}
     if is_safe and user is None:
-        credentials = {"token": given["token"]}
+        credentials = {"token": given.token}
     elif is_safe and password is not None:
         credentials = {"user": user, "password": password}
-    return Client(given["url"], name="sow completion", ca=given["ca"], **credentials)
+    return Client(given.url, name="sow completion", ca=given.ca, **credentials)
 
 
 topic_argument = click.argument("topic", shell_complete=topic_names)

@@ -41,7 +41,7 @@ from tests.cli.terminal import Terminal
 @variables_option
 @click.pass_context
 def show(ctx, filter_text, order_by, variables):
-    click.echo(json.dumps([filter_text, order_by, variables, access()["url"]]))
+    click.echo(json.dumps([filter_text, order_by, variables, access().url]))
     click.echo(json.dumps([ctx.meta[AS_JSON], ctx.meta[EXPRESSIONS]]))
 
 
@@ -227,7 +227,8 @@ def test_other_shells_are_sent_topics_by_the_same_protocol(server):
 def offered(url, incomplete="", **given):
     """What stands there after TAB."""
     context = click.Context(click.Command("query"))
-    context.meta[ACCESS] = {"url": url, "ca": None, "token": None, "user": None, **given}
+    none = dict.fromkeys(["ca", "token", "user", "certificate", "certificate_key"])
+    context.meta[ACCESS] = {**none, "url": url, **given}
     return [one.value for one in topic_names(context, SimpleNamespace(), incomplete)]
 
 

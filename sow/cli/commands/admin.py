@@ -11,9 +11,9 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from sow.cli.connecting import connected, server_command
+from sow.cli.connecting import confirm, connected, server_command
 from sow.cli.measuring import slowness
-from sow.cli.options import filter_option, run, topic_names
+from sow.cli.options import filter_option, run, topic_names, yes_option
 from sow.cli.output import json_text, printable, show
 from sow.cli.tables import Column, Row, write_table
 from sow.client import Client
@@ -104,13 +104,36 @@ def _made_of(one: Described) -> str:
     return f"{made_of} every {interval_ms / 1000:g} s" if made_of and interval_ms else made_of
 
 
-@server_command("sow sessions", "sow sessions 17", "sow sessions --json")
+@server_command("sow sessions", "sow sessions 17", "sow sessions 17 --disconnect")
 @click.argument("session_id", metavar="[ID]", required=False)
-async def sessions(client: Client, session_id: str | None) -> None:
-    """List sessions, those furthest behind first; or describe the session ID."""
-    if session_id is not None:
-        await show_session(client, session_id)
-        return
+@click.option("--disconnect", is_flag=True, help="Close the session ID and its connection.")
+@yes_option
+def sessions(session_id: str | None, disconnect: bool) -> None:
+    """List sessions, those furthest behind first; or describe the session ID.
+
+    The description says what the session does not receive, why, and what to do. Before it closes a
+    session a terminal asks, and names the context and the address.
+    """
+    if disconnect and session_id is None:
+        raise click.UsageError("--disconnect closes one session: give its ID")
+    if disconnect:
+        confirm(f"disconnect session {session_id}")
+    run(_sessions(session_id, disconnect))
+
+
+async def _sessions(session_id: str | None, disconnect: bool) -> None:
+    async with connected() as client:
+        if session_id is None:
+            await _show_sessions(client)
+        elif disconnect:
+            path = f"/v1/sessions/{quote(session_id, safe='')}"
+            closed = await client.http.json("DELETE", path, kind=dict)
+            show(closed, printable(f"disconnected session {session_id}"))
+        else:
+            await show_session(client, session_id)
+
+
+async def _show_sessions(client: Client) -> None:
     answered = await client.http.json("GET", "/v1/sessions", kind=list)
     with understood(client.url):
         found = sorted(answered, key=slowness, reverse=True)

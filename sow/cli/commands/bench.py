@@ -153,7 +153,7 @@ def bench(ctx: click.Context, seconds: float, topic: str | None, data_dir: str) 
     """
     if topic is None and ctx.get_parameter_source("url") is not ParameterSource.DEFAULT:
         raise click.UsageError(
-            f"records would be written to {access()['url']}; name a topic for them: --topic T"
+            f"records would be written to {access().url}; name a topic for them: --topic T"
         )
     found = run(_own(data_dir, seconds) if topic is None else _of_server(topic, seconds))
     rows = [one.row() for one in found]

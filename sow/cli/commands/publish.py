@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import click
 
-from sow.cli.connecting import connected, server_command
-from sow.cli.options import filter_option, run, topic_argument
+from sow.cli.connecting import confirm, connected, server_command
+from sow.cli.options import filter_option, run, topic_argument, yes_option
 from sow.cli.output import show
 from sow.cli.reading import MessagePlaces, chunks, csv_tables, documents, lines, records
 from sow.cli.tables import Advance, progress
@@ -314,17 +314,23 @@ def frames(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         yield bodies[start:]
 
 
-@server_command("sow delete orders --filter '/qty = 0'", "sow delete orders --key o1")
+@server_command("sow delete orders --filter '/qty = 0'", "sow delete orders --key o1 --yes")
 @topic_argument
+@yes_option
 @filter_option
 @click.option("--key", metavar="V,..", help="One record: the values of its key fields.")
 @click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")
 def delete(topic: str, filter_text: str | None, key: str | None, keys: str | None) -> None:
-    """Delete records of TOPIC by --filter ("1=1" for all), --key or --keys."""
+    """Delete records of TOPIC by --filter ("1=1" for all), --key or --keys.
+
+    Ends when that is durable. A terminal asks first, and names the context and the address.
+    """
     which = {"filter": filter_text, "key": key, "keys": keys}
     given = {name: text for name, text in which.items() if text is not None}
     if len(given) != 1:
         raise click.UsageError("give exactly one of --filter ('1=1' for all), --key and --keys")
+    ((how, text),) = given.items()
+    confirm(f"delete records of {topic} by {how} {text}")
     deleted = run(_delete(topic, given))
     if keys is not None and not deleted:
         raise UnknownRecord(
