@@ -184,6 +184,7 @@ QUERIES = (
     "/v1/sessions?closed=true",
     "/v1/topics/orders/records?explain=true&filter=/zz=1",
     "/v1/topics/orderz/records",
+    "/v1/topics/orders/rates?k=zq",
     "/v1/topics/orders/records?projection=COUNT(/id)%20AS%20/n&grouping=[zq]./id",
 )
 

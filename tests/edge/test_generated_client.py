@@ -115,6 +115,8 @@ def test_what_is_answered_has_the_types_that_are_described(server):
             f"{records('orders')}/{row['k']}/why": "GET /v1/topics/{topic}/records/{key}/why",
             f"{records('orders-C')}/{row['k']}/why": "GET /v1/topics/{topic}/records/{key}/why",
             events: "GET /v1/topics/{topic}/records/{key}/events",
+            "/v1/topics/orders/rates": "GET /v1/topics/{topic}/rates",
+            f"/v1/topics/orders/rates?k={row['k']}": "GET /v1/topics/{topic}/rates",
         }
         for path, name in paths.items():
             assert conforms(server.get(path), name), name

@@ -135,6 +135,15 @@ class TopicDescribed(ResponseModel):
     stopped: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class RatesAnswered(ResponseModel, rename={"taken": "in", "given": "out"}):
+    """Updates in and out in each of the last seconds, the newest last."""
+
+    step_ms: int
+    end: str
+    taken: list[int]
+    given: list[int]
+
+
 class FollowedDescribed(ResponseModel):
     """One subscription of a session."""
 

@@ -25,6 +25,7 @@ from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.nodes import Nodes, Upstream
+from sow.server.api.rates import RatesHandler
 from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
@@ -442,6 +443,7 @@ class Server:
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
+        self._handlers[RatesHandler].begin()
         self._moments.follow(None if self._source.upstream else self.runtime)
 
     def _pace_gc(self) -> None:

@@ -30,6 +30,7 @@ from sow.server.api.explain import ExplainHandler
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.log import LogHandler
 from sow.server.api.openapi import DescriptionHandler
+from sow.server.api.rates import RatesHandler
 from sow.server.api.record_resource import EventsHandler, RecordHandler
 from sow.server.api.records import RecordsHandler
 from sow.server.api.sessions import ExplainSessionHandler, SessionsHandler
@@ -48,6 +49,7 @@ from sow.store.staging import Staging
 
 RESOURCES: tuple[type, ...] = (
     TopicsHandler,
+    RatesHandler,
     RecordsHandler,
     RecordHandler,
     EventsHandler,
@@ -139,6 +141,7 @@ def open_handlers(
     return Handlers(
         engine,
         TopicsHandler(runtime, engine),
+        RatesHandler(runtime, engine),
         RecordsHandler(runtime, executor, past, snapshots),
         RecordHandler(runtime, executor),
         EventsHandler(runtime, executor),
