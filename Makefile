@@ -11,7 +11,7 @@ SERVER_HERE := $(VENV)/.server
 INSTALLED := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --config-settings editable_mode=compat --disable-pip-version-check
 
-.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-nodes crash-spark fuzz storm soak soak-bounds cluster browser console-test pictures bench bench-nodes bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-nodes crash-log crash-spark fuzz storm soak soak-bounds cluster browser console-test pictures bench bench-nodes bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(SERVER_HERE)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo $(DEMO)
@@ -66,10 +66,13 @@ planted: $(INSTALLED)  ## plant bugs one at a time and see that the suite catche
 	$(BIN)/python -m tests.simulation.planted
 
 crash: $(INSTALLED)  ## kill the server 500 times at random moments
-	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash --ignore tests/crash/test_nodes.py
+	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash --ignore tests/crash/test_nodes.py --ignore tests/crash/test_log_nodes.py
 
 crash-nodes: $(INSTALLED)  ## kill a server, its followers and its edges 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash/test_nodes.py
+
+crash-log: $(INSTALLED)  ## kill and pause the node that leads a shared log 200 times, on a real NATS cluster
+	SOW_KILLS=200 $(BIN)/python -m pytest tests/crash/test_log_nodes.py
 
 crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server beside them, and run two attempts at once
 	$(BIN)/python -m pytest -m slow tests/spark
