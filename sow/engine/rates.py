@@ -63,8 +63,9 @@ class RateSeries:
         for figures, total, earlier in zip(self._figures, totals, before, strict=True):
             # A topic that is made again counts from zero.
             moved = total - earlier if total >= earlier else total
-            shares = range(moved, moved + seconds)
-            figures.extend([share // seconds for share in shares][-RATES_KEPT:])
+            # After a clock that was set forward by years, only those that are kept.
+            shown = range(max(0, seconds - RATES_KEPT), seconds)
+            figures.extend([(moved + second) // seconds for second in shown])
             del figures[:-RATES_KEPT]
         if not any(map(any, self._figures)):
             self._figures = None

@@ -74,6 +74,13 @@ def test_a_look_that_is_late_spreads_what_came_over_the_seconds_it_missed():
     assert kept.topic()[0] == [2, 2, 3, 1]
 
 
+def test_a_clock_that_is_set_forward_by_years_costs_two_minutes_of_figures():
+    kept, years = Kept(), 10**12
+    kept.publish(1, 2, 3, second=False)
+    kept.look(years)
+    assert kept.topic()[0] == [0] * (RATES_KEPT - 3) + [1, 1, 1]
+
+
 def test_two_minutes_are_kept_and_a_topic_at_rest_has_no_figures_of_its_own():
     kept = Kept()
     kept.publish(1)
