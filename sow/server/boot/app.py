@@ -444,7 +444,10 @@ class Server:
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.runtime, self.executor, lambda: self.checkpointer.failure)
         self._handlers[RatesHandler].begin()
-        self._moments.follow(None if self._source.upstream else self.runtime)
+        if self._source.upstream:
+            self._moments.follow_upstream(lambda: self._source.log_id)
+        else:
+            self._moments.follow(self.runtime)
 
     def _pace_gc(self) -> None:
         garbage = GcPacing(lambda: objects_max(self.engine.catalog, self.executor.sessions))

@@ -93,10 +93,17 @@ class Moments:
         self._runtime: ServerRuntime | None = None
         self._heard = heard
         self._started = asyncio.Event()
+        self._upstream_log: Callable[[], str] = str
 
-    def follow(self, runtime: ServerRuntime | None) -> None:
-        """Begin: all records are restored; None: answers have the moments of another server."""
+    def follow(self, runtime: ServerRuntime) -> None:
+        """Begin: all records are restored."""
         self._runtime = runtime
+        self._started.set()
+
+    def follow_upstream(self, log_id: Callable[[], str]) -> None:
+        """Begin: answers have the moments of another server, whose log has this name; "" until it
+        is known."""
+        self._upstream_log = log_id
         self._started.set()
 
     def end(self) -> None:
@@ -130,9 +137,10 @@ class Moments:
                 await self._started.wait()
         runtime = self._runtime
         if runtime is None:
-            # A start has a wait of its own, behind which this one is made up for (`reach_moment`);
-            # a chained server has the log of its upstream.
+            # A start has a wait of its own, behind which this one is made up for (`reach_moment`).
             check_bookmark(text)
+            if log_id := self._upstream_log():
+                least_bookmark(text, log_id)
             return
         # A follower has the time of the log, which may be behind that of a place, too.
         time_us = 0 if self._heard is None else turn_time(text)

@@ -27,6 +27,10 @@ def test_what_is_no_bookmark_is_refused_by_all_that_it_answers(pair):
             answer = pair.chained.get(f"{path}?min_bookmark={text}")
             assert (answer.status, answer.json["reason"]) == (400, "invalid bookmark")
         assert pair.chained.get(f"{path}?min_bookmark=0").status == 200
+        log = pair.upstream.get("/readyz").headers["SOW-Log"]
+        assert pair.chained.get(f"{path}?min_bookmark={log}-0").status == 200
+        answer = pair.chained.get(f"{path}?min_bookmark={'f' * 16}-0")
+        assert (answer.status, answer.json["reason"]) == (409, "another log")
 
 
 def test_an_answer_is_that_of_upstream_in_every_form(pair):
