@@ -24,6 +24,7 @@
         Replaying            the server has just started and is still replaying its log
         UpstreamLost         a chained server cannot reach the one that has the records
         LogUnanswered        the engine of the shared log has not answered; nobody knows
+        Stale                what is here may be out of date, and nobody knows
       Stopped                a view that needs too much memory; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on
       ConfigError            the operator's config.xml; carries line and element
@@ -322,6 +323,13 @@ class LogUnanswered(Busy):
     will, nobody knows yet."""
 
     reason = "outcome unknown"
+
+
+class Stale(Busy):
+    """The node of a shared log that leads has stored nothing for a lease: another one may lead, so
+    its records may be out of date."""
+
+    reason = "stale"
 
 
 class Stopped(SowError):

@@ -202,12 +202,21 @@ class PendingOutput:
         self.late = LateTurns()
         """Channels, and views of a topic, that have some to process before; routing adds to
         them."""
+        self.is_stalled = False
+        """What was handed over is not known to be stored, and may not be for long."""
         timers.add(self.requests)
 
     @property
     def group(self) -> int:
-        """The number of the group that is being filled."""
-        return self._sequencer.open.number
+        """The number of the group with which an answer leaves: the one that is being filled. While
+        nothing is stored, what stores nothing does not wait for what does."""
+        group = self._sequencer.open
+        waits = not self.is_stalled or group.entries or group.changes
+        return group.number if waits else self._sequencer.released
+
+    def stall(self, is_stalled: bool) -> None:
+        """Nothing is stored at the moment, and nobody knows until when; or it is again."""
+        self.is_stalled = is_stalled
 
     @property
     def has_work(self) -> bool:
@@ -377,9 +386,10 @@ class PendingOutput:
         if left <= 0 and self.waiting:
             self._notify()
         group, now_us = self._sequencer.open, self._sequencer.now_us
+        number = self.group if self.is_stalled else group.number
         for session in group.sessions:
             if session.lines:  # not looked for by a call: most have none
-                session.seal(group.number, now_us)
+                session.seal(number, now_us)
         return self._sequencer.close()
 
     def check(self) -> None:

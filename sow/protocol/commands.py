@@ -182,9 +182,9 @@ _BODIES = ("d", "n", "enc")
 _PUBLISH = ("t", *_BODIES, "k", "x", "seq", "opts")
 _QUERY = (
     "t", "filter", "keys", "k", "order_by", "top_n", "skip_n", "select", "projection", "grouping",
-    "opts",
+    "opts", "stale",
 )  # fmt: skip
-_SUBSCRIBE = ("t", "filter", "select", "opts", "bm", "s")
+_SUBSCRIBE = ("t", "filter", "select", "opts", "bm", "s", "stale")
 _BOTH = (*_QUERY, "as_of", "s")
 _KINDS = (
     CommandKind(
@@ -279,6 +279,10 @@ class Command:
     min_bookmark: str | None = None
     """What its answer is to contain: it waits for that, up to `wait_s` seconds."""
     wait_s: float | None = None
+    stale: str | None = None
+    """`ok`: its answer may be out of date."""
+    stale_s: int | None = None
+    """By how many seconds it may be, if so; set by the server."""
     seq: int | None = None
     client: str | None = None
     sequence: bool = False
@@ -299,6 +303,10 @@ class Command:
     def be_sent_by(self, rights: Permissions) -> None:
         """Set the sender's permissions."""
         self.rights = rights
+
+    def be_stale(self, seconds: int | None) -> None:
+        """Set by how many seconds its answer may be out of date."""
+        self.stale_s = seconds
 
     def be_identified(self, identified: Identified) -> None:
         """Set the sender's identity."""

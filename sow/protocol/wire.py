@@ -126,6 +126,8 @@ class LineSplitter:
 
 
 FRAMED = tuple(name for name, kind in COMMANDS.items() if kind.takes_bodies)
+STALE_OK = "ok"
+"""What `stale` says: the answer may be out of date."""
 ENC = "base64"
 """How bodies of byte types travel in lines, in both directions."""
 REFUSED_MAX = 100
@@ -153,6 +155,7 @@ LENGTHS = {
     "as": 255,
     "token": 16 * 1024,
     "enc": 255,
+    "stale": 255,
     "t": 1024,
     "bm": 8 * 1024,
     "as_of": 255,
@@ -200,6 +203,7 @@ class LineFields(msgspec.Struct, forbid_unknown_fields=True):
     as_of: str | int | None = None
     min_bookmark: str | int | None = None
     wait: float | int | None = None
+    stale: str | None = None
     a: str | list[str] = ""
     x: float | int | None = None
     s: str | None = None
@@ -350,6 +354,8 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         raise ClientError(
             f"{header.c} does not wait for a min_bookmark: only sow does; leave it out"
         )
+    if header.stale is not None:
+        _check_stale(header)
     for name in ("top_n", "skip_n"):
         if (count := getattr(header, name)) is not None:
             if count < 0:
@@ -373,6 +379,7 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         keys=tuple(comma_list(header.keys)) if header.keys is not None else None,
         min_bookmark=None if header.min_bookmark is None else str(header.min_bookmark),
         wait_s=header.wait,
+        stale=header.stale,
         seq=header.seq,
         client=header.client,
         sequence=header.sequence,
@@ -383,6 +390,15 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         token=header.token,
         acts_as=header.acts_as,
     )
+
+
+def _check_stale(header: LineFields) -> None:
+    if header.stale != STALE_OK:
+        raise ClientError(
+            f"stale is {shown(header.stale or '')}; write {STALE_OK}, or leave it out"
+        )
+    if "stale" not in COMMANDS[header.c].fields:
+        raise ClientError(f"{header.c} reads nothing that may be stale; leave stale out")
 
 
 def _enc(header: LineFields, bodies: Sequence[bytes]) -> str | None:

@@ -465,7 +465,7 @@ class Server:
             if size_bytes:
                 return journal.has_room(kept_bytes + size_bytes)
             # Far from full the disk is checked once per group, at its first change.
-            group = self.engine.output.group
+            group = self.engine.sequencer.open.number
             if group not in ample:
                 ample.clear()
                 ample[group] = journal.has_room(kept_bytes + AMPLE_BYTES)

@@ -173,9 +173,17 @@ class LeadingServer(Server):
 
     def _begin(self) -> None:
         self._clock.go_on_from(self._driver.time_us)
+        self._moments.share(self._doubt_s)
         super()._begin()
         self._driver.keep_time(self._log_time_us)
         self._watching = asyncio.create_task(self._watch_log())
+
+    def _doubt_s(self) -> int | None:
+        """For how many seconds it does not know whether it leads; None: it does."""
+        driver = self._driver
+        if driver.is_primary and not driver.is_stale:
+            return None
+        return max(1, -(-driver.silent_us() // SECOND_US))
 
     def _log_time_us(self) -> int:
         """The time of a beat: nothing that is written later has an earlier one."""
@@ -203,9 +211,11 @@ class LeadingServer(Server):
                 "before you send this again"
             )
         )
+        self.engine.output.stall(True)
 
     def _find_quorum(self) -> None:
         log.warning("the shared log stores again: writes are taken")
+        self.engine.output.stall(False)
         if self.runtime.failure is None:
             self.engine.disk.recover()
 

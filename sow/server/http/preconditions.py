@@ -26,15 +26,17 @@ from typing import NamedTuple
 from aiohttp import hdrs, web
 
 from sow.core.clock import SECOND_US
-from sow.errors import ClientError, clipped
+from sow.errors import ClientError, Stale, clipped
 from sow.history.bookmarks import POSITION, is_of_log, number_of, turn_time
+from sow.protocol.wire import STALE_OK
 from sow.server.http.negotiation import CODING, IDENTITY
 from sow.server.loop.runtime import ServerRuntime
 
 BOOKMARK_HEADER = "SOW-Bookmark"
 """The moment that an answer shows."""
 STALE_HEADER = "SOW-Stale"
-"""By how many seconds a follower lags, once it lags more than MaxLag."""
+"""By how many seconds a follower lags, once it lags more than MaxLag; or for how long a node that
+leads a shared log does not know that it does, once that is more than a lease."""
 ADDRESSES = "/v1/"
 """Answers to addresses that begin so have a moment."""
 BEGINNINGS = ("bookmark", "from", "as_of")
@@ -94,6 +96,33 @@ class Moments:
         self._heard = heard
         self._started = asyncio.Event()
         self._upstream_log: Callable[[], str] = str
+        self.may_be_stale = heard is not None
+        """Whether answers may have to say that they are."""
+        self.doubt_s: Callable[[], int | None] | None = None
+        """Of a node that leads a shared log: for how many seconds it does not know whether it still
+        does; None: it does."""
+        self.is_shared = False
+        """Other servers of this log give bookmarks that may be newer than what is here."""
+
+    def share(self, doubt_s: Callable[[], int | None] | None = None) -> None:
+        """This is a node of a shared log. With `doubt_s` it leads: while that returns seconds,
+        reads are refused unless they take stale answers."""
+        self.is_shared, self.doubt_s = True, doubt_s
+        self.may_be_stale |= doubt_s is not None
+
+    def stale_s(self) -> int | None:
+        """The seconds that answers have to name; None: none."""
+        if self.doubt_s is not None:
+            return self.doubt_s()
+        return None if self._heard is None else self._heard.stale_s()
+
+    def check(self, stale: str | None) -> None:
+        """Raise Stale for a read while this server may not lead any more, unless it takes `stale`
+        answers; ClientError if that is not how it says so."""
+        if stale not in (None, STALE_OK):
+            raise ClientError(f"stale={clipped(stale)} must be {STALE_OK}, or left out")
+        if self.doubt_s is not None and stale is None and (seconds := self.doubt_s()) is not None:
+            raise stale_error(seconds)
 
     def follow(self, runtime: ServerRuntime) -> None:
         """Begin: all records are restored."""
@@ -115,15 +144,14 @@ class Moments:
         if self._runtime is not None and request.path.startswith(ADDRESSES):
             bookmark = self._runtime.engine.sequencer.durable_seq
             response.headers.setdefault(BOOKMARK_HEADER, str(bookmark))
-            stale_s = None if self._heard is None else self._heard.stale_s()
-            if stale_s is not None:
+            if self.may_be_stale and (stale_s := self.stale_s()) is not None:
                 response.headers[STALE_HEADER] = str(stale_s)
 
     def sought(self, parameters: Mapping[str, str]) -> str | None:
         """The bookmark that a request waits for. A follower may be behind the one at which it is to
         begin, which another server of the log has given."""
         least = parameters.get("min_bookmark")
-        if least is not None or self._heard is None or self._runtime is None:
+        if least is not None or self._runtime is None or not (self._heard or self.is_shared):
             return least
         log_id = self._runtime.journal.log_id
         begins = (parameters.get(name, "") for name in BEGINNINGS)
@@ -149,6 +177,14 @@ class Moments:
 
 
 MOMENTS = web.AppKey("moments", Moments)
+
+
+def stale_error(seconds: int) -> Stale:
+    """The error for a read of what may be out of date."""
+    return Stale(
+        f"the shared log has stored nothing for {seconds} s, so another node may lead: send this "
+        f"to another node, or say stale={STALE_OK} to read what is here"
+    )
 
 
 def least_bookmark(text: str, log_id: str) -> int:

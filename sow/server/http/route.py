@@ -45,8 +45,11 @@ WEBSOCKET = "/v1/ws"
 SNAPSHOTS = "/v1/snapshots"
 READ_METHODS = ("GET", "HEAD")
 """Methods that change nothing: HEAD is added to GET routes by `with_heads`."""
-OF_MOMENTS = ("min_bookmark", "wait")
-"""Parameters of all addresses that read: wait so many seconds for a bookmark."""
+OF_MOMENTS = ("min_bookmark", "wait", "stale")
+"""Parameters of all addresses that read: wait so many seconds for a bookmark; whether the answer
+may be out of date."""
+NO_READS = (WEBSOCKET, "/v1/status", "/v1/sessions", "/v1/sessions/{id}", "/v1/sessions/{id}/why")
+"""What every server answers at any time, of itself."""
 
 
 class Operation(NamedTuple):
@@ -107,15 +110,20 @@ class Route(NamedTuple):
                 self._check(request, rights)
             admit(request, self.taken if request.query else ())
             # As `reach_moment` does, without a call for each request.
-            sought = request.app[MOMENTS].sought(parameters_of(request))
+            moments = request.app[MOMENTS]
+            if moments.doubt_s is not None or "stale" in request.query:
+                self._check_stale(request)
+            sought = moments.sought(parameters_of(request))
             if sought is not None:
                 wait_s = read_seconds(parameters_of(request), "wait")
-                await request.app[MOMENTS].wait(sought, wait_s)
+                await moments.wait(sought, wait_s)
             if self.method in READ_METHODS:
                 request[CODING] = coding_of(request)
             if self.demand == "admin" and self.method not in READ_METHODS:
                 authn.note_admin(request, rights)
             answer = await self.handler(request)
+            if moments.doubt_s is not None and not answer.prepared:
+                self._check_stale(request)  # it may have begun before
             if self.method in READ_METHODS and self.demand != "nothing" and not answer.prepared:
                 # It may have waited for the scheduler or the disk since it was produced.
                 await reauthorize_stream(request)
@@ -124,6 +132,11 @@ class Route(NamedTuple):
             rights = rights or authn.anonymous
             authn.note_refused(request, rights, error)
             raise authn.redact(error, rights) from None
+
+    def _check_stale(self, request: web.Request) -> None:
+        """Raise Stale for a read of what may be out of date."""
+        if self.has_moment and self.path not in NO_READS:
+            request.app[MOMENTS].check(parameters_of(request).get("stale"))
 
     def _check(self, request: web.Request, rights: Permissions) -> None:
         """Raise NotEntitled if these permissions do not allow the request."""

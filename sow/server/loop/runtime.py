@@ -11,10 +11,9 @@ else does. The runtime does not know what a topic is.
 
 The event loop is uvloop if that is installed, else asyncio's; `sow serve --loop` selects one by
 name. It counts its own seconds; deadlines are in microseconds of the server's clock, which may jump
-forward meanwhile. So `DeadlineTimer` never sleeps longer than `TIMER_S_MAX`; its callback checks
-what is due and sets the timer again. The server's time never goes back (`sow.core.clock`); but
-where the machine's clock is set, lifetimes end early or time passes more slowly, and `ClockJumps`
-logs why.
+forward meanwhile. So `DeadlineTimer` never sleeps longer than `TIMER_S_MAX`, and then looks again.
+The server's time never goes back (`sow.core.clock`); but where the machine's clock is set,
+lifetimes end early or time passes more slowly, and `ClockJumps` logs why.
 """
 
 import asyncio
@@ -24,6 +23,7 @@ import time
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -66,11 +66,10 @@ Sought = list[tuple[int, int, asyncio.Future[None]]]
 class ServerRuntime:
     """Runs the engine on one event loop, with the storage `journal` and the time of `clock`.
 
-    `windows_us` maps topics to the microseconds that a commit may wait for more entries
-    (`GroupCommit`). `idle_work` are bounded pieces of work by name: each is given the time in
-    microseconds and returns whether it has more. `flush_work` runs after each flush, given the
-    time; mostly it has nothing to do. `watch` gets the duration of each step; `writer` makes the
-    thread that writes the journal.
+    `windows_us` are the commit windows of topics (`GroupCommit`). `idle_work` are bounded pieces of
+    work by name: each is given the time and returns whether it has more. `flush_work` runs after
+    each flush, given the time; mostly it has nothing to do. `watch` gets the duration of each step;
+    `writer` makes the thread that writes the journal.
     """
 
     def __init__(
@@ -92,8 +91,7 @@ class ServerRuntime:
         self._loop = asyncio.get_running_loop()
         self.watch = watch
         self.is_far_behind = False
-        """This server catches up with a log that is far ahead: commits gather, and the indexes are
-        tidied afterwards."""
+        """This server catches up with a log: commits gather, indexes are tidied afterwards."""
         self.turns = FairScheduler(self.watch, self.wake)
         """Long work runs here, in slices."""
         self.durable_times = Histogram()
@@ -183,9 +181,11 @@ class ServerRuntime:
             self._release(group)
         else:
             self.commit.add(group)
+            if self.engine.output.is_stalled:
+                self.fanout.begin(group.sessions, None)
 
     def note_far_behind(self, is_far_behind: bool) -> None:
-        """Know whether the log that this server catches up with is far ahead."""
+        """Note whether the log that this server catches up with is far ahead."""
         self.is_far_behind = is_far_behind
 
     def _gathers_us(self) -> int:
@@ -206,8 +206,7 @@ class ServerRuntime:
         )
 
     def _tidy_indexes(self) -> bool:
-        """Work off some of what changes have left to do in indexes; returns whether there is
-        more."""
+        """Work off what changes have left to do in indexes; returns whether there is more."""
         with self.watched("tidying indexes"):
             until = self._loop.time() + SLICE_S
             while more := bool(self.engine.catalog.refresh_indexes(REFRESHED_ROWS)):
@@ -304,7 +303,7 @@ class ServerRuntime:
             self._release(group)
 
     def give_up(self, error: SowError) -> None:
-        """Let nobody wait any longer until a change is durable; it may become so."""
+        """Let nobody wait any longer until a change is durable."""
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():
@@ -340,15 +339,16 @@ class ServerRuntime:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((self.engine.output.group, waiter))
+        self._waiters.append((self.engine.sequencer.open.number, waiter))
         self.wake()
         await waiter
 
     async def settled(self) -> None:
-        """Return when what was just read is durable; at once while the disk refuses, since reads
-        continue."""
-        if self.failure is None:
-            await self.durable()
+        """Return when what was just read is durable; at once while nothing can be stored, since
+        reads continue."""
+        if self.engine.disk.failure is None:
+            with suppress(SowError):
+                await self.durable()
 
     async def reached(self, seq: int, wait_s: float, time_us: int = 0) -> None:
         """Return when all is durable up to bookmark `seq`, and the engine's time is `time_us`;
@@ -392,7 +392,7 @@ class ServerRuntime:
         return self._loop
 
     def clock_ahead_s(self) -> float:
-        """Seconds by which the server's time is ahead of the machine's; see `ClockJumps`."""
+        """Seconds by which the server's time is ahead of the machine's."""
         return self._clock_jumps.ahead_s()
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ from sow.protocol.commands import Command
 from sow.protocol.publish_batching import Read, read_frames
 from sow.protocol.wire import FRAME_PIECE_BYTES, LineSplitter, Refused, read_lines
 from sow.server.http.authn_middleware import RequestAuthenticator
-from sow.server.http.preconditions import least_bookmark, waited_s
+from sow.server.http.preconditions import Moments, least_bookmark, waited_s
 from sow.server.loop.background_work import (
     Guarded,
     compile_beside,
@@ -149,8 +149,10 @@ class CommandReader:
         connection: SessionWriter,
         messages: MessageMemory,
         logon_source: "LogonSource | None" = None,
+        moments: Moments | None = None,
     ) -> None:
         self._runtime = runtime
+        self._moments = moments or Moments()
         self._executor = executor
         self._follows = isinstance(executor.engine, FollowingEngine)
         self._connection = connection
@@ -280,6 +282,17 @@ class CommandReader:
             if self._loop.time() >= until_s:
                 return True
 
+    def _checked(self, read: Read) -> Read:
+        """A command, refused if it reads what may be out of date and does not say that it may."""
+        if not isinstance(read, Command) or read.kind.demand != "read":
+            return read
+        try:
+            self._moments.check(read.stale)
+        except SowError as error:
+            return Refused(read.cid, error.with_traceback(None))
+        read.be_stale(self._moments.stale_s())
+        return read
+
     def _start_preparing(self, session: Session, commands: list[Read]) -> bool:
         """Start what has to precede the commands: compiling of long filters, identification of
         logons; returns whether there is anything."""
@@ -299,12 +312,15 @@ class CommandReader:
         subscription is to go on after, which another server of the log has given."""
         if not isinstance(read, Command):
             return None
-        if self._follows and read.min_bookmark is None and read.bookmark is not None:
+        waits = self._follows or self._moments.is_shared
+        if waits and read.min_bookmark is None and read.bookmark is not None:
             return read.bookmark if is_of_log(read.bookmark, self._runtime.journal.log_id) else None
         return read.min_bookmark
 
     def _up_to_waiting(self, commands: list[Read]) -> list[Read]:
         """Commands up to the next that waits for a bookmark; the others come after these."""
+        if self._moments.may_be_stale:
+            commands = [*map(self._checked, commands)]
         at = next(
             (at for at, one in enumerate(commands) if at and self._sought(one) is not None),
             len(commands),

@@ -27,6 +27,7 @@ from sow.errors import ClientError, StoreError
 from sow.protocol.replies import LINES
 from sow.security.authorization import Permissions
 from sow.server.http.authn_middleware import RequestAuthenticator
+from sow.server.http.preconditions import MOMENTS
 from sow.server.http.request_origin import client_address
 from sow.server.http.route import WEBSOCKET, operation, route
 from sow.server.loop.runtime import ServerRuntime
@@ -173,7 +174,7 @@ Reads = Callable[
 
 
 def read_here(
-    _request: web.Request,
+    request: web.Request,
     runtime: ServerRuntime,
     executor: Executor,
     connection: SessionWriter,
@@ -181,7 +182,8 @@ def read_here(
     source: LogonSource,
 ) -> Commands:
     """Carries out commands in this server."""
-    return CommandReader(runtime, executor, connection, messages, source)
+    moments = request.app[MOMENTS]
+    return CommandReader(runtime, executor, connection, messages, source, moments)
 
 
 class WebSocketClient:

@@ -420,11 +420,12 @@ class QueryPlanner:
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:
     """Send the requested acks of these kinds, by default `processed`. That one names the ignored
-    options."""
+    options, and says how stale the answer may be."""
     for kind in acks_of(command.acks, command.cid is not None):
         if kind in kinds:
             ignored = (command.options.ignored or None) if kind == ACKS[0] else None
-            session.send(replies.ack(command.cid, kind, **more, ignored=ignored))
+            stale = command.stale_s if kind == ACKS[0] else None
+            session.send(replies.ack(command.cid, kind, **more, ignored=ignored, stale=stale))
 
 
 def sow_keys(command: Command) -> tuple[str, ...] | None:

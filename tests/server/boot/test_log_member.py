@@ -1,8 +1,10 @@
 """A node of a shared log: which server it is, and whom it joins."""
 
 import asyncio
+import json
 from dataclasses import replace
 
+import aiohttp
 import pytest
 
 from sow.core.definitions import SharedLogSettings, Topic
@@ -114,6 +116,132 @@ def test_without_a_quorum_writes_are_refused_and_taken_again(tmp_path):
             await node.until(lambda: node.server.runtime.refusal is None)
             await publish(node.server, 4)
             assert records(node.server) == ["1", "2", "4"]
+
+    asyncio.run(play())
+
+
+class Held:
+    """A log that stores nothing while it is held."""
+
+    def __init__(self, node):
+        self._client, self._is_back = node.member._shared, asyncio.Event()
+        self._append, self._client.append = self._client.append, self._waits
+
+    async def _waits(self, block):
+        await self._is_back.wait()
+        return await self._append(block)
+
+    def go_on(self):
+        self._is_back.set()
+
+
+async def get(node, path):
+    """The status of an answer, its headers, and what it says."""
+    async with aiohttp.ClientSession(node.server.address) as http, http.get(path) as answer:
+        text = await answer.text()
+        return answer.status, answer.headers, json.loads(text) if text[:1] in ("[", "{") else text
+
+
+RECORDS = "/v1/topics/orders/records"
+IS_STALE = {"c": "ack", "a": "processed", "status": "failure", "reason": "stale"}
+
+
+def test_without_a_quorum_reads_are_refused_unless_they_take_stale_answers(tmp_path):
+    async def play():
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, node_configuration("a", tmp_path)) as (node,):
+            await node.start()
+            await publish(node.server, 1)
+            assert (await get(node, RECORDS))[0] == 200
+            held = Held(node)
+            lost = asyncio.create_task(publish(node.server, 2))
+            await node.until(lambda: node.server.runtime.refusal is not None)
+            status, headers, said = await get(node, RECORDS)
+            assert (status, said["reason"], headers["Retry-After"]) == (503, "stale", "1")
+            status, headers, said = await get(node, f"{RECORDS}?stale=ok")
+            assert (status, int(headers["SOW-Stale"]) >= 2, said[0]) == (200, True, {"id": 1})
+            assert (await get(node, f"{RECORDS}?stale=yes"))[0] == 400
+            for path in ("/v1/status", "/v1/sessions", "/metrics"):
+                assert (await get(node, path))[0] == 200, path
+            status, _, said = await get(node, "/readyz")
+            assert (status, said.startswith("no quorum")) == (503, True)
+            with pytest.raises(Exception, match="not known"):
+                await lost
+            held.go_on()
+            await node.until(lambda: node.server.runtime.refusal is None)
+            status, headers, said = await get(node, RECORDS)
+            assert (status, "SOW-Stale" in headers, len(said)) == (200, False, 2)
+
+    asyncio.run(play())
+
+
+def test_commands_over_a_websocket_are_answered_without_a_quorum(tmp_path):
+    """Answers do not wait for what was handed over, which may take as long as there is none."""
+
+    async def play():
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, node_configuration("a", tmp_path)) as (node,):
+            await node.start()
+            await publish(node.server, 1)
+            held = Held(node)
+            lost = asyncio.create_task(publish(node.server, 2))
+            await node.until(lambda: node.server.runtime.refusal is not None)
+            async with (
+                aiohttp.ClientSession(node.server.address) as http,
+                http.ws_connect("/v1/ws") as ws,
+            ):
+
+                async def ask(count, **fields):
+                    await ws.send_json(fields)
+                    lines = []
+                    while len(lines) < count:
+                        frame = await ws.receive(timeout=20)
+                        lines += [json.loads(one) for one in frame.data.splitlines()]
+                    return lines
+
+                (named,) = await ask(1, c="logon", cid="0", client="me")
+                assert named["status"] == "success"
+                for command in ("sow", "subscribe", "sow_and_subscribe"):
+                    (said,) = await ask(1, c=command, cid="1", t="orders")
+                    assert {name: said[name] for name in IS_STALE} == IS_STALE
+                found = await ask(5, c="sow_and_subscribe", cid="2", t="orders", stale="ok")
+                assert [one["stale"] >= 2 for one in found if one["c"] == "ack"] == [True]
+                rows = [one["d"] for one in found if one["c"] == "sow"]
+                assert rows[0] == {"id": 1}
+                (said,) = await ask(1, c="publish", cid="3", t="orders", d={"id": 3})
+                assert (said["status"], said["reason"]) == ("failure", "no quorum")
+                (said,) = await ask(1, c="sow", cid="4", t="orders", stale="maybe")
+                assert "write ok" in said["detail"]
+                (said,) = await ask(1, c="flush", cid="5", stale="ok")
+                assert "leave stale out" in said["detail"]
+                held.go_on()
+                await node.until(lambda: node.server.runtime.refusal is None)
+                await publish(node.server, 4)
+                assert (await ask(1, c="heartbeat"))[0]["d"] == {"id": 4}
+            with pytest.raises(Exception, match="not known"):
+                await lost
+
+    asyncio.run(play())
+
+
+def test_a_bookmark_that_is_newer_than_a_node_has_waits(tmp_path):
+    async def play():
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, node_configuration("a", tmp_path)) as (node,):
+            await node.start()
+            late = asyncio.create_task(get(node, "/v1/log?from=1&wait=20"))
+            await publish(node.server, 1)
+            assert (await late)[0] == 200
+            status, _, said = await get(node, f"{RECORDS}?as_of=7&wait=0.1")
+            assert (status, said["reason"]) == (504, "not yet")
+            async with (
+                aiohttp.ClientSession(node.server.address) as http,
+                http.ws_connect("/v1/ws") as ws,
+            ):
+                await ws.send_json(
+                    {"c": "subscribe", "cid": "1", "t": "orders", "bm": "7", "wait": 0.1}
+                )
+                assert json.loads((await ws.receive(timeout=20)).data)["reason"] == "not yet"
 
     asyncio.run(play())
 

@@ -15,6 +15,7 @@ from sow.core.quota import Quota
 from sow.errors import ClientError
 from sow.server.http.body_reading import ReadBackpressure
 from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.net.command_pump import CommandReader
 from sow.server.net.connection_supervisor import Connections, HttpProtocol
 from sow.server.net.websocket import (
     GIVEN_UP,
@@ -97,7 +98,12 @@ class Place:
 
     def __init__(self):
         self.world = World()
-        self.door = WebSocketHandler(self.world.runtime, self.world.executor, open_authn())
+        self.door = WebSocketHandler(
+            self.world.runtime,
+            self.world.executor,
+            open_authn(),
+            lambda _request, *given: CommandReader(*given),  # no application has it
+        )
         crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
         server, loop = (
             web.Server(self.handle, handler_cancellation=True),
