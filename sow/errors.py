@@ -402,10 +402,18 @@ class Damaged(StoreError):
 
 
 class LogTrimmed(StoreError):
-    """The shared log has let go of the entries that follow what is here: a checkpoint of another
-    node is needed first."""
+    """The shared log has let go of the entries that follow what is here, up to the position
+    `until`: a checkpoint of another node is needed first."""
 
     reason = "log trimmed"
+
+    def __init__(self, detail: str, until: int) -> None:
+        super().__init__(detail)
+        self.until = until
+
+    def afresh(self) -> Self:
+        """See `SowError`."""
+        return type(self)(self.detail, self.until)
 
 
 class UnsafeLog(StoreError):

@@ -47,6 +47,8 @@ class LogGroup(NamedTuple):
     content: bytes
     time_us: int
     term: int
+    end: ChainState
+    """The state behind it, where a reader may begin again that has it."""
 
 
 class ReadEntry(NamedTuple):
@@ -67,7 +69,8 @@ class LogChain:
     def __init__(self, state: ChainState | None = None) -> None:
         self.state = state or ChainState()
         self.settled = self.state
-        """The newest state with no half of a group before it: where a reader may begin again."""
+        """The newest state behind a valid entry with no half of a group before it: where a reader
+        may begin again, since the block at its position has its hash."""
         self.void_count = 0
         """Blocks that were passed over."""
         self._parts: list[bytes] = []
@@ -83,8 +86,6 @@ class LogChain:
         found = decode(block)
         if found is None or not self._is_valid(found[0]):
             self.state = state._replace(position=position)
-            if not self._parts:
-                self.settled = self.state
             self.void_count += 1
             return ReadEntry(found and found[1], is_valid=False)
         return self._advance(position, *found)
@@ -108,7 +109,8 @@ class LogChain:
         elif entry.kind != EntryKind.BEAT:
             self._parts.append(entry.content)
             if not entry.goes_on:
-                group = LogGroup(entry.kind, b"".join(self._parts), time_us, entry.term)
+                content = b"".join(self._parts)
+                group = LogGroup(entry.kind, content, time_us, entry.term, self.state)
                 self._parts.clear()
         if not self._parts:
             self.settled = self.state

@@ -53,8 +53,9 @@ class SharedLog(Protocol):
     def read(self, after: int) -> AsyncGenerator[StoredBlock, None]:
         """Blocks behind a position, in order, from now on: it never ends, it waits for the next.
 
-        Raises LogTrimmed where blocks behind that position are gone, and LogUnanswered where the
-        engine is away. It may also be silent then; the caller reads again (`LogNode`).
+        Raises LogTrimmed where blocks behind that position are gone: it says up to which one, and
+        behind that a read begins. Raises LogUnanswered where the engine is away. It may also be
+        silent then; the caller reads again (`LogNode`).
         """
         ...
 

@@ -127,6 +127,8 @@ class LogNode:
         self._read_us = now_us
         """When anything was read."""
         self._read_again_us: int | None = None
+        self._told_us = 0
+        """When it has last said that it leads."""
         self._answer_us = max(1, lead.lease_us // ANSWERS_A_LEASE)
         self._search = EndSearch(self._answer_us)
         self._writer: EntryWriter | None = None
@@ -228,8 +230,13 @@ class LogNode:
         self._writer = EntryWriter(
             state.term + 1, state.hash, self._answer_us, self._new_token, self._in_flight_max
         )
-        lead = self._lead if state.lead is None else self._lead._replace(log=state.lead.log)
-        self._writer.add(None, EntryKind.LEAD, lead.encode(), self._log_time_us())
+        self._told_us = now_us
+        self._writer.add(None, EntryKind.LEAD, self._says(), self._log_time_us())
+
+    def _says(self) -> bytes:
+        """What it says when it leads: of the log's name the first lead decides."""
+        before = self.chain.state.lead
+        return (self._lead if before is None else self._lead._replace(log=before.log)).encode()
 
     # Time.
 
@@ -248,6 +255,13 @@ class LogNode:
     def _beat_us(self, writer: EntryWriter) -> int:
         return writer.sent_us + self.lease_us // BEATS_A_LEASE
 
+    def _has_to_beat(self, writer: EntryWriter, now_us: int) -> bool:
+        """Where nothing else is written; and once in a lease, for those who have not read the log
+        and look at its end for who leads."""
+        if writer.is_idle:
+            return now_us >= self._beat_us(writer)
+        return now_us >= self._told_us + self.lease_us and not writer.has(EntryKind.BEAT)
+
     def pass_time(self, now_us: int) -> None:
         """Do what is due, and send what waits; to be called after whatever is reported."""
         if self._read_again_us is not None and now_us >= self._read_again_us:
@@ -258,8 +272,9 @@ class LogNode:
                 self._find_end(now_us)
             return
         writer.pass_time(now_us)
-        if self.is_primary and writer.is_idle and now_us >= self._beat_us(writer):
-            writer.add(None, EntryKind.BEAT, b"", self._log_time_us())
+        if self.is_primary and self._has_to_beat(writer, now_us):
+            self._told_us = now_us
+            writer.add(None, EntryKind.BEAT, self._says(), self._log_time_us())
         if writer.is_in_doubt:
             self._find_end(now_us)
         else:

@@ -106,6 +106,10 @@ class EntryWriter:
         """Nothing waits, and nothing is on its way."""
         return not self._entries
 
+    def has(self, kind: EntryKind) -> bool:
+        """Whether one of a kind waits or is on its way."""
+        return any(one.kind == kind for one in self._entries)
+
     @property
     def numbers(self) -> list[int]:
         """The groups that are not released, in order."""

@@ -207,7 +207,7 @@ class SimulatedReader:
         elif self._link.is_cut:
             self.close()  # a connection that was cut is dead, and nobody has noticed
         elif self._after < engine.trimmed:
-            self._fail(LogTrimmed(f"blocks up to {engine.trimmed} are gone"))
+            self._fail(LogTrimmed(f"blocks up to {engine.trimmed} are gone", engine.trimmed))
         else:
             first = bisect_right(engine.blocks, self._after, key=lambda one: one.position)
             for stored in engine.blocks[first:]:

@@ -66,7 +66,7 @@ class FileLog:
     async def read(self, after):
         while True:
             if after < self._trimmed:
-                raise LogTrimmed(f"blocks up to {self._trimmed} are gone")
+                raise LogTrimmed(f"blocks up to {self._trimmed} are gone", self._trimmed)
             for one in [one for one in self._blocks if one.position > after]:
                 after = one.position
                 yield one

@@ -38,6 +38,7 @@ from sow.server.http.negotiation import CODING
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, read_seconds, route
+from sow.server.loop.log_checkpoint import LogMark
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.backup import (
     Beat,
@@ -73,6 +74,7 @@ class NodeFigures(msgspec.Struct, forbid_unknown_fields=True):
     role: Literal["follower", "chained"] = "follower"
     upstream: Annotated[str, Meta(max_length=URL_CHARS_MAX)] | None = None
     sessions: Count | None = None
+    checkpoint: LogMark | None = None
 
 
 class NodeBelow(NodeFigures, kw_only=True):

@@ -24,6 +24,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from sow.errors import TooLarge
 from sow.server.http.body_reading import beginning
+from sow.server.loop.log_checkpoint import LogMark
 
 AS_PRIMARY, AS_FOLLOWER, AS_CHAINED = "primary", "follower", "chained"
 """The roles of a server."""
@@ -42,6 +43,8 @@ class ServerNode(msgspec.Struct, frozen=True):
     upstream: str | None = None
     """The address of the server that it follows or is chained to, as it calls it."""
     sessions: int | None = None
+    checkpoint: LogMark | None = None
+    """Of a node of a shared log: what it needs nothing before."""
 
 
 HEARD_S = 30.0
@@ -108,7 +111,9 @@ class Nodes:
         heard = self.heard()
         there = {node.url for node in heard}
         silent = {
-            node.url: ServerNode(node.url, node.role, upstream=node.upstream)
+            node.url: ServerNode(
+                node.url, node.role, upstream=node.upstream, checkpoint=node.checkpoint
+            )
             for node in self._said.values()
             if node.url not in there
         }
@@ -135,6 +140,12 @@ class Nodes:
         """The records behind which followers need the log, by their addresses."""
         self._forget()
         return {url: reading.seq for url, reading in self._read.items()}
+
+    def marks(self) -> dict[str, LogMark]:
+        """Up to where nodes of a shared log need nothing of it, by their addresses."""
+        self._forget()
+        said = self._said.values()
+        return {one.url: one.checkpoint for one in said if one.checkpoint is not None}
 
     def _check(self, url: str) -> None:
         if len(url) > URL_CHARS_MAX:

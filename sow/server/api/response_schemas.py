@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from sow.server.loop.log_checkpoint import LogMark
+
 Kind = Literal["topic", "pattern", "conflated", "view"]
 
 
@@ -324,6 +326,65 @@ class NodeStatus(ResponseModel):
     pid: int | None
     upstream: str | None
     sessions: int | None
+    checkpoint: LogMark | None
+
+
+class SharedLogStatus(ResponseModel):
+    """How a node stands in the shared log, and what it knows of all nodes."""
+
+    node: str
+    address: str
+    role: str
+    leader: str | None
+    leader_address: str | None
+    term: int
+    position: int
+    lease_ms: int
+    silent_ms: int
+    stale: bool
+    void: int
+    nodes: list[NodeStatus]
+
+
+class CheckpointOfLog(ResponseModel):
+    """Up to where a copy of a node's data has the shared log."""
+
+    log: str
+    bookmark: int
+    position: int
+    hash: str
+    term: int
+    time_us: int
+    lead: dict[str, Any]
+
+
+class NodeCompared(ResponseModel):
+    """A node, and whether its records are those of the one that verifies; null where they are not
+    at one bookmark."""
+
+    url: str
+    bookmark: str | None
+    state_hash: str | None
+    same: bool | None
+
+
+class LogVerified(ResponseModel):
+    """What was read again of the shared log, and what nodes have made of it."""
+
+    first: int
+    last: int
+    hash: str
+    groups: int
+    void: int
+    equal: bool
+    nodes: list[NodeCompared]
+
+
+class LogCut(ResponseModel):
+    """Up to where the shared log was trimmed."""
+
+    before: str
+    position: int
 
 
 class ServerStatus(ResponseModel):

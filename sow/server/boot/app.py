@@ -26,6 +26,7 @@ from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.nodes import Nodes, Upstream
 from sow.server.api.rates import RatesHandler
+from sow.server.api.shared_log import SharedLogHandler
 from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
@@ -50,6 +51,7 @@ from sow.server.loop.background_work import (
 )
 from sow.server.loop.group_commit import JournalThread, stored_bytes
 from sow.server.loop.latency import GcLatency, LoopLatency
+from sow.server.loop.log_operations import LogOperations
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
 from sow.server.net.listening import Binds, bind
@@ -79,12 +81,13 @@ STOPPING = "the server stops"
 class Machine(NamedTuple):
     """What a server takes of its machine, beside clock and disk: `bind` opens its port, `writer`
     makes the thread of its journal, and `monotonic_us` is the time that passes. `log_id` names the
-    log where other nodes have it, too."""
+    log where other nodes have it, too, and `shared` is what operators do with that."""
 
     bind: Binds = bind
     writer: Callable[..., JournalThread] = JournalThread
     monotonic_us: Callable[[], int] = monotonic_us
     log_id: str = ""
+    shared: LogOperations | None = None
 
 
 def new_session_name() -> str:
@@ -407,6 +410,17 @@ class Server:
             self._reread,
             self._data_directory,
         )
+        status = StatusHandler(
+            self.runtime,
+            self.engine,
+            self.address,
+            self._authn.is_known,
+            self._nodes,
+            self._heard,
+            self._source,
+            lambda: len(self.executor.sessions),
+            self._source.above if self._follower is None else self._follower.above,
+        )
         self._handlers = open_handlers(
             self.runtime,
             self.executor,
@@ -421,20 +435,10 @@ class Server:
                 self._look,
                 self.board,
             ),
-            StatusHandler(
-                self.runtime,
-                self.engine,
-                self.address,
-                self._authn.is_known,
-                self._nodes,
-                self._heard,
-                self._source,
-                lambda: len(self.executor.sessions),
-                self._source.above if self._follower is None else self._follower.above,
-            ),
+            status,
             FollowersHandler(self.runtime, self.engine, self._nodes),
+            SharedLogHandler(self.runtime, self._machine.shared, self._nodes, status),
         )
-        status = self._handlers[StatusHandler]
         self._source.serve(self._handlers, self.runtime, self.executor, self._authn, status)
 
     def _follow_engine(self) -> None:

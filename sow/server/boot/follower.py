@@ -60,6 +60,7 @@ from sow.store.backup import (
     ACCOUNT_FRAME,
     BEAT_FRAME,
     BLOCK_FRAME,
+    BackupContents,
     BackupWriter,
     FrameReader,
     account_of,
@@ -193,8 +194,8 @@ class Follower:
         """Copy everything where nothing is held; raises NotKept where the log does not go on."""
         self._is_copying = False
         async with calls.get(self._address("/v1/log/extent"), allow_redirects=False) as answer:
-            await _check(answer)
-            extent = _extent_in(await beginning(answer, SAID_BYTES_MAX))
+            await checked(answer)
+            extent = _extent_in(await said_by(answer))
         if held is not None:
             if held.log_id == extent.log and extent.oldest <= held.seq <= extent.newest:
                 return
@@ -220,19 +221,9 @@ class Follower:
         self._is_copying = False
 
     async def _copy_to(self, calls: ClientSession, copied: Path, coming: Path) -> None:
-        with BackupWriter(copied) as writer:
-            reader = FrameReader(writer.take)
-            async with calls.post(self._address("/v1/backup"), allow_redirects=False) as answer:
-                await _check(answer)
-                async for data in answer.content.iter_any():
-                    self.heard.hear()
-                    reader.feed(data)
-            if writer.contents is None:
-                raise ConnectionResetError("the backup ended before its end")
+        contents = await fetch_backup(calls, self._address("/v1/backup"), copied, self.heard.hear)
         await asyncio.to_thread(put_in_place, copied, coming, self.directory)
-        log.info(
-            "copied everything of %s up to bookmark %s", self.upstream.url, writer.contents.bookmark
-        )
+        log.info("copied everything of %s up to bookmark %s", self.upstream.url, contents.bookmark)
 
     async def _catch_up(self, calls: ClientSession, held: FollowedData) -> None:
         """Read the log up to now into the directory, with the windows that are open now; neither if
@@ -243,7 +234,7 @@ class Follower:
         with closing(DataDirectory(self.directory)) as directory, opened(directory) as journal:
             tail = LogTail(journal)
             async with calls.get(self._address(path), allow_redirects=False) as answer:
-                await _check(answer)
+                await checked(answer)
                 while not tail.is_over:
                     self.heard.hear()
                     reader.feed(await answer.content.readany())
@@ -318,7 +309,7 @@ class Follower:
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
         self._waiting.clear()
         async with calls.get(address, allow_redirects=False) as answer:
-            await _check(answer)
+            await checked(answer)
             if self._is_lost:
                 log.info("found %s again", self.upstream.url)
             self._is_lost = False
@@ -444,18 +435,38 @@ class Follower:
         return self.upstream.url.rstrip("/") + path
 
     def _session(self) -> ClientSession:
-        token = self.upstream.token
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        silent_s = SILENT_FACTOR * self._beat_s + CONNECTED_S
-        timeout = ClientTimeout(total=None, sock_connect=CONNECTED_S, sock_read=silent_s)
-        headers["Accept-Encoding"] = "identity"
-        checks = self.upstream.encryption
-        if checks is True:
-            # On this machine nobody else can answer, and a certificate is of another name.
-            checks = not is_loopback(urlsplit(self.upstream.url).hostname or "")
-        return ClientSession(
-            headers=headers, timeout=timeout, connector=TCPConnector(ssl=checks, limit=4)
-        )
+        return session_with(self.upstream, SILENT_FACTOR * self._beat_s + CONNECTED_S)
+
+
+def session_with(upstream: Upstream, silent_s: float) -> ClientSession:
+    """A session with a server that may be silent for so long."""
+    headers = {"Authorization": f"Bearer {upstream.token}"} if upstream.token else {}
+    timeout = ClientTimeout(total=None, sock_connect=CONNECTED_S, sock_read=silent_s)
+    headers["Accept-Encoding"] = "identity"
+    checks = upstream.encryption
+    if checks is True:
+        # On this machine nobody else can answer, and a certificate is of another name.
+        checks = not is_loopback(urlsplit(upstream.url).hostname or "")
+    return ClientSession(
+        headers=headers, timeout=timeout, connector=TCPConnector(ssl=checks, limit=4)
+    )
+
+
+async def fetch_backup(
+    calls: ClientSession, address: str, copied: Path, hear: Callable[[], object] = lambda: None
+) -> BackupContents:
+    """Write the backup at an address to a directory that is not there; `hear` is called whenever
+    some of it comes. Raises what `checked` does, StoreError, Damaged, OSError."""
+    with BackupWriter(copied) as writer:
+        reader = FrameReader(writer.take)
+        async with calls.post(address, allow_redirects=False) as answer:
+            await checked(answer)
+            async for data in answer.content.iter_any():
+                hear()
+                reader.feed(data)
+        if writer.contents is None:
+            raise ConnectionResetError("the backup ended before its end")
+        return writer.contents
 
 
 def ended(waiting: deque[LogEntry], seq: int, older_us: int) -> list[LogEntry]:
@@ -469,12 +480,17 @@ def ended(waiting: deque[LogEntry], seq: int, older_us: int) -> list[LogEntry]:
     return found
 
 
-async def _check(answer: ClientResponse) -> None:
+async def said_by(answer: ClientResponse) -> bytes:
+    """As much of an answer as a short one has."""
+    return await beginning(answer, SAID_BYTES_MAX)
+
+
+async def checked(answer: ClientResponse) -> None:
     """Raise what the primary has refused: NotKept where it has not the log behind us, StoreError
     for what no other attempt mends."""
     if answer.status == 200:
         return
-    text = (await beginning(answer, SAID_BYTES_MAX)).decode(errors="replace")
+    text = (await said_by(answer)).decode(errors="replace")
     if (there := answer.headers.get(hdrs.LOCATION)) is not None:
         text = f"it redirects to {there}, which is not followed; if that is it, give its address"
     try:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
+import msgspec
+from aiohttp import ClientError as CallFailed
 from aiohttp import web
 
 from sow.core.clock import SECOND_US, LogClock, monotonic_us
@@ -25,17 +27,23 @@ from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration, View
 from sow.engine.catalog import Catalog
 from sow.engine.following import Following, FollowingEngine
 from sow.engine.output import HELD_US_MAX
-from sow.server.api.nodes import Nodes, ServerNode
+from sow.errors import SowError
+from sow.server.api.nodes import Nodes, ServerNode, Upstream, report
 from sow.server.api.status import StatusHandler
-from sow.server.boot.follower import Adopt, ended
+from sow.server.boot.follower import Adopt, ended, session_with
 from sow.server.http.preconditions import Heard
+from sow.server.loop.log_checkpoint import CheckpointKeeper, mark_of
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import entries_in
+from sow.server.loop.log_writer import entries_in, newest_of
 from sow.server.loop.runtime import ServerRuntime
-from sow.shared_log.chain import LogGroup
 from sow.store.protocols import LogEntry
 
 log = logging.getLogger("sow.follower")
+
+REPORT_S = 1.0
+"""Between two reports to the primary: people look at them."""
+REPORT_S_MAX = 5.0
+"""How long one may take."""
 
 
 class HeardLog(Heard):
@@ -56,13 +64,22 @@ class HeardLog(Heard):
 
 
 class LogFollower:
-    """Applies the groups of `driver` to a server that has the configuration `own`; `clock` is its
-    clock, which shows the time of the log."""
+    """Applies the groups of `driver` to a server that has the configuration `own`, and has `keeper`
+    write how far it is; `clock` is its clock, which shows the time of the log."""
 
     waits_for = "the shared log is read"
 
-    def __init__(self, driver: LogDriver, own: Configuration, clock: LogClock) -> None:
+    def __init__(
+        self,
+        driver: LogDriver,
+        keeper: CheckpointKeeper,
+        own: Configuration,
+        clock: LogClock,
+        peers: Upstream = Upstream(""),  # noqa: B008
+    ) -> None:
         self.clock = clock
+        self._keeper = keeper
+        self._peers = peers
         self.heard = HeardLog(
             driver, lambda: own.follower.lag_us_max, lambda: monotonic_us() / SECOND_US
         )
@@ -73,7 +90,9 @@ class LogFollower:
         self._own = own
         self._waiting: deque[LogEntry] = deque()
         """The newest entries: a turn of views may go on in the next group."""
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._status: StatusHandler
+        self._nodes: Nodes
         self._engine: FollowingEngine
         self._runtime: ServerRuntime
         self._following: Following
@@ -91,24 +110,46 @@ class LogFollower:
         engine: FollowingEngine,
         runtime: ServerRuntime,
         _adopt: Adopt,
-        _status: StatusHandler,
-        _nodes: Nodes,
+        status: StatusHandler,
+        nodes: Nodes,
     ) -> None:
         """Apply what waits, and what comes."""
         self._engine, self._runtime, self._following = engine, runtime, Following(engine)
         self.clock.go_on_from(engine.now_us)
         self.heard.apply(engine.now_us)
-        self._task = asyncio.create_task(self._follow())
+        self._keeper.start(runtime)
+        self._status, self._nodes = status, nodes
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._report())]
 
     async def close(self) -> None:
         """Apply no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._keeper.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def above(self, _request: web.Request) -> Sequence[ServerNode]:
         """What the primary knows of all nodes: nothing is known here."""
         return ()
+
+    async def _report(self) -> None:
+        """Tell the primary now and then how far this node is, and what it needs of the log."""
+        while True:
+            await asyncio.sleep(REPORT_S)
+            driver = self._driver
+            if driver.is_primary or not driver.address:
+                continue
+            mark = mark_of(self._keeper.kept)
+            try:
+                own = msgspec.structs.replace(
+                    await self._status.own(), url=driver.lead.address, checkpoint=mark
+                )
+                async with session_with(self._peers, REPORT_S_MAX) as calls:
+                    await report(calls, driver.address.rstrip("/"), own, below=self._nodes.heard())
+            except (CallFailed, OSError, TimeoutError, SowError):
+                pass  # who reads the log sees the loss of the primary there
+            except Exception:
+                log.exception("the node failed to report to the primary, and tries again")
 
     async def _follow(self) -> None:
         try:
@@ -124,9 +165,10 @@ class LogFollower:
         self.heard.follow(driver.address)
         self._engine.follow(driver.address)
         if driver.waiting:
-            await self._apply_group(driver.waiting[0])
+            entries = [*entries_in(driver.waiting[0].content)]
+            await self._apply_group(entries)
             if not self.is_over.is_set():
-                driver.applied()
+                driver.applied(newest_of(entries))
             return
         await self._apply(driver.time_us + 1)
         if driver.time_us > self._engine.now_us:
@@ -138,11 +180,11 @@ class LogFollower:
         else:
             await asyncio.shield(coming)
 
-    async def _apply_group(self, group: LogGroup) -> None:
+    async def _apply_group(self, group: Sequence[LogEntry]) -> None:
         # What a full disk refuses stays in memory: no more is taken then.
         while (commit := self._runtime.commit).is_behind or commit.failure is not None:
             await asyncio.shield(commit.next())
-        for is_account, entries in groupby(entries_in(group.content), lambda one: one.account):
+        for is_account, entries in groupby(group, lambda one: one.account):
             if is_account:
                 for entry in entries:
                     await self._take_account(entry)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from sow.core.clock import SECOND_US, LogClock
@@ -27,11 +28,16 @@ from sow.core.definitions import (
     with_system_topics,
 )
 from sow.engine.configuration_history import text_of
-from sow.errors import ConfigError, LogUnanswered, NoQuorum
+from sow.errors import ConfigError, LogTrimmed, LogUnanswered, NoQuorum
+from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.bootstrap import LOG_ID_BYTES
+from sow.server.boot.follower import session_with
+from sow.server.boot.log_copy import begins_at, copy_of_primary
 from sow.server.boot.log_follower import LogFollower
+from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
+from sow.server.loop.log_operations import LogOperations
 from sow.server.loop.log_writer import SharedLogThread
 from sow.shared_log.adapters import adapter
 from sow.shared_log.entry import Lead
@@ -40,6 +46,8 @@ log = logging.getLogger("sow.log")
 
 PAUSE_S = 1.0
 """Delay before another driver begins: what has ended the last one may last."""
+SILENT_S_MAX = 30.0
+"""So long a node that is copied may say nothing: its disk may be slow."""
 ANSWER_S_MIN = 1.0
 """An engine may take so long for an answer; the node looks for it before."""
 
@@ -91,29 +99,33 @@ class LogMember:
         self,
         configuration: Configuration,
         opened: Callable[[SharedLogSettings], Any] = open_log,
+        peers: Upstream = Upstream(""),  # noqa: B008
     ) -> None:
         self._settings = configuration.shared_log
         self._fingerprint = fingerprint(configuration)
         self._address = self._settings.advertise or configuration.url
+        self._directory = Path(configuration.data_directory)
         self._opened = opened
+        self._peers = peers
         self._shared: Any = None
         self._driver: LogDriver | None = None
+        self._keeper: CheckpointKeeper
 
     async def joined(self) -> None:
         """Return when it is known who leads. Raises ConfigError where that node has another
         configuration, and what the log refuses for good."""
-        if self._driver is not None and self._driver.failure is not None:
-            await self.close()
-            await asyncio.sleep(PAUSE_S)
-        if self._driver is None:
-            self._shared = self._opened(self._settings)
-            self._driver = LogDriver(self._shared, self._lead())
-            self._driver.start()
         driver = self._driver
+        if driver is None:
+            driver = await self._begin()
+        elif driver.failure is not None:
+            driver = await self._begin_again(driver.failure)
         while not driver.has_joined:
-            if driver.failure is not None:
+            if isinstance(driver.failure, LogTrimmed):
+                driver = await self._begin_again(driver.failure)
+            elif driver.failure is not None:
                 raise driver.failure
-            await asyncio.shield(driver.next())
+            else:
+                await asyncio.shield(driver.next())
         leader = driver.leader
         assert leader is not None
         if leader.fingerprint != self._fingerprint:
@@ -123,6 +135,33 @@ class LogMember:
                 "have the same file but for Node, Advertise, Listen and paths; make them equal, or "
                 "stop all nodes and start them with the new one"
             )
+
+    async def _begin(self) -> LogDriver:
+        self._shared = self._opened(self._settings)
+        state = await asyncio.to_thread(begins_at, self._directory)
+        self._driver = LogDriver(self._shared, self._lead(), state=state)
+        self._keeper = CheckpointKeeper(self._driver, self._directory)
+        self._driver.start()
+        return self._driver
+
+    async def _begin_again(self, failure: Exception) -> LogDriver:
+        """Go on after a failure: what the log has no more another node has."""
+        await self.close()
+        if isinstance(failure, LogTrimmed):
+            log.warning("%s: everything is copied from the node that leads", failure.detail)
+            shared = self._opened(self._settings)
+            try:
+                await copy_of_primary(
+                    shared,
+                    self._directory,
+                    self._settings.lease_us,
+                    lambda: session_with(self._peers, SILENT_S_MAX),
+                )
+            finally:
+                await shared.close()
+        else:
+            await asyncio.sleep(PAUSE_S)
+        return await self._begin()
 
     def _lead(self) -> Lead:
         settings = self._settings
@@ -143,14 +182,15 @@ class LogMember:
         driver = self._driver
         assert driver is not None
         assert driver.leader is not None
-        machine = Machine(log_id=driver.leader.log)
+        operations = LogOperations(self._shared, driver, self._keeper)
+        machine = Machine(log_id=driver.leader.log, shared=operations)
         if driver.is_primary and not driver.waiting:
             is_over = asyncio.Event()
             machine = machine._replace(writer=partial(SharedLogThread, driver))
             return make(
-                configuration, None, machine, partial(LeadingServer, driver, is_over)
+                configuration, None, machine, partial(LeadingServer, driver, self._keeper, is_over)
             ), is_over
-        follower = LogFollower(driver, configuration, LogClock())
+        follower = LogFollower(driver, self._keeper, configuration, LogClock(), self._peers)
         return make(configuration, follower, machine), follower.is_over
 
     async def close(self) -> None:
@@ -164,9 +204,17 @@ class LogMember:
 class LeadingServer(Server):
     """The server of the node that leads; `is_over` is set when it does no more."""
 
-    def __init__(self, driver: LogDriver, is_over: asyncio.Event, *given: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        driver: LogDriver,
+        keeper: CheckpointKeeper,
+        is_over: asyncio.Event,
+        *given: Any,
+        **more: Any,
+    ) -> None:
         super().__init__(*given, **more)
         self._driver = driver
+        self._keeper = keeper
         self._is_over = is_over
         self._watching: asyncio.Task[None] | None = None
         self._time_us = 0
@@ -176,6 +224,7 @@ class LeadingServer(Server):
         self._moments.share(self._doubt_s)
         super()._begin()
         self._driver.keep_time(self._log_time_us)
+        self._keeper.start(self.runtime)
         self._watching = asyncio.create_task(self._watch_log())
 
     def _doubt_s(self) -> int | None:
@@ -231,4 +280,5 @@ class LeadingServer(Server):
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        await self._keeper.close()
         await super().stop()

@@ -34,6 +34,7 @@ from sow.server.api.rates import RatesHandler
 from sow.server.api.record_resource import EventsHandler, RecordHandler
 from sow.server.api.records import RecordsHandler
 from sow.server.api.sessions import ExplainSessionHandler, SessionsHandler
+from sow.server.api.shared_log import SharedLogHandler
 from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.api.static_files import Pages
 from sow.server.api.status import HealthHandler, StatusHandler
@@ -63,6 +64,7 @@ RESOURCES: tuple[type, ...] = (
     AdminHandler,
     StatusHandler,
     FollowersHandler,
+    SharedLogHandler,
     WebSocketHandler,
     Pages,
     DescriptionHandler,
@@ -80,7 +82,7 @@ DEMANDED: Mapping[str, Demand] = {
     "DELETE": "delete",
 }
 """The permission that a method needs, unless it reads a topic."""
-LOCAL = ("/v1/snapshots", "/v1/sessions", "/v1/backup", "/v1/verify", "/v1/nodes")
+LOCAL = ("/v1/snapshots", "/v1/sessions", "/v1/backup", "/v1/verify", "/v1/nodes", "/v1/log/verify")
 """What a follower takes beside reading: it concerns the follower itself."""
 WAIT_S_MAX = 20.0
 """Proxies and clients time out after 30 s or more without a reason: they get one before."""
@@ -133,6 +135,7 @@ def open_handlers(
     admin: AdminHandler,
     status: StatusHandler,
     followers: FollowersHandler,
+    shared_log: SharedLogHandler,
 ) -> Handlers:
     """The resources of one server that need all records."""
     engine = executor.engine
@@ -155,6 +158,7 @@ def open_handlers(
         admin,
         status,
         followers,
+        shared_log,
         WebSocketHandler(runtime, executor, authn),
     )
 

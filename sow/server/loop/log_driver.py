@@ -6,6 +6,9 @@
     groups of other nodes ──> `waiting`, for who applies them; while many wait, nothing more is read
     groups of this node ────> `submitter`, once they are durable, or when they never will be
 
+It begins behind a state that is kept beside a checkpoint, once it has found the entry in the log
+with which that ends: a state of another log would have it lead a log of its own.
+
 It outlives the server that uses it: a server that begins to lead, or leads no more, starts again
 from its own disk, and the node goes on meanwhile. What it cannot go on after is its `failure`: then
 another driver begins, as after a crash.
@@ -27,10 +30,9 @@ from sow.errors import (
     SowError,
     StoreError,
     StoreFailing,
-    UnsafeLog,
 )
 from sow.shared_log.chain import ChainState, LogGroup
-from sow.shared_log.entry import HASH_BYTES, EntryKind, Lead
+from sow.shared_log.entry import HASH_BYTES, EntryKind, Lead, decode
 from sow.shared_log.protocol import SharedLog
 from sow.shared_log.roles import (
     ApplyGroup,
@@ -46,8 +48,12 @@ from sow.shared_log.writer import AppendBlock
 
 log = logging.getLogger("sow.log")
 
+BEGINNING = ChainState()
 WAITING_BYTES_MAX = 64 * 1024**2
 """Of groups that are not applied: one of the largest, or what is applied in a second."""
+
+CHECKED_S_MAX = 10.0
+"""So long an engine may take to find an entry; then it is tried again."""
 
 
 class Submitter(Protocol):
@@ -71,6 +77,7 @@ class LogDriver:
         lead: Lead,
         new_token: Callable[[], bytes] = lambda: secrets.token_bytes(HASH_BYTES),
         now_us: Callable[[], int] = monotonic_us,
+        state: ChainState = BEGINNING,
     ) -> None:
         self.lead = lead
         self._log_time_us: Callable[[], int] = wall_us
@@ -82,7 +89,11 @@ class LogDriver:
         self._shared = shared
         self._now_us = now_us
         self._loop = asyncio.get_running_loop()
-        self.node = LogNode(lead, ChainState(), now_us(), new_token, lambda: self._log_time_us())
+        self.node = LogNode(lead, state, now_us(), new_token, lambda: self._log_time_us())
+        self.begins = state
+        self._place = state
+        self._ends: deque[tuple[int, ChainState]] = deque()
+        """Of groups that were taken from here: the newest record, and the state behind them."""
         self._waiting_bytes = 0
         self._joins_behind: int | None = None
         """Where the log ended when it was first read."""
@@ -96,7 +107,6 @@ class LogDriver:
     def start(self) -> None:
         """Read, and lead when nobody does."""
         self._begin(self._find_beginning())
-        self._go_on()
 
     async def close(self) -> None:
         """Stop; nothing is submitted or released any more."""
@@ -198,10 +208,25 @@ class LogDriver:
         self._go_on()
         return True
 
-    def applied(self) -> None:
-        """The first group that waited is applied."""
-        self._waiting_bytes -= len(self.waiting.popleft().content)
+    def applied(self, seq: int) -> None:
+        """The first group that waited is taken; its newest record is `seq`."""
+        group = self.waiting.popleft()
+        self._waiting_bytes -= len(group.content)
+        self._ends.append((seq, group.end))
         self._report()
+
+    def taken(self, seq: int) -> None:
+        """The group that was released just now is taken; its newest record is `seq`."""
+        self._ends.append((seq, self.node.chain.settled))
+
+    def place(self, durable_seq: int) -> ChainState:
+        """The newest place in the log with nothing before it that a journal up to a record has
+        not; accounts count as soon as they are taken."""
+        while self._ends and self._ends[0][0] <= durable_seq:
+            self._place = self._ends.popleft()[1]
+        if not self._ends and not self.waiting:
+            self._place = self.node.chain.settled
+        return self._place
 
     # Orders.
 
@@ -287,14 +312,42 @@ class LogDriver:
     async def _find_beginning(self) -> None:
         while self._joins_behind is None:
             try:
-                self._joins_behind = await self._shared.last()
-            except UnsafeLog as error:
+                end = await self._shared.last()
+                await self._check_beginning(end)
+                self._joins_behind = end
+            except StoreError as error:
                 self.fail(error)
                 return
             except Exception as error:
                 self._note(error)
                 await asyncio.sleep(self.node.lease_us / SECOND_US)
         self._report()
+        self._go_on()
+
+    async def _check_beginning(self, end: int) -> None:
+        """Find the entry that the state ends with; raises StoreError."""
+        begins = self.begins
+        if not begins.position:
+            return
+        if end < begins.position:
+            raise LogUnanswered(
+                f"the shared log was read up to position {begins.position}, and ends at {end} now: "
+                "its engine is behind, or has lost what it had stored"
+            )
+        async with (
+            asyncio.timeout(CHECKED_S_MAX),
+            aclosing(self._shared.read(begins.position - 1)) as blocks,
+        ):
+            async for position, block in blocks:
+                found = decode(block)
+                if position == begins.position and found and found[1] == begins.hash:
+                    return
+                break
+        raise StoreError(
+            f"the shared log has another entry at position {begins.position} than the one that was "
+            "read there: this DataDirectory belongs to another log; start with an empty one",
+            reason="another log",
+        )
 
     async def _read(self, after: int) -> None:
         try:

@@ -12,7 +12,7 @@ the log: it is refused, and this server ends without a trace of it.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from sow.core.definitions import SYSTEM_PREFIX
@@ -79,6 +79,7 @@ class SharedLogThread(JournalThread):
     def released(self, number: int) -> None:
         """A group is in the log."""
         number, entries = self._handed.popleft()
+        self._driver.taken(newest_of(entries))
         super().store(number, entries)
 
     def ended(self, error: StoreError) -> None:
@@ -95,6 +96,11 @@ class SharedLogThread(JournalThread):
         self._leads = False
         self._driver.fail(error)
         self._refuse_groups(error)
+
+
+def newest_of(entries: Iterable[LogEntry]) -> int:
+    """The newest record of a group; accounts have the number of one before."""
+    return max((one.seq + max(0, len(one) - 1) for one in entries), default=0)
 
 
 def encode_group(entries: Entries) -> bytes:

@@ -174,7 +174,8 @@ class KafkaLog:
         if after < (begin := begins[self._partition]):
             raise LogTrimmed(
                 f"the topic {self.place.topic} of Kafka begins behind position {begin}, and what "
-                f"follows {after} is needed"
+                f"follows {after} is needed",
+                begin,
             )
 
     async def _query(self, what: str, question: Any) -> Any:

@@ -141,7 +141,8 @@ class NatsLog:
         if after + 1 < state["first_seq"]:
             raise LogTrimmed(
                 f"the stream {self.place.stream} of NATS begins at position {state['first_seq']}, "
-                f"and what follows {after} is needed"
+                f"and what follows {after} is needed",
+                state["first_seq"] - 1,
             )
 
     async def _api(self, what: str, subject: str, request: object = None) -> dict[str, Any]:

@@ -196,7 +196,8 @@ class PostgresLog:
         if after < (trimmed := rows[0]["trimmed"]):
             raise LogTrimmed(
                 f"the table {self.place.table} of PostgreSQL begins behind position {trimmed}, "
-                f"and what follows {after} is needed"
+                f"and what follows {after} is needed",
+                trimmed,
             )
         page = [
             StoredBlock(row["position"], row["block"]) for row in rows if row["block"] is not None

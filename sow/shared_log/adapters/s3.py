@@ -116,9 +116,11 @@ class S3Log:
             if found or quiet % QUIET_POLLS == 0:
                 await self._hear_of_trims(what)
             if number < self._begin:
+                until = (self._begin - 1) * OBJECT_BLOCKS
                 raise LogTrimmed(
-                    f"the log at {self.place.shown} begins behind position "
-                    f"{(self._begin - 1) * OBJECT_BLOCKS}, and what follows {after} is needed"
+                    f"the log at {self.place.shown} begins behind position {until}, and what "
+                    f"follows {after} is needed",
+                    until,
                 )
             for body in found:
                 for stored in stored_blocks(number, body):

@@ -14,11 +14,14 @@ LEASE_US = 1_500_000
 """Servers that start beside each other in one loop hold it up: each must not seem dead then."""
 
 
-def node_configuration(name, directory, *topics, engine="nats", **more):
-    shared = SharedLogSettings(engine, node=name, advertise=f"http://{name}", lease_us=LEASE_US)
-    return configuration(
+def node_configuration(name, directory, *topics, engine="nats", port=0, **more):
+    """With a port others reach it there."""
+    address = f"http://127.0.0.1:{port}" if port else f"http://{name}"
+    shared = SharedLogSettings(engine, node=name, advertise=address, lease_us=LEASE_US)
+    found = configuration(
         *topics, data_directory=str(directory / name), shared_log=replace(shared, **more)
     )
+    return replace(found, port=port)
 
 
 class Node:
@@ -81,6 +84,7 @@ class Client:
 
     def __init__(self, shared):
         self.append, self.read, self.last = shared.append, shared.read, shared.last
+        self.trim = shared.trim
 
     async def close(self):
         pass

@@ -23,6 +23,7 @@ class Driver:
 
     def __init__(self):
         self.leads, self.submitted, self.failure, self.refusal = True, [], None, None
+        self.ends = []
 
     def serve(self, submitter):
         self.submitter = submitter
@@ -33,6 +34,9 @@ class Driver:
         if self.leads:
             self.submitted.append((number, time_us, [*entries_in(content)]))
         return self.leads
+
+    def taken(self, seq):
+        self.ends.append(seq)
 
     def lost_lead(self):
         return NotLeading("another node leads")

@@ -1,0 +1,118 @@
+"""Routes for operators and nodes of a shared log, of the server of one node.
+
+    GET  /v1/log/status      how the node stands in the log, and what is known of the others
+    GET  /v1/log/checkpoint  up to where a copy of its data has the log, for a node that needs one
+    POST /v1/log/verify      the log is read again, and compared with what the node has applied
+    POST /v1/log/trim        what all nodes have goes
+
+What they do is `sow.server.loop.log_operations`. A server with a log of its own refuses them.
+"""
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from sow.errors import ClientError, StoreError, clipped
+from sow.history.bookmarks import number_of
+from sow.server.api.nodes import Nodes, ServerNode
+from sow.server.api.response_schemas import (
+    CheckpointOfLog,
+    LogCut,
+    LogVerified,
+    SharedLogStatus,
+)
+from sow.server.api.status import StatusHandler
+from sow.server.http.responses import json_response
+from sow.server.http.route import operation, parameters_of, route
+from sow.server.loop.log_operations import LogOperations
+from sow.server.loop.runtime import ServerRuntime
+
+
+class SharedLogHandler:
+    """`/v1/log/…` of a node; `operations` are None for a server with a log of its own. `nodes` are
+    those that report to it, and `status` is what it reports itself."""
+
+    def __init__(
+        self,
+        runtime: ServerRuntime,
+        operations: LogOperations | None,
+        nodes: Nodes,
+        status: StatusHandler,
+    ) -> None:
+        self._runtime = runtime
+        self._operations = operations
+        self._nodes = nodes
+        self._status = status
+
+    def _shared(self) -> LogOperations:
+        if self._operations is None:
+            raise ClientError(
+                "this server has a log of its own; one that nodes share is configured by <Log>",
+                reason="no shared log",
+            )
+        return self._operations
+
+    @route("GET", "/v1/log/status", "admin", "How this node stands in the shared log")
+    @operation("read_log_status", SharedLogStatus)
+    async def status(self, _request: web.Request) -> web.Response:
+        """`GET /v1/log/status`: who leads, how far this node is, and what is known of others."""
+        shared = self._shared()
+        own = msgspec.structs.replace(await self._status.own(), checkpoint=shared.mark)
+        found = shared.status()
+        own = msgspec.structs.replace(own, url=found["address"])
+        nodes = [own, *(one for one in self._nodes.all() if one.checkpoint is not None)]
+        found |= {"role": own.role, "nodes": [msgspec.structs.asdict(one) for one in nodes]}
+        return json_response(found)
+
+    @route("GET", "/v1/log/checkpoint", "admin", "Up to where this node has the shared log")
+    @operation("read_log_checkpoint", CheckpointOfLog)
+    async def checkpoint(self, _request: web.Request) -> web.Response:
+        """`GET /v1/log/checkpoint`: the place of a backup that is made from now on."""
+        kept = self._shared().kept
+        if kept is None:
+            raise StoreError("this node has no checkpoint yet", reason="no checkpoint")
+        return json_response(msgspec.structs.asdict(kept))
+
+    @route("POST", "/v1/log/verify", "admin", "Read the shared log again, and compare")
+    @operation("verify_log", LogVerified)
+    async def verify(self, _request: web.Request) -> web.Response:
+        """`POST /v1/log/verify`: compare the log with what this node has applied, and the state
+        hashes of nodes that are at the same bookmark."""
+        shared = self._shared()
+        own = await self._status.own()
+        found: dict[str, Any] = await shared.verify()
+        others = [one for one in self._nodes.heard() if one.checkpoint is not None]
+        found["nodes"] = [
+            {
+                "url": one.url,
+                "bookmark": one.bookmark,
+                "state_hash": one.state_hash,
+                "same": _is_same(own, one),
+            }
+            for one in [msgspec.structs.replace(own, url=shared.status()["address"]), *others]
+        ]
+        found["equal"] = not any(one["same"] is False for one in found["nodes"])
+        return json_response(found)
+
+    @route("POST", "/v1/log/trim", "admin", "Let go of the shared log's beginning", ("before",))
+    @operation("trim_log", LogCut)
+    async def trim(self, request: web.Request) -> web.Response:
+        """`POST /v1/log/trim?before=`: entries before a bookmark go; raises ClientError where a
+        node still needs them."""
+        shared = self._shared()
+        text = parameters_of(request).get("before", "")
+        before = number_of(text, self._runtime.journal.log_id)
+        if before is None:
+            raise ClientError(
+                f"before={clipped(text)} is not a bookmark; write that of the first record to keep",
+                reason="invalid bookmark",
+            )
+        return json_response(await shared.trim(before, self._nodes.marks()))
+
+
+def _is_same(own: ServerNode, other: ServerNode) -> bool | None:
+    """Whether two nodes have the same records; None where they are not at one bookmark."""
+    if None in (own.bookmark, other.bookmark) or own.bookmark != other.bookmark:
+        return None
+    return own.state_hash == other.state_hash

@@ -1,0 +1,162 @@
+"""A node of a shared log that has not what the log begins with: it copies what the primary has.
+
+    who leads ────────> says so at the end of the log, in leads and beats: only where to look
+    its checkpoint ───> the place in the log that its data reach at least (`/v1/log/checkpoint`)
+    its backup ───────> the data directory, in place of what was there, with that place
+    from then on ─────> the log behind it
+
+The place comes first: what the backup has beyond it is read again, and passed over. The node checks
+it against the log before it goes on (`LogDriver`). What is replaced is a cache of the same log;
+records of another one are never touched.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+from aiohttp import ClientError as CallFailed
+from aiohttp import ClientSession
+
+from sow.core.clock import SECOND_US
+from sow.errors import LogUnanswered, StoreError, clipped
+from sow.server.boot.followed_directory import BACKED_UP, COMING, held_in, remove
+from sow.server.boot.follower import checked, fetch_backup, said_by
+from sow.server.boot.quarantine import REMOVED
+from sow.server.chained.upstream import failure_of
+from sow.server.loop.log_checkpoint import (
+    LogCheckpoint,
+    parse_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from sow.shared_log.chain import ChainState
+from sow.shared_log.entry import EntryKind, Lead, decode, decode_lead
+from sow.shared_log.protocol import SharedLog
+from sow.store.backup import StoredBackup
+from sow.store.directory import LOCK_FILE
+from sow.store.manifest import COPY_FILE, MANIFEST_FILE
+from sow.store.restoring import restore
+
+log = logging.getLogger("sow.log")
+
+READY = "copied-whole"
+"""The directory of a copy that is complete, of which a part may be in place already."""
+STAYS = (COMING, READY, BACKED_UP, REMOVED, LOCK_FILE)
+"""What a copy does not replace."""
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+"""Between two attempts: each may cost the primary a backup."""
+LEASES_OF_BEATS = 4
+"""Within so many somebody who leads has said so."""
+
+Calls = Callable[[], ClientSession]
+"""Makes a session that another node accepts."""
+
+
+def begins_at(directory: Path) -> ChainState:
+    """Where a node with a data directory begins to read the log. Raises StoreError."""
+    finish_copy(directory)
+    checkpoint = read_checkpoint(directory)
+    held = None if checkpoint is None else held_in(directory)
+    if checkpoint is None or held is None:
+        return ChainState()
+    if held.log_id != checkpoint.log or held.seq < checkpoint.bookmark:
+        log.warning("%s is not what its place in the log says: the log is read again", directory)
+        return ChainState()
+    return checkpoint.state or ChainState()
+
+
+async def copy_of_primary(shared: SharedLog, directory: Path, lease_us: int, calls: Calls) -> None:
+    """Fill a data directory with what the node has that leads, whatever that takes. Raises
+    StoreError where the directory has records of another log."""
+    pause_s, said = RETRY_S, ""
+    while True:
+        try:
+            leader = await leader_of(shared, LEASES_OF_BEATS * lease_us / SECOND_US)
+            async with calls() as session:
+                await _copy(session, leader, directory)
+            log.info("copied everything of node %s at %s", leader.node, leader.address)
+            return
+        except (CallFailed, OSError, TimeoutError, LogUnanswered, StoreError) as error:
+            if isinstance(error, StoreError) and error.reason == "another log":
+                raise
+            why = clipped(failure_of(error))
+            if why != said:
+                said = why
+                log.warning("no checkpoint of another node yet: %s", why)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+
+async def leader_of(shared: SharedLog, wait_s: float) -> Lead:
+    """Who says at the end of the log that it leads; raises LogUnanswered where nobody does."""
+    end = await shared.last()
+    try:
+        async with asyncio.timeout(wait_s), aclosing(shared.read(end)) as blocks:
+            async for _, block in blocks:
+                found = decode(block)
+                if found is not None and found[0].kind in (EntryKind.LEAD, EntryKind.BEAT):
+                    lead = decode_lead(found[0].content)
+                    if lead is not None:
+                        return lead
+    except TimeoutError:
+        pass
+    raise LogUnanswered("no node leads the shared log: one that has a checkpoint has to run")
+
+
+async def _copy(session: ClientSession, leader: Lead, directory: Path) -> None:
+    address = leader.address.rstrip("/")
+    async with session.get(f"{address}/v1/log/checkpoint", allow_redirects=False) as answer:
+        await checked(answer)
+        checkpoint = parse_checkpoint(await said_by(answer))
+    if checkpoint is None:
+        raise LogUnanswered(f"{address} has no checkpoint yet")
+    held = await asyncio.to_thread(held_in, directory)
+    if held is not None and held.seq and held.log_id != checkpoint.log:
+        raise StoreError(
+            f"{directory} has records of log {held.log_id}, and the shared log is "
+            f"{checkpoint.log}: start with an empty DataDirectory",
+            reason="another log",
+        )
+    copied, coming = directory / BACKED_UP, directory / COMING
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    await asyncio.to_thread(remove, copied, coming)
+    try:
+        await fetch_backup(session, f"{address}/v1/backup", copied)
+        await asyncio.to_thread(put_in_place, directory, checkpoint)
+    finally:
+        await asyncio.to_thread(remove, copied, coming)
+
+
+def put_in_place(directory: Path, checkpoint: LogCheckpoint) -> None:
+    """Have the backup that was copied in a data directory in place of its contents."""
+    coming = directory / COMING
+    restore(StoredBackup(directory / BACKED_UP), coming, now_us=None)
+    write_checkpoint(coming, checkpoint)
+    # First: without it nothing that is left is taken for a data directory.
+    for name in (MANIFEST_FILE, COPY_FILE):
+        (directory / name).unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if path.name not in STAYS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    coming.rename(directory / READY)
+    finish_copy(directory)
+
+
+def finish_copy(directory: Path) -> None:
+    """Put in place what is there of a whole copy: also of one that was interrupted."""
+    ready = directory / READY
+    if not ready.is_dir():
+        return
+    try:
+        for path in sorted(ready.iterdir()):
+            if path.name == LOCK_FILE:
+                path.unlink()
+            else:
+                path.rename(directory / path.name)
+        ready.rmdir()
+    except OSError as error:
+        raise StoreError(f"{ready} cannot be put in place: {error.strerror}") from error

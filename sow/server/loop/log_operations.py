@@ -1,0 +1,142 @@
+"""What an operator does with a shared log: look, verify, trim.
+
+    status ──> how this node stands in the log
+    verify ──> the log is read again, and has the entries that this node has read
+    trim ────> entries before a bookmark go, as far as every node has a checkpoint behind them
+
+Reading again begins with the log or, where that was trimmed, with the place that this process began
+at. It goes up to the newest group of the moment, in the calls of the engine alone: what the server
+does meanwhile goes on.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from sow.errors import ClientError, LogTrimmed, StoreError
+from sow.server.loop.log_checkpoint import CheckpointKeeper, LogCheckpoint, LogMark, mark_of
+from sow.server.loop.log_driver import LogDriver
+from sow.server.loop.log_writer import entries_in, newest_of
+from sow.shared_log.chain import ChainState, LogChain, LogGroup
+from sow.shared_log.protocol import SharedLog
+
+
+class LogRead(NamedTuple):
+    """What was read again: the group that was complete, if one was, and the state behind it."""
+
+    group: LogGroup | None
+    state: ChainState
+    void_count: int
+
+
+class LogOperations:
+    """Those of the node of `driver`, whose log is `shared`; `keeper` has its checkpoint."""
+
+    def __init__(self, shared: SharedLog, driver: LogDriver, keeper: CheckpointKeeper) -> None:
+        self._shared = shared
+        self._driver = driver
+        self._keeper = keeper
+
+    @property
+    def kept(self) -> LogCheckpoint | None:
+        """The checkpoint of this node."""
+        return self._keeper.kept
+
+    @property
+    def mark(self) -> LogMark:
+        """The same, as what it needs."""
+        return mark_of(self._keeper.kept)
+
+    def status(self) -> dict[str, Any]:
+        """How this node stands."""
+        driver = self._driver
+        state, leader = driver.node.chain.state, driver.leader
+        return {
+            "node": driver.lead.node,
+            "address": driver.lead.address,
+            "leader": None if leader is None else leader.node,
+            "leader_address": None if leader is None else leader.address,
+            "term": state.term,
+            "position": state.position,
+            "lease_ms": driver.node.lease_us // 1000,
+            "silent_ms": driver.silent_us() // 1000,
+            "stale": driver.is_stale,
+            "void": driver.node.chain.void_count,
+        }
+
+    async def verify(self) -> dict[str, Any]:
+        """Read the log again; raises StoreError where it is not what this node has read."""
+        wanted = {self._driver.node.chain.settled.position: self._driver.node.chain.settled.hash}
+        kept = self.kept
+        if kept is not None and kept.state is not None:
+            wanted[kept.position] = kept.state.hash
+        groups = void_count = 0
+        begins = state = await self._begins()
+        async with aclosing(self._read_again(begins)) as read:
+            async for one in read:
+                groups, void_count = groups + (one.group is not None), one.void_count
+                state = one.state
+                if wanted.get(state.position, state.hash) != state.hash:
+                    raise StoreError(
+                        f"the shared log has another entry at position {state.position} than the "
+                        "one that this node has applied: stop the node, and start it with an "
+                        "empty DataDirectory",
+                        reason="log differs",
+                    )
+        return {
+            "first": begins.position + 1,
+            "last": state.position,
+            "hash": state.hash.hex(),
+            "groups": groups,
+            "void": void_count,
+        }
+
+    async def trim(self, before: int, others: Mapping[str, LogMark]) -> dict[str, Any]:
+        """Let go of what comes before a bookmark; `others` are the marks of the other nodes, by
+        their addresses. Raises ClientError beyond the oldest one."""
+        marks = {self._driver.lead.address: self.mark, **others}
+        oldest = min(marks, key=lambda one: int(marks[one].bookmark))
+        bookmark = int(marks[oldest].bookmark)
+        if before > bookmark + 1:
+            raise ClientError(
+                f"the oldest checkpoint of any node is that of {oldest}, and ends at bookmark "
+                f"{bookmark}: what comes behind it is still needed; write --before {bookmark + 1} "
+                "or less, or wait for its next checkpoint",
+                reason="beyond the oldest checkpoint",
+            )
+        position_max = min(one.position for one in marks.values())
+        begins = last = await self._begins()
+        async with aclosing(self._read_again(begins)) as read:
+            async for group, state, _ in read:
+                is_needed = group is not None and newest_of(entries_in(group.content)) >= before
+                if is_needed or state.position > position_max:
+                    break
+                last = state
+        if last.position:
+            # The entry at that place stays: who begins there looks for it.
+            await self._shared.trim(last.position)
+        return {"before": str(before), "position": last.position}
+
+    async def _begins(self) -> ChainState:
+        """The state with which reading again begins."""
+        beginning = ChainState()
+        try:
+            async with aclosing(self._shared.read(0)) as blocks:
+                async for _ in blocks:
+                    break
+        except LogTrimmed:
+            return self._driver.begins
+        return beginning
+
+    async def _read_again(self, begins: ChainState) -> AsyncGenerator[LogRead, None]:
+        """The valid entries up to now, each behind which there is no half of a group."""
+        chain, end = LogChain(begins), self._driver.node.chain.settled.position
+        if end <= begins.position:
+            return
+        async with aclosing(self._shared.read(begins.position)) as blocks:
+            async for position, block in blocks:
+                found = chain.take(position, block)
+                if found is not None and chain.settled is chain.state:
+                    yield LogRead(found.group, chain.state, chain.void_count)
+                if position >= end:
+                    return

@@ -1,0 +1,212 @@
+"""A node that has not what the log begins with copies what the primary has, and reads on."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import ClientSession
+
+from sow.errors import LogUnanswered, StoreError
+from sow.server.boot import log_copy
+from sow.server.boot.followed_directory import COMING
+from sow.server.boot.log_copy import READY, begins_at, finish_copy, leader_of
+from sow.server.loop import log_checkpoint
+from sow.server.loop.log_checkpoint import read_checkpoint
+from sow.shared_log.chain import ChainState
+from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
+from sow.store.manifest import COPY_FILE, MANIFEST_FILE
+from tests.crash.test_nodes import free_port
+from tests.server.boot.log_nodes import node_configuration, nodes_of
+from tests.server.boot.servers import publish, records
+from tests.shared_log.files import FileLog
+
+pytestmark = pytest.mark.edge
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """A place is kept often enough for a test."""
+    monkeypatch.setattr(log_checkpoint, "KEPT_S", 0.02)
+    monkeypatch.setattr(log_copy, "RETRY_S", 0.05)
+
+
+def directory(node):
+    return Path(node.config.data_directory)
+
+
+def kept(node):
+    return node.member._keeper.kept
+
+
+async def trimmed(shared, node):
+    """The log is trimmed up to what a node keeps, once that is all that it has."""
+    newest = node.server.engine.seq
+    await node.until(lambda: kept(node) is not None and kept(node).bookmark == newest)
+    await shared.trim(kept(node).position)
+
+
+def test_a_new_node_of_a_trimmed_log_copies_what_the_primary_has_and_reads_on(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, port=free_port()) for name in "ab"]
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, *configs) as (first, second):
+            await first.start()
+            for number in range(5):
+                await publish(first.server, number)
+            await trimmed(shared, first)
+            await publish(first.server, 5)
+            await second.start()
+            await second.until(lambda: second.follows and len(records(second.server)) == 6)
+            seqs = [
+                one.server.engine.topic("orders").records.table.seqs[:6].tolist()
+                for one in (first, second)
+            ]
+            assert sorted(seqs[0]) == sorted(seqs[1])
+            assert second.server.runtime.journal.log_id == first.server.runtime.journal.log_id
+            assert not [one for one in (READY, COMING) if (directory(second) / one).exists()]
+            # It can lead, from the checkpoint that it was given.
+            await first.die()
+            await second.until(lambda: not second.follows)
+            await publish(second.server, 6)
+            assert len(records(second.server)) == 7
+
+    asyncio.run(play())
+
+
+def test_a_node_that_is_late_is_given_a_copy_in_place_of_what_it_had(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, port=free_port()) for name in "ab"]
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, *configs) as (first, second):
+            await first.start()
+            await publish(first.server, 0)
+            await second.start()
+            await second.until(lambda: second.follows and records(second.server) == ["0"])
+            await second.end()
+            second.server = None
+            (directory(second) / "removed").mkdir()
+            (directory(second) / "removed" / "mine").write_text("kept")
+            await publish(first.server, 1)
+            await trimmed(shared, first)
+            await second.start()
+            await second.until(lambda: second.follows and len(records(second.server)) == 2)
+            assert (directory(second) / "removed" / "mine").read_text() == "kept"
+
+    asyncio.run(play())
+
+
+def test_a_node_that_starts_again_reads_the_log_behind_its_place(tmp_path):
+    async def play():
+        config = node_configuration("a", tmp_path)
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, config, config) as (first, again):
+            await first.start()
+            await publish(first.server, 1)
+            await trimmed(shared, first)
+            await first.die()
+            await again.start()
+            await again.until(lambda: not again.follows)
+            assert records(again.server) == ["1"]
+            await publish(again.server, 2)
+            assert again.member._driver.begins.position > 1
+
+    asyncio.run(play())
+
+
+def test_a_place_of_another_log_is_refused_and_never_led_from(tmp_path):
+    async def play(path):
+        config = node_configuration("a", tmp_path)
+        shared = FileLog(path)
+        async with nodes_of(shared, config) as (node,):
+            if path.name == "two":
+                for number in range(20):
+                    await shared.append(b"%d" % number)
+            await node.start()
+            await publish(node.server, 1)
+            await node.until(lambda: kept(node) is not None)
+
+    asyncio.run(play(tmp_path / "one"))
+    with pytest.raises(StoreError, match="another entry at position") as refused:
+        asyncio.run(play(tmp_path / "two"))
+    assert refused.value.reason == "another log"
+
+
+def test_a_place_counts_only_for_the_directory_that_it_was_written_for(tmp_path):
+    async def play():
+        async with nodes_of(FileLog(tmp_path / "log"), node_configuration("a", tmp_path)) as (
+            node,
+        ):
+            await node.start()
+            await publish(node.server, 1)
+            await node.until(lambda: kept(node) is not None and kept(node).bookmark)
+
+    asyncio.run(play())
+    path = tmp_path / "a"
+    place = read_checkpoint(path)
+    assert begins_at(path) == place.state
+    (path / "log-checkpoint.json").write_bytes(b"{}")
+    assert begins_at(path) == ChainState()
+    ahead = msgspec.structs.replace(place, bookmark=place.bookmark + 1)
+    log_checkpoint.write_checkpoint(path, ahead)
+    assert begins_at(path) == ChainState()
+    log_checkpoint.write_checkpoint(path, place)
+    shutil.rmtree(path / "journal")
+    for name in (MANIFEST_FILE, COPY_FILE):
+        (path / name).unlink()
+    assert begins_at(path) == ChainState()
+
+
+def test_a_copy_that_was_interrupted_is_put_in_place_at_the_next_start(tmp_path):
+    ready = tmp_path / READY
+    (ready / "journal").mkdir(parents=True)
+    (ready / "journal" / "data.mdb").write_bytes(b"log")
+    (ready / "lock").touch()
+    (ready / "orders.sow").write_bytes(b"records")
+    (tmp_path / "manifest.json").write_bytes(b"was moved before")
+    finish_copy(tmp_path)
+    assert not ready.exists()
+    assert (tmp_path / "journal" / "data.mdb").read_bytes() == b"log"
+    assert (tmp_path / "orders.sow").read_bytes() == b"records"
+    assert not (tmp_path / "lock").exists()
+    finish_copy(tmp_path)
+
+
+def test_who_leads_is_read_at_the_end_of_the_log_whatever_else_stands_there(tmp_path):
+    async def play():
+        shared = FileLog(tmp_path / "log")
+        lead = Lead("a", "http://a", 1_000_000, log="0123")
+        await shared.append(b"before")
+        asking = asyncio.create_task(leader_of(shared, 5))
+        await asyncio.sleep(0)
+        for kind, content in (
+            (EntryKind.BEAT, b""),
+            (EntryKind.RECORDS, lead.encode()),
+            (EntryKind.BEAT, lead.encode()),
+        ):
+            await shared.append(LogEnvelope(kind, 1, 1, bytes(16), bytes(16), content).encode()[0])
+        assert await asking == lead
+        with pytest.raises(LogUnanswered, match="no node leads"):
+            await leader_of(shared, 0.01)
+        shared.close()
+
+    asyncio.run(play())
+
+
+def test_records_of_another_log_are_not_replaced_by_a_copy(tmp_path):
+    async def play():
+        config, other = (node_configuration(name, tmp_path, port=free_port()) for name in "ab")
+        async with nodes_of(FileLog(tmp_path / "other"), other) as (second,):
+            await second.start()
+            await publish(second.server, 7)
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, config) as (first,):
+            await first.start()
+            await publish(first.server, 1)
+            await trimmed(shared, first)
+            with pytest.raises(StoreError, match="has records of log") as refused:
+                await log_copy.copy_of_primary(shared, tmp_path / "b", 1_000_000, ClientSession)
+            assert refused.value.reason == "another log"
+
+    asyncio.run(play())
