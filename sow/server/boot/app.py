@@ -547,7 +547,7 @@ class Server:
     async def _end_requests(self, why: str) -> None:
         """Let running requests end; those that wait for the start get the reason `why`."""
         self._readiness.close(why)
-        self._moments.end()
+        self._moments.end(why)
         await self._http.close()
 
     def _close_store(self) -> None:

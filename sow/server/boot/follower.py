@@ -369,7 +369,7 @@ class Follower:
         await self._runtime.turns.run("following", steps)
         self.clock.go_on_from(self._engine.now_us)
         self.heard.apply(self._engine.now_us)
-        self._runtime.find_reached()
+        self._runtime.bookmark_waits.release()
 
     # Accounts.
 

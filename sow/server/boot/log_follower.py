@@ -216,4 +216,4 @@ class LogFollower:
         await self._runtime.turns.run("following", steps)
         self.clock.go_on_from(self._engine.now_us)
         self.heard.apply(self._engine.now_us)
-        self._runtime.find_reached()
+        self._runtime.bookmark_waits.release()

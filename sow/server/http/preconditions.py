@@ -135,9 +135,11 @@ class Moments:
         self._upstream_log = log_id
         self._started.set()
 
-    def end(self) -> None:
-        """Hold no request until the start, which may never come."""
+    def end(self, why: str) -> None:
+        """Hold no request any more, neither for the start nor for a bookmark: neither may come."""
         self._started.set()
+        if self._runtime is not None:
+            self._runtime.bookmark_waits.end(why)
 
     async def mark(self, request: web.Request, response: web.StreamResponse) -> None:
         """Set the headers of an answer, unless its handler did; a signal of aiohttp."""
@@ -173,7 +175,7 @@ class Moments:
         # A follower has the time of the log, which may be behind that of a place, too.
         time_us = 0 if self._heard is None else turn_time(text)
         seq = least_bookmark(text, runtime.journal.log_id)
-        await runtime.reached(seq, waited_s(wait_s), time_us)
+        await runtime.bookmark_waits.reached(seq, waited_s(wait_s), time_us)
 
 
 MOMENTS = web.AppKey("moments", Moments)

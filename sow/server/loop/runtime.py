@@ -17,10 +17,8 @@ lifetimes end early or time passes more slowly, and `ClockJumps` logs why.
 """
 
 import asyncio
-import itertools
 import logging
 import time
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -33,9 +31,10 @@ from sow.core.containers import Histogram
 from sow.core.cooperative import Result, Task
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
-from sow.errors import ClientError, DiskFull, NotReached, SowError, StoreError, StoreFailing
+from sow.errors import ClientError, DiskFull, SowError, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
+from sow.server.loop.bookmark_waits import BookmarkWaits
 from sow.server.loop.group_commit import (
     CAUGHT_UP_WINDOW_US,
     SCARCE_WINDOW_US,
@@ -53,14 +52,8 @@ IDLE_WORK_PAUSE_S = 0.005
 REFRESHED_ROWS = 100
 """Rows refreshed in indexes per check of the time: each takes a microsecond, or forty where records
 are large or scattered in memory."""
-RELEASED_AT_ONCE = 32
-"""Requests that waited for a bookmark and go on in one iteration of the loop: some milliseconds."""
 DIRECTORY_CHANGED = f"{StoreFailing.reason}: the data directory has changed under the server"
 """Reported by readiness, without the path, which is not for strangers."""
-
-
-Sought = list[tuple[int, int, asyncio.Future[None]]]
-"""What waits for a number: that, a count that no other one has, and what is done then; in order."""
 
 
 class ServerRuntime:
@@ -110,11 +103,7 @@ class ServerRuntime:
         )
         """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._sought: Sought = []
-        """What waits for a bookmark."""
-        self._sought_times: Sought = []
-        """What waits for a time of the engine."""
-        self._sought_count = itertools.count()
+        self.bookmark_waits = BookmarkWaits(engine)
         self.fanout = FanoutWriter(self.turns, self.now_us)
         """Hands messages to the sockets of sessions."""
         self._flush_is_scheduled = False
@@ -231,25 +220,7 @@ class ServerRuntime:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
-        self.find_reached()
-
-    def find_reached(self) -> None:
-        """Release those whose bookmark or time is reached, some at a time and the earliest first;
-        to be called when time has passed without a commit."""
-        if self._sought:
-            self._release_up_to(self.engine.sequencer.durable_seq, self._sought)
-        if self._sought_times:
-            self._release_up_to(self.engine.now_us, self._sought_times)
-
-    def _release_up_to(self, reached: int, sought: Sought) -> None:
-        for _ in range(min(RELEASED_AT_ONCE, len(sought))):
-            if sought[0][0] > reached:
-                return
-            waiter = sought.pop(0)[-1]
-            if not waiter.done():
-                waiter.set_result(None)
-        if sought and sought[0][0] <= reached:
-            self._loop.call_soon(self.find_reached)
+        self.bookmark_waits.release()
 
     # The disk.
 
@@ -349,40 +320,6 @@ class ServerRuntime:
         if self.engine.disk.failure is None:
             with suppress(SowError):
                 await self.durable()
-
-    async def reached(self, seq: int, wait_s: float, time_us: int = 0) -> None:
-        """Return when all is durable up to bookmark `seq`, and the engine's time is `time_us`;
-        raises NotReached after `wait_s`. A follower's time stands still while its primary is
-        away."""
-        began_s, sequencer = self._loop.time(), self.engine.sequencer
-        if sequencer.durable_seq < seq:
-            await self._in_order(self._sought, seq, wait_s)
-        if sequencer.durable_seq >= seq and self.engine.now_us < time_us:
-            left_s = wait_s - (self._loop.time() - began_s)
-            await self._in_order(self._sought_times, time_us, max(0.0, left_s))
-        newest = sequencer.durable_seq
-        if newest < seq or self.engine.now_us < time_us:
-            named = f"{seq}.{time_us}" if time_us else str(seq)
-            now = f"{newest}, at {self.engine.now_us}" if time_us else str(newest)
-            raise NotReached(
-                f"bookmark {named} is not reached within {wait_s:g} s; the newest here is {now}. "
-                "Send this again, with a longer wait, or to another server"
-            )
-
-    async def _in_order(self, sought: Sought, number: int, wait_s: float) -> None:
-        """Wait until a number is reached, for so long at most."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        one = number, next(self._sought_count), waiter
-        insort(sought, one)
-        try:
-            async with asyncio.timeout(wait_s):
-                await waiter
-        except TimeoutError:
-            return
-        finally:
-            at = bisect_left(sought, one[:2])
-            if at < len(sought) and sought[at] is one:
-                del sought[at]
 
     # Time.
 

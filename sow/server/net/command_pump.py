@@ -365,7 +365,7 @@ class CommandReader:
                 raise ClientError(f"wait is {wait_s}; it must be a number of seconds, 0 or more")
             seq = least_bookmark(sought, self._runtime.journal.log_id)
             time_us = turn_time(sought) if self._follows else 0
-            await self._runtime.reached(seq, waited_s(wait_s), time_us)
+            await self._runtime.bookmark_waits.reached(seq, waited_s(wait_s), time_us)
         except SowError as error:
             commands[0] = Refused(command.cid, error.with_traceback(None))
 

@@ -9,7 +9,6 @@ import pytest
 
 from sow.core.security_definitions import Allow
 from sow.engine.recovery.redo import Progress
-from sow.errors import NotReached
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import LOGGED_EVERY_S, StartupProgress, StatusHandler
 from sow.server.api.topics import TopicsHandler
@@ -151,29 +150,7 @@ async def test_a_request_waits_for_the_bookmark_that_it_is_to_contain():
         assert b"200 OK" in socket.written
         late = await place.get("/v1/topics?min_bookmark=3&wait=0")
         assert (late.status, late.json["reason"]) == (504, "not yet")
-        assert not world.runtime._sought
-
-
-@stepped
-async def test_those_who_wait_for_one_bookmark_go_on_some_at_a_time():
-    world, order = World(), []
-
-    async def wait(number, seq):
-        await world.runtime.reached(seq, 30)
-        order.append(number)
-
-    waiting = [asyncio.create_task(wait(number, 1 + number % 2)) for number in range(100)]
-    waiting.append(asyncio.create_task(wait("never", 10**12)))
-    await turns(3)
-    world.publish(b'{"id":1}', b'{"id":2}')
-    await world.runtime.durable()
-    await turns(1)
-    assert 0 < len(order) < 100
-    await turns(10)
-    assert order == [*range(0, 100, 2), *range(1, 100, 2)]
-    waiting[-1].cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    assert not world.runtime._sought
+        assert not world.runtime.bookmark_waits._by_seq
 
 
 @stepped
@@ -265,19 +242,3 @@ def test_a_start_that_is_soon_over_says_nothing(logged):
 
     go()
     assert logged() == []
-
-
-@stepped
-async def test_a_place_in_what_was_sent_waits_for_its_time_and_is_refused_where_that_stands_still():
-    world = World()
-    time_us = world.engine.now_us + 1
-    waiting = asyncio.create_task(world.runtime.reached(0, 30, time_us))
-    await turns(3)
-    assert not waiting.done()
-    world.engine.sequencer.moment(time_us)
-    world.runtime.find_reached()
-    await turns(3)
-    assert waiting.done()
-    with pytest.raises(NotReached, match=rf"bookmark 0\.{time_us + 1} is not reached within 0 s"):
-        await world.runtime.reached(0, 0.0, time_us + 1)
-    assert not world.runtime._sought_times
