@@ -51,6 +51,7 @@ SUBCOMMANDS = {
     "backup": "sow.cli.commands.backup",
     "restore": "sow.cli.commands.backup",
     "verify": "sow.cli.commands.backup",
+    "log": "sow.cli.commands.shared_log",
     "rehearse": "sow.cli.commands.rehearse",
     "dump": "sow.cli.commands.dump",
     "load": "sow.cli.commands.dump",
@@ -88,6 +89,7 @@ SENTENCES = {
     "DIRECTORY.",
     "restore": "Make DATA_DIRECTORY, which must be empty or missing, from BACKUP.",
     "verify": "Verify every checksum of stored data, and name each damaged file.",
+    "log": "Look at a shared log, verify it and trim it.",
     "rehearse": "Replay a log under another configuration, and show what would differ.",
     "dump": "Write the records of TOPIC to FILE, or to standard output (-), as they are at one "
     "moment.",

@@ -118,15 +118,16 @@ commands to run beside it."""
     "--token",
     envvar="SOW_TOKEN",
     metavar="TOKEN",
-    help="For --follow, of a user with Admin and Read of everything; for --upstream, of one with "
-    "Impersonate, who acts for the clients; or set SOW_TOKEN.",
+    help="For --follow, and for a node of a shared log, of a user with Admin and Read of "
+    "everything; for --upstream, of one with Impersonate, who acts for the clients; or set "
+    "SOW_TOKEN.",
 )
 @click.option(
     "--ca",
     envvar="SOW_CA",
     metavar="FILE",
-    help="For --follow and --upstream with https://: certificates of trusted authorities, in PEM "
-    "form; or set SOW_CA.",
+    help="For --follow, --upstream and nodes of a shared log with https://: certificates of "
+    "trusted authorities, in PEM form; or set SOW_CA.",
 )
 @click.option(
     "--followers",
@@ -187,7 +188,12 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     servers = Servers(options, source, edges, chained, own_token)
     make_loop = loop_factory(options.loop_wanted)
     serving = serve_until_stopped(
-        source.configuration, servers.make, servers.ready, edges, followed
+        source.configuration,
+        servers.make,
+        servers.ready,
+        edges,
+        followed,
+        Upstream("", options.token or "", ClientAuth(ca=options.ca).context()),
     )
     if not run(serving, make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
@@ -369,11 +375,12 @@ async def serve_until_stopped(
     ready: Ready,
     edges: Edges,
     upstream: Upstream | None = None,
+    peers: Upstream = Upstream(""),  # noqa: B008
 ) -> bool:
     """Serve until SIGTERM or SIGINT; returns whether stopping finished in time. SIGHUP reads the
     configuration again. If there are `edges`, these have the clients. With `upstream` that server
     is followed, and this one, made by `make`, starts again where that is necessary to go on: so
-    does a node of a shared log when another one leads.
+    does a node of a shared log when another one leads; it calls others as `peers` says.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -385,7 +392,7 @@ async def serve_until_stopped(
         lambda: (configuration if server is None else server.configuration).server_log,
     )
     shares = configuration.shared_log.engine != "local" and upstream is None
-    member = LogMember(configuration) if shares else None
+    member = LogMember(configuration, peers=peers) if shares else None
     try:
         while True:
             is_over = None

@@ -181,7 +181,7 @@ class FollowersHandler:
         url = node_address(request.match_info["node"], client_address(request))
         node = ServerNode(url=url, **found)
         self._nodes.note(*below, node)
-        return json_response(msgspec.structs.asdict(node))
+        return json_response(msgspec.to_builtins(node))
 
     def close(self) -> None:
         """End every answer: the server stops."""

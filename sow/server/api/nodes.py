@@ -201,10 +201,10 @@ async def report(
 ) -> str:
     """Tell the server at `url` of this one and those `below`; returns the address under which it
     lists this one, empty where it refuses. Raises ClientError of aiohttp, OSError, TimeoutError."""
-    said = msgspec.structs.asdict(own)
+    said = msgspec.to_builtins(own)
     path = f"/v1/nodes/{quote(said.pop('url'), safe='')}"
     if below:
-        said["below"] = [msgspec.structs.asdict(one) for one in below]
+        said["below"] = [msgspec.to_builtins(one) for one in below]
     async with calls.put(url + path, json=said, headers=headers, allow_redirects=False) as answer:
         if answer.status != 200:
             return ""

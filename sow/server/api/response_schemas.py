@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sow.server.loop.log_checkpoint import LogMark
+from sow.server.loop.log_checkpoint import LogCheckpoint, LogMark
 
 Kind = Literal["topic", "pattern", "conflated", "view"]
 
@@ -330,32 +330,23 @@ class NodeStatus(ResponseModel):
 
 
 class SharedLogStatus(ResponseModel):
-    """How a node stands in the shared log, and what it knows of all nodes."""
+    """How a node stands in the shared log, and what it knows of all nodes; a server with a log of
+    its own has an engine and a role."""
 
-    node: str
-    address: str
+    engine: str
     role: str
-    leader: str | None
-    leader_address: str | None
-    term: int
-    position: int
-    lease_ms: int
-    silent_ms: int
-    stale: bool
-    void: int
-    nodes: list[NodeStatus]
-
-
-class CheckpointOfLog(ResponseModel):
-    """Up to where a copy of a node's data has the shared log."""
-
-    log: str
-    bookmark: int
-    position: int
-    hash: str
-    term: int
-    time_us: int
-    lead: dict[str, Any]
+    node: str | None = None
+    address: str | None = None
+    leader: str | None = None
+    leader_address: str | None = None
+    term: int | None = None
+    position: int | None = None
+    lease_ms: int | None = None
+    silent_ms: int | None = None
+    stale: bool | None = None
+    void: int | None = None
+    checkpoint: LogCheckpoint | None = None
+    nodes: list[NodeStatus] = msgspec.field(default_factory=list)
 
 
 class NodeCompared(ResponseModel):

@@ -1,25 +1,25 @@
 """Routes for operators and nodes of a shared log, of the server of one node.
 
-    GET  /v1/log/status      how the node stands in the log, and what is known of the others
-    GET  /v1/log/checkpoint  up to where a copy of its data has the log, for a node that needs one
+    GET  /v1/log/status      how the node stands in the log, what it keeps of it, and the others
     POST /v1/log/verify      the log is read again, and compared with what the node has applied
     POST /v1/log/trim        what all nodes have goes
 
 What they do is `sow.server.loop.log_operations`. A server with a log of its own refuses them.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from sow.errors import ClientError, StoreError, clipped
+from sow.errors import ClientError, clipped
 from sow.history.bookmarks import number_of
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.response_schemas import (
-    CheckpointOfLog,
     LogCut,
     LogVerified,
+    NodeStatus,
     SharedLogStatus,
 )
 from sow.server.api.status import StatusHandler
@@ -57,22 +57,28 @@ class SharedLogHandler:
     @operation("read_log_status", SharedLogStatus)
     async def status(self, _request: web.Request) -> web.Response:
         """`GET /v1/log/status`: who leads, how far this node is, and what is known of others."""
-        shared = self._shared()
-        own = msgspec.structs.replace(await self._status.own(), checkpoint=shared.mark)
-        found = shared.status()
-        own = msgspec.structs.replace(own, url=found["address"])
-        nodes = [own, *(one for one in self._nodes.all() if one.checkpoint is not None)]
-        found |= {"role": own.role, "nodes": [msgspec.structs.asdict(one) for one in nodes]}
-        return json_response(found)
+        engine, own = self._runtime.engine.configuration.shared_log.engine, await self._status.own()
+        if self._operations is None:
+            alone = SharedLogStatus(engine, own.role)
+            return json_response(msgspec.to_builtins(alone))
+        nodes = [self._listed(own), *self._of_log(self._nodes.all())]
+        found = SharedLogStatus(
+            engine,
+            own.role,
+            **self._operations.status(),
+            checkpoint=self._operations.kept,
+            nodes=[NodeStatus(**msgspec.structs.asdict(one)) for one in nodes],
+        )
+        return json_response(msgspec.to_builtins(found))
 
-    @route("GET", "/v1/log/checkpoint", "admin", "Up to where this node has the shared log")
-    @operation("read_log_checkpoint", CheckpointOfLog)
-    async def checkpoint(self, _request: web.Request) -> web.Response:
-        """`GET /v1/log/checkpoint`: the place of a backup that is made from now on."""
-        kept = self._shared().kept
-        if kept is None:
-            raise StoreError("this node has no checkpoint yet", reason="no checkpoint")
-        return json_response(msgspec.structs.asdict(kept))
+    def _listed(self, own: ServerNode) -> ServerNode:
+        """This node, as it reports itself."""
+        shared = self._shared()
+        return msgspec.structs.replace(own, url=shared.address, checkpoint=shared.mark)
+
+    def _of_log(self, nodes: Iterable[ServerNode]) -> list[ServerNode]:
+        """Those that are nodes of the log, and not followers or chained servers."""
+        return [one for one in nodes if one.checkpoint is not None]
 
     @route("POST", "/v1/log/verify", "admin", "Read the shared log again, and compare")
     @operation("verify_log", LogVerified)
@@ -82,7 +88,7 @@ class SharedLogHandler:
         shared = self._shared()
         own = await self._status.own()
         found: dict[str, Any] = await shared.verify()
-        others = [one for one in self._nodes.heard() if one.checkpoint is not None]
+        nodes = [self._listed(own), *self._of_log(self._nodes.heard())]
         found["nodes"] = [
             {
                 "url": one.url,
@@ -90,7 +96,7 @@ class SharedLogHandler:
                 "state_hash": one.state_hash,
                 "same": _is_same(own, one),
             }
-            for one in [msgspec.structs.replace(own, url=shared.status()["address"]), *others]
+            for one in nodes
         ]
         found["equal"] = not any(one["same"] is False for one in found["nodes"])
         return json_response(found)

@@ -195,7 +195,7 @@ class Follower:
         self._is_copying = False
         async with calls.get(self._address("/v1/log/extent"), allow_redirects=False) as answer:
             await checked(answer)
-            extent = _extent_in(await said_by(answer))
+            extent = _extent_in(await beginning(answer, SAID_BYTES_MAX))
         if held is not None:
             if held.log_id == extent.log and extent.oldest <= held.seq <= extent.newest:
                 return
@@ -480,17 +480,12 @@ def ended(waiting: deque[LogEntry], seq: int, older_us: int) -> list[LogEntry]:
     return found
 
 
-async def said_by(answer: ClientResponse) -> bytes:
-    """As much of an answer as a short one has."""
-    return await beginning(answer, SAID_BYTES_MAX)
-
-
 async def checked(answer: ClientResponse) -> None:
     """Raise what the primary has refused: NotKept where it has not the log behind us, StoreError
     for what no other attempt mends."""
     if answer.status == 200:
         return
-    text = (await said_by(answer)).decode(errors="replace")
+    text = (await beginning(answer, SAID_BYTES_MAX)).decode(errors="replace")
     if (there := answer.headers.get(hdrs.LOCATION)) is not None:
         text = f"it redirects to {there}, which is not followed; if that is it, give its address"
     try:

@@ -1,7 +1,7 @@
 """A node of a shared log that has not what the log begins with: it copies what the primary has.
 
     who leads ────────> says so at the end of the log, in leads and beats: only where to look
-    its checkpoint ───> the place in the log that its data reach at least (`/v1/log/checkpoint`)
+    its checkpoint ───> the place in the log that its data reach at least (`/v1/log/status`)
     its backup ───────> the data directory, in place of what was there, with that place
     from then on ─────> the log behind it
 
@@ -22,13 +22,15 @@ from aiohttp import ClientSession
 
 from sow.core.clock import SECOND_US
 from sow.errors import LogUnanswered, StoreError, clipped
+from sow.server.api.nodes import STATUS_BYTES_MAX
 from sow.server.boot.followed_directory import BACKED_UP, COMING, held_in, remove
-from sow.server.boot.follower import checked, fetch_backup, said_by
+from sow.server.boot.follower import checked, fetch_backup
 from sow.server.boot.quarantine import REMOVED
 from sow.server.chained.upstream import failure_of
+from sow.server.http.body_reading import beginning
 from sow.server.loop.log_checkpoint import (
     LogCheckpoint,
-    parse_checkpoint,
+    checkpoint_said,
     read_checkpoint,
     write_checkpoint,
 )
@@ -109,9 +111,9 @@ async def leader_of(shared: SharedLog, wait_s: float) -> Lead:
 
 async def _copy(session: ClientSession, leader: Lead, directory: Path) -> None:
     address = leader.address.rstrip("/")
-    async with session.get(f"{address}/v1/log/checkpoint", allow_redirects=False) as answer:
+    async with session.get(f"{address}/v1/log/status", allow_redirects=False) as answer:
         await checked(answer)
-        checkpoint = parse_checkpoint(await said_by(answer))
+        checkpoint = checkpoint_said(await beginning(answer, STATUS_BYTES_MAX))
     if checkpoint is None:
         raise LogUnanswered(f"{address} has no checkpoint yet")
     held = await asyncio.to_thread(held_in, directory)

@@ -97,6 +97,19 @@ def parse_checkpoint(text: bytes) -> LogCheckpoint | None:
     return None if found.state is None else found
 
 
+class _StatusSaid(msgspec.Struct):
+    checkpoint: LogCheckpoint | None = None
+
+
+def checkpoint_said(text: bytes) -> LogCheckpoint | None:
+    """The checkpoint of a node whose `/v1/log/status` this is; None if it has none."""
+    try:
+        found = msgspec.json.decode(text, type=_StatusSaid).checkpoint
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return found if found is not None and found.state is not None else None
+
+
 def read_checkpoint(directory: Path) -> LogCheckpoint | None:
     """That of a data directory; None if it has none that can be read: the log is read again."""
     try:

@@ -90,7 +90,7 @@ class LogDriver:
         self._now_us = now_us
         self._loop = asyncio.get_running_loop()
         self.node = LogNode(lead, state, now_us(), new_token, lambda: self._log_time_us())
-        self.begins = state
+        self._begins = state
         self._place = state
         self._ends: deque[tuple[int, ChainState]] = deque()
         """Of groups that were taken from here: the newest record, and the state behind them."""
@@ -326,7 +326,7 @@ class LogDriver:
 
     async def _check_beginning(self, end: int) -> None:
         """Find the entry that the state ends with; raises StoreError."""
-        begins = self.begins
+        begins = self._begins
         if not begins.position:
             return
         if end < begins.position:

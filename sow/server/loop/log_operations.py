@@ -4,9 +4,9 @@
     verify ──> the log is read again, and has the entries that this node has read
     trim ────> entries before a bookmark go, as far as every node has a checkpoint behind them
 
-Reading again begins with the log or, where that was trimmed, with the place that this process began
-at. It goes up to the newest group of the moment, in the calls of the engine alone: what the server
-does meanwhile goes on.
+Reading again begins with the log or, where that was trimmed, behind the first entry that is left:
+a trim leaves the end of a group, which is what it should be if the chain ends in what is known. It
+goes up to the newest group of the moment, in calls of the engine: the server goes on meanwhile.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -18,6 +18,7 @@ from sow.server.loop.log_checkpoint import CheckpointKeeper, LogCheckpoint, LogM
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_writer import entries_in, newest_of
 from sow.shared_log.chain import ChainState, LogChain, LogGroup
+from sow.shared_log.entry import decode
 from sow.shared_log.protocol import SharedLog
 
 
@@ -47,6 +48,11 @@ class LogOperations:
         """The same, as what it needs."""
         return mark_of(self._keeper.kept)
 
+    @property
+    def address(self) -> str:
+        """Where this node is called."""
+        return self._driver.lead.address
+
     def status(self) -> dict[str, Any]:
         """How this node stands."""
         driver = self._driver
@@ -66,23 +72,25 @@ class LogOperations:
 
     async def verify(self) -> dict[str, Any]:
         """Read the log again; raises StoreError where it is not what this node has read."""
-        wanted = {self._driver.node.chain.settled.position: self._driver.node.chain.settled.hash}
-        kept = self.kept
-        if kept is not None and kept.state is not None:
-            wanted[kept.position] = kept.state.hash
+        known = [self._driver.node.chain.settled]
+        if self.kept is not None and self.kept.state is not None:
+            known.append(self.kept.state)
         groups = void_count = 0
         begins = state = await self._begins()
+        wanted = {one.position: one.hash for one in known if one.position > begins.position}
         async with aclosing(self._read_again(begins)) as read:
             async for one in read:
-                groups, void_count = groups + (one.group is not None), one.void_count
-                state = one.state
-                if wanted.get(state.position, state.hash) != state.hash:
-                    raise StoreError(
-                        f"the shared log has another entry at position {state.position} than the "
-                        "one that this node has applied: stop the node, and start it with an "
-                        "empty DataDirectory",
-                        reason="log differs",
-                    )
+                state, void_count = one.state, one.void_count
+                groups += one.group is not None
+                if wanted.get(state.position) == state.hash:
+                    del wanted[state.position]
+        if wanted:
+            raise StoreError(
+                f"the shared log is not what this node has applied: its chain does not lead to the "
+                f"entry at position {min(wanted)}, and follows up to {state.position}. Compare the "
+                "other nodes; a node that differs begins again with an empty DataDirectory",
+                reason="log differs",
+            )
         return {
             "first": begins.position + 1,
             "last": state.position,
@@ -119,14 +127,18 @@ class LogOperations:
 
     async def _begins(self) -> ChainState:
         """The state with which reading again begins."""
-        beginning = ChainState()
-        try:
-            async with aclosing(self._shared.read(0)) as blocks:
-                async for _ in blocks:
-                    break
-        except LogTrimmed:
-            return self._driver.begins
-        return beginning
+        settled, after = self._driver.node.chain.settled, 0
+        while after < settled.position:
+            try:
+                async with aclosing(self._shared.read(after)) as blocks:
+                    async for position, block in blocks:
+                        if not after:
+                            return ChainState()
+                        if (found := decode(block)) is not None:
+                            return ChainState(position, found[1], found[0].term)
+            except LogTrimmed as trimmed:
+                after = trimmed.until
+        return settled
 
     async def _read_again(self, begins: ChainState) -> AsyncGenerator[LogRead, None]:
         """The valid entries up to now, each behind which there is no half of a group."""

@@ -110,7 +110,7 @@ def test_a_node_that_starts_again_reads_the_log_behind_its_place(tmp_path):
             await again.until(lambda: not again.follows)
             assert records(again.server) == ["1"]
             await publish(again.server, 2)
-            assert again.member._driver.begins.position > 1
+            assert again.member._driver._begins.position > 1
 
     asyncio.run(play())
 
