@@ -407,7 +407,7 @@ class LogTrimmed(StoreError):
 
     reason = "log trimmed"
 
-    def __init__(self, detail: str, until: int) -> None:
+    def __init__(self, detail: str, until: int = 0) -> None:
         super().__init__(detail)
         self.until = until
 

@@ -127,7 +127,7 @@ class LogNode:
         self._read_us = now_us
         """When anything was read."""
         self._read_again_us: int | None = None
-        self._told_us = 0
+        self._said_us = 0
         """When it has last said that it leads."""
         self._answer_us = max(1, lead.lease_us // ANSWERS_A_LEASE)
         self._search = EndSearch(self._answer_us)
@@ -230,7 +230,7 @@ class LogNode:
         self._writer = EntryWriter(
             state.term + 1, state.hash, self._answer_us, self._new_token, self._in_flight_max
         )
-        self._told_us = now_us
+        self._said_us = now_us
         self._writer.add(None, EntryKind.LEAD, self._says(), self._log_time_us())
 
     def _says(self) -> bytes:
@@ -260,7 +260,7 @@ class LogNode:
         and look at its end for who leads."""
         if writer.is_idle:
             return now_us >= self._beat_us(writer)
-        return now_us >= self._told_us + self.lease_us and not writer.has(EntryKind.BEAT)
+        return now_us >= self._said_us + self.lease_us and not writer.has(EntryKind.BEAT)
 
     def pass_time(self, now_us: int) -> None:
         """Do what is due, and send what waits; to be called after whatever is reported."""
@@ -273,7 +273,7 @@ class LogNode:
             return
         writer.pass_time(now_us)
         if self.is_primary and self._has_to_beat(writer, now_us):
-            self._told_us = now_us
+            self._said_us = now_us
             writer.add(None, EntryKind.BEAT, self._says(), self._log_time_us())
         if writer.is_in_doubt:
             self._find_end(now_us)

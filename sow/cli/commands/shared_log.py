@@ -1,7 +1,7 @@
 """`sow log`: look at a shared log, verify it, trim it, and move a data directory into one or out.
 
-All but the move ask a node (`sow.server.api.shared_log`). Where the log is trimmed whoever leads it
-does that, wherever the command asks.
+All but the move ask a node (`sow.server.api.shared_log`). The node that leads
+trims the log, whichever of them the command asks.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from sow.cli.tables import Column, write_table
 from sow.client import Client
 from sow.core.humanize import counted, duration
 
-NODE_COLUMNS = (
+LOG_NODE_COLUMNS = (
     Column("node"),
     Column("role"),
     Column("bookmark", is_number=True),
@@ -42,7 +42,7 @@ async def status(client: Client) -> None:
         if found["node"] is None:
             click.echo(f"{found['engine']}: this server has a log of its own")
             return
-        write_table(NODE_COLUMNS, [_row(one) for one in found["nodes"]])
+        write_table(LOG_NODE_COLUMNS, [_row(one) for one in found["nodes"]])
         leader = found["leader"] or "nobody"
         text = f"{leader} leads, in term {found['term']}; node {found['node']} has read the log up "
         text += f"to position {found['position']}"

@@ -45,12 +45,13 @@ from sow.store.restoring import restore
 log = logging.getLogger("sow.log")
 
 READY = "copied-whole"
-"""The directory of a copy that is complete, of which a part may be in place already."""
-STAYS = (COMING, READY, BACKED_UP, REMOVED, LOCK_FILE)
+"""The directory of a copy that is complete; a part of that may be in place already."""
+NOT_REPLACED = (COMING, READY, BACKED_UP, REMOVED, LOCK_FILE)
 """What a copy does not replace."""
 RETRY_S = 1.0
+"""Before another attempt; then double of that, since each may cost the primary a backup."""
 RETRY_S_MAX = 30.0
-"""Between two attempts: each may cost the primary a backup."""
+"""The most: after half a minute with somebody who leads it goes on."""
 LEASES_OF_BEATS = 4
 """Within so many somebody who leads has said so."""
 
@@ -142,7 +143,7 @@ def put_in_place(directory: Path, checkpoint: LogCheckpoint) -> None:
     for name in (MANIFEST_FILE, COPY_FILE):
         (directory / name).unlink(missing_ok=True)
     for path in directory.iterdir():
-        if path.name not in STAYS:
+        if path.name not in NOT_REPLACED:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     coming.rename(directory / READY)
     finish_copy(directory)
