@@ -44,6 +44,7 @@ PARTS = {
     "file": "app.js",
     "folder": "pages",
     "key": "1",
+    "ending": "csv",
     "writer": "w",
     "epoch": "1",
     "seq": "1",

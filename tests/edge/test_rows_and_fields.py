@@ -6,16 +6,19 @@ administer the server, and read nothing. The tables of addresses and commands sa
 one that is added has to be asked here, too.
 """
 
+import io
 import json
 import re
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sow.protocol.commands import COMMANDS
 from sow.server.api import record_resource, snapshots
 from sow.server.api import records as records_api
+from sow.server.http.negotiation import FORMAT_ENDINGS
 from sow.sessions.queries import query_planning
 from sow.sessions.subscriptions import subscription
 from tests.cases import all_cases
@@ -185,6 +188,23 @@ def test_counts_are_of_what_may_be_seen(server):
     assert [term["rows"] for term in explained["terms"]] == [1]
 
 
+@pytest.mark.parametrize("ending", FORMAT_ENDINGS)
+@pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/log"])
+def test_a_file_has_what_may_be_seen_and_a_tag_of_its_own(server, path, ending):
+    path = f"{path}.{ending}"
+    own, every = (server.ask("GET", path, who) for who in (ANN, ADMIN))
+    server.clean(own)
+    if ending == "parquet":
+        assert MARK not in str(pq.read_table(io.BytesIO(own.body)).to_pydict())
+        assert MARK in str(pq.read_table(io.BytesIO(every.body)).to_pydict())
+    tag = every.headers["ETag"]
+    assert server.ask("GET", path, ANN, **{"If-None-Match": tag}).status == 200
+    assert server.ask("GET", path, ANN, **{"If-Match": tag}).status == 412
+    part = {"Range": "bytes=0-3", "If-Range": tag}
+    assert server.ask("GET", path, ANN, **part).status == 200
+    assert server.ask("GET", path, ADMIN, **part).status == 206
+
+
 def test_the_log_and_snapshots(server):
     for form in ("application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"):
         answer = server.clean(server.ask("GET", "/v1/log?topics=orders", ANN, Accept=form))
@@ -226,6 +246,7 @@ REQUESTED = {
     ],
     "GET /v1/topics/{topic}": ["", "expected=true"],
     "GET /v1/log": ["", "topics=orders", "filter=/note IS NOT NULL", "topics=ordersx"],
+    "GET /v1/log.{ending}": ["", "topics=orders", "filter=/note IS NOT NULL", "topics=ordersx"],
     "GET /v1/log/extent": ["", "filter=/note IS NOT NULL"],
     "POST /v1/snapshots": ["topic=orders", "topic=orders&filter=/client IS NOT NULL"],
     "GET /v1/snapshots/{id}": ["part=0", "part=9"],
