@@ -1,5 +1,8 @@
 """Taking a session up again over real sockets."""
 
+import json
+
+import aiohttp
 import pytest
 
 
@@ -29,6 +32,20 @@ def test_a_session_collects_while_nobody_is_there(server, dropped):
         server.publish("orders", {"id": "live"})
         assert ws.line()["d"] == {"id": "live"}
         assert connected(server) is True
+
+
+def test_a_session_may_come_back_for_frames_of_the_other_kind(server, dropped):
+    server.publish("orders", {"id": "missed"})
+    with server.socket(protocols=["sow.text"]) as ws:
+        ws.send({"c": "logon", "session": dropped, "seen": 1, "cid": "1"})
+        found = []
+        while len(found) < 3:
+            message = server.wait(ws._ws.receive())
+            assert message.type is aiohttp.WSMsgType.TEXT
+            found += map(json.loads, message.data.splitlines())
+    ack, *lines = found
+    assert ack["resumed"] is True
+    assert [line["d"]["id"] for line in lines] == ["seen", "missed"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"conflated":1}', b'{"other":true}', b"[]"])

@@ -1,7 +1,9 @@
 """WebSocket: every command, its acks, framing, and the order of what comes back."""
 
+import json
 import re
 
+import aiohttp
 import pytest
 
 
@@ -24,6 +26,37 @@ def test_text_and_binary_frames_are_the_same(server, ws, binary):
     ws.send({"c": "publish", "t": "orders", "cid": "1", "d": {"id": "é"}}, binary=binary)
     assert ws.until(c="ack")[-1]["status"] == "success"
     assert server.records("orders") == [{"id": "é"}]
+
+
+BINARY, TEXT = aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT
+
+
+@pytest.mark.parametrize(
+    ("protocols", "agreed", "kind"),
+    [
+        ((), None, BINARY),
+        (("sow.text",), "sow.text", TEXT),
+        (("graphql-ws", "sow.text", "soap"), "sow.text", TEXT),
+        (("graphql-ws", "SOW.TEXT"), None, BINARY),
+    ],
+)
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_client_may_ask_for_text_frames(server, protocols, agreed, kind, binary):
+    with server.socket(protocols=protocols) as ws, server.socket() as other:
+        assert ws._ws.protocol == agreed
+        documents = [{"id": number, "note": "é" * 1000} for number in range(100)]
+        for one in (ws, other):
+            one.ask({"c": "sow_and_subscribe", "t": "orders"})
+            one.settled()
+        server.publish("orders", *documents)
+        ws.send({"c": "flush", "cid": "1"}, binary=binary)
+        found = []
+        while len(found) < 101:
+            message = server.wait(ws._ws.receive())
+            assert message.type is kind
+            found += [json.loads(line) for line in message.data.splitlines()]
+        assert bodies(found, "p") == documents
+        assert bodies(other.settled(), "p") == documents, "what is shared stays as it is"
 
 
 def test_logon_names_the_session(server, ws):

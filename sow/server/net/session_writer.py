@@ -22,9 +22,36 @@ loop, little beside the bounds of a session."""
 WRITE_BYTES = 64 * 1024
 """Encoded bytes that are written at once, the rest in slices: some ten microseconds of work, and
 more than what clients that keep up get at a time."""
+TEXT_HEAD = b"\x81"
+"""The first byte of a final text frame; that of a binary one is 0x82."""
 GRACE_S = 2.0
 """How long a client may take to read why its session ended: anything in flight around the world
 arrives in less, and a client that does not read releases its file."""
+
+
+class TextFrames(asyncio.Transport):
+    """A transport that writes WebSocket frames as text (RFC 6455 §5.6): another opcode, the same
+    payload, as lines are JSON, and so UTF-8. Frames stay shared with sessions of the other kind."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+
+    def write(self, frame: bytes) -> None:  # type: ignore[override]
+        """Write one binary frame as text."""
+        self._transport.write(TEXT_HEAD + frame[1:] if frame else frame)
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, or being closed."""
+        return self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._transport.abort()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Limit what is buffered."""
+        self._transport.set_write_buffer_limits(high, low)
 
 
 class SessionWriter:
@@ -59,6 +86,10 @@ class SessionWriter:
         self._transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
         self.session.attach(self.write)
         self._resume()
+
+    def write_text(self) -> None:
+        """Write frames of a WebSocket as text from now on."""
+        self._transport = TextFrames(self._transport)
 
     def _claim(self) -> None:
         self.session.belong_to(self)

@@ -92,6 +92,8 @@ class Pings:
 PINGS_AT_ONCE = 50
 """Pings of one client answered before other work runs: half a millisecond."""
 BINARY, TEXT = WSMsgType.BINARY, WSMsgType.TEXT
+TEXT_PROTOCOL = "sow.text"
+"""The subprotocol (RFC 6455 §1.9) of clients that want text frames. Others are passed over."""
 GIVEN_UP, STOPPING, LOG_ON = 1008, 1001, 4401
 """Close codes (RFC 6455 §7.4.1): policy violation; going away. The last is ours (§7.4.2), after
 HTTP's 401: log on again."""
@@ -211,6 +213,7 @@ class WebSocketClient:
             compress=False,
             autoping=False,  # aiohttp would answer all at once
             autoclose=False,  # aiohttp would answer every code with 1000
+            protocols=(TEXT_PROTOCOL,),
         )
         if not self.socket.can_prepare(request):
             raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
@@ -291,6 +294,8 @@ class WebSocketClient:
     async def serve(self) -> None:
         """Complete the handshake, then execute what arrives until either side ends it."""
         await self.socket.prepare(self._request)
+        if self.socket.ws_protocol == TEXT_PROTOCOL:
+            self._connection.write_text()
         self._pings = Pings(self._messages, self.socket.ping, self._lose)
         self._limit_logon()
         self._on(Event.OPENED)

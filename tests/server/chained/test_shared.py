@@ -422,3 +422,14 @@ def test_an_upstream_with_another_log_is_not_followed_from_the_bookmark(pair, tm
         pair.upstream.start()
         pair.upstream.publish("orders", *({"id": number, "x": 1} for number in range(5)))
         assert one.until(c="close")[-1] == {"c": "close", "reason": "upstream lost"}
+
+
+def test_text_frames_have_what_is_shared_with_others(pair):
+    with pair.chained.socket(protocols=["sow.text"]) as one, pair.chained.socket() as two:
+        assert one._ws.protocol == "sow.text"
+        for ws in (one, two):
+            ws.ask({"c": "sow_and_subscribe", "t": "orders"})
+            ws.until(c="group_end")
+        pair.upstream.publish("orders", {"id": 1})
+        kinds = [pair.chained.wait(ws._ws.receive()).type.name for ws in (one, two)]
+        assert kinds == ["TEXT", "BINARY"]
