@@ -203,28 +203,32 @@ def skip_lines(frame: bytes, count: int) -> bytes:
 
 class EventEncoding:
     """Lines as server-sent events: the line's `c` is the event, and its bookmark the id, which
-    names the log `log_id` too: a browser sends it back to whichever server is there then."""
+    names the log `log_id` too: a browser sends it back to whichever server is there then. Events
+    that are not `named` are of a browser's default type, `message`."""
 
-    name = "events"
-
-    def __init__(self, log_id: str) -> None:
+    def __init__(self, log_id: str, named: bool = True) -> None:
+        self.name = "events" if named else "unnamed events"
         self._log = log_id.encode()
+        self._named = named
+
+    def _head(self, event: str) -> bytes:
+        return b"event: %b\n" % event.encode() if self._named else b""
 
     def reply(self, reply: Reply) -> bytes:
         """One line that is not a record. Failures are events of type error, and so is an end that
         the client has to know of: it has not read."""
         fails = reply.get("status") == "failure" or reply.get("reason") == QUEUE_MEMORY
-        event = "error" if fails else str(reply["c"])
-        head = b"event: " + event.encode()
+        head = self._head("error" if fails else str(reply["c"]))
         if "bm" in reply:
-            head += b"\nid: %b-%b" % (self._log, str(reply["bm"]).encode())
-        return b"%b\ndata: %b\n\n" % (head, orjson.dumps(reply))
+            head += b"id: %b-%b\n" % (self._log, str(reply["bm"]).encode())
+        return b"%bdata: %b\n\n" % (head, orjson.dumps(reply))
 
     def records(self, kind: str, lines: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
         """Events of record lines. Only live ones move the client's Last-Event-ID."""
+        head = self._head(kind)
         if kind == "sow":
-            return [b"event: sow\ndata: " + line + b"\n\n" for line in lines]
-        head = b"event: %b\nid: %b-" % (kind.encode(), self._log)
+            return [b"%bdata: %b\n\n" % (head, line) for line in lines]
+        head += b"id: %b-" % self._log
         if has_places(seqs):
             return [
                 b"%b%b\ndata: %b\n\n" % (head, text, line)

@@ -307,7 +307,7 @@ class Events:
         self.status, self.headers = response.status, response.headers
 
     def event(self) -> Event:
-        fields = {"id": ""}
+        fields = {"id": "", "event": ""}
         for text in self._running.wait(self._lines()):
             name, _, value = text.partition(": ")
             assert name in ("event", "id", "data"), text

@@ -57,6 +57,25 @@ def test_an_id_goes_on_in_its_own_log_and_begins_anew_in_another(server):
         assert events.status == 409
 
 
+def test_events_may_be_of_the_default_type_of_a_browser(server):
+    server.publish("orders", {"id": 1})
+    with server.events("orders", unnamed="true") as events, server.events("orders") as others:
+        server.publish("orders", {"id": 2})
+        found, named = [], []
+        while len(found) < 4:
+            found.append(events.event())
+            named.append(others.event())
+        assert {event.name for event in found} == {""}
+        assert [(event.id, event.line["c"]) for event in found] == [
+            (event.id, event.name) for event in named
+        ]
+        server.request("DELETE", "/v1/topics/orders/records?filter=1=1")
+        end = named[-1].id
+        last = server.events("orders", {"Last-Event-ID": end}, unnamed="true", oof="true")
+        with last as again:
+            assert again.event().line["c"] == "oof"
+
+
 def test_an_operator_can_close_a_stream(server):
     with server.events("orders") as events:
         events.until("group_end")

@@ -26,7 +26,7 @@ Described = dict[str, Any]
 
 TEMPLATE = "#/components/schemas/{name}"
 PARAMETERS: Mapping[str, Described] = {
-    **{key: {"type": "boolean"} for key in ("meta", "explain", "snapshot", "delta")},
+    **{key: {"type": "boolean"} for key in ("meta", "explain", "snapshot", "delta", "unnamed")},
     **{key: {"type": "boolean"} for key in ("closed", "expected", "allow_loss")},
     **{key: {"type": "boolean"} for key in ("names", "members", "/metrics topics")},
     **{key: {"type": "integer", "minimum": 0} for key in ("parts", "part", "chunk")},

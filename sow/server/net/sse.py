@@ -28,7 +28,8 @@ from sow.sessions.commands.executor import Executor
 
 STREAM_SUMMARY = "Server-sent events: query and subscribe"
 STREAM_PARAMETERS = (
-    "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream"), *OPTIONS_IGNORED
+    "filter", "snapshot", "delta", "bookmark", "order_by", "unnamed", *options_of("stream"),
+    *OPTIONS_IGNORED,
 )  # fmt: skip
 
 
@@ -38,7 +39,8 @@ class EventStreamHandler:
     def __init__(self, runtime: ServerRuntime, executor: Executor) -> None:
         self._runtime = runtime
         self._executor = executor
-        self._encoding = EventEncoding(runtime.journal.log_id)
+        log_id = runtime.journal.log_id
+        self._named, self._unnamed = EventEncoding(log_id), EventEncoding(log_id, named=False)
         self._open: set[asyncio.Event] = set()
 
     @route("GET", "/v1/topics/{topic}/stream", "read", STREAM_SUMMARY, STREAM_PARAMETERS)
@@ -52,9 +54,11 @@ class EventStreamHandler:
             )
         await self._reach(request)
         command = self._command(request)
+        unnamed = read_flag(parameters_of(request), "unnamed")
+        encoding = self._unnamed if unnamed else self._named
         runtime, executor = self._runtime, self._executor
         session = executor.sessions.open(
-            self._encoding,
+            encoding,
             runtime.now_us(),
             permissions_of(request),
             credentials_of(request),
@@ -62,7 +66,7 @@ class EventStreamHandler:
         )
         ended = asyncio.Event()
         try:
-            await self._check(command)
+            await self._check(command, encoding)
             response = web.StreamResponse(headers={"Cache-Control": "no-store"})
             if command.options.ignored:
                 response.headers["SOW-Ignored"] = ", ".join(command.options.ignored)
@@ -141,10 +145,10 @@ class EventStreamHandler:
                 return last
         return None
 
-    async def _check(self, command: Command) -> None:
+    async def _check(self, command: Command, encoding: EventEncoding) -> None:
         """Raise errors of the command now, so that they become a problem document instead of a
         stream of one error."""
-        steps = self._executor.subscriptions.check_command(command, self._encoding)
+        steps = self._executor.subscriptions.check_command(command, encoding)
         await self._runtime.turns.run("a stream", steps)
 
     def close(self) -> None:
