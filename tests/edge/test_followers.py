@@ -98,8 +98,10 @@ def test_it_shows_what_the_primary_shows(primary, tmp_path):
                 [one["state_hash"] for one in status(primary)["nodes"]] == 2 * [its["state_hash"]]
             )
         )
-        log = "/v1/log?topics=orders"
-        assert follower.get(log).body == primary.get(log).body
+        for path in ("/v1/log?topics=orders", "/v1/log.parquet", "/v1/topics/orders/records.arrow"):
+            found, known = follower.get(path), primary.get(path)
+            assert found.body == known.body
+            assert found.headers["ETag"] == known.headers["ETag"]
 
 
 def test_it_takes_no_writes_and_says_who_does(primary, tmp_path):

@@ -10,12 +10,11 @@ import pytest
 
 from sow.core.media_types import JSON
 from sow.server.boot.routes import TABLE
+from sow.server.http.tables import IN_COLUMNS
 from tests.edge.serving import records
 
 SETTINGS = {
-    "content_type_overrides": {
-        "application/vnd.apache.arrow.stream": "application/octet-stream",
-    },
+    "content_type_overrides": dict.fromkeys(IN_COLUMNS, "application/octet-stream"),
     "post_hooks": [],
 }
 """What to tell the generator: it knows JSON, text and bytes, and formats nothing for us."""

@@ -1,4 +1,4 @@
-"""The transaction log over HTTP, in order, as NDJSON, Arrow or CSV (docs/http.md).
+"""The transaction log over HTTP, in order, as lines, an array or a table (docs/http.md).
 
 Rows come from the journal, so only durable ones are shown. Topics whose Durability is transient
 have no bodies in the log and no rows here. The range is determined first (`cutting`), then read in
@@ -7,6 +7,8 @@ pieces, both in steps, so that a million rows do not delay other clients.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -15,7 +17,7 @@ from aiohttp import web
 
 from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
-from sow.core.media_types import ARROW, CSV, JSON, NDJSON
+from sow.core.media_types import ARROW, ARROW_FILE, CSV, JSON, NDJSON, PARQUET
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, TooLarge, clipped
@@ -36,12 +38,14 @@ from sow.server.api.response_schemas import (
 from sow.server.http.authn_middleware import AUTHN, permissions_of, reauthorize_stream
 from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import answer_in_pieces
-from sow.server.http.negotiation import form_of
-from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.http.negotiation import FORMAT_ENDING, form_of
+from sow.server.http.request_bodies import documents_of
+from sow.server.http.responses import LOG_HEADER, file_name, json_response
 from sow.server.http.route import operation, parameters_of, read_count, read_seconds, route
 from sow.server.http.tables import (
+    IN_COLUMNS,
     RECORD_BEFORE,
-    ArrowStream,
+    ColumnWriter,
     columns_of,
     keys_shape,
     of_images,
@@ -67,7 +71,10 @@ READING = "reading the log"
 """The name of this work in metrics."""
 CONSUMER_PATH = "/v1/log/consumers/{name}"
 EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter", "before")
-LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format", "select", "columns")
+LOG_FILE = f"/v1/log.{{{FORMAT_ENDING}}}"
+FILE_PARAMETERS = (*EXTENT_PARAMETERS, "select", "columns")
+LOG_PARAMETERS = (*FILE_PARAMETERS, "format")
+FORMATS = (NDJSON, ARROW, CSV, JSON, ARROW_FILE, PARQUET)
 IMAGES_BYTES = 1024**2
 """Bytes of records in one batch of changes, as in one of a snapshot."""
 BEFORE_CHOICES = ("true", "keys")
@@ -96,14 +103,14 @@ class LogHandler:
         self._consumers = Consumers(engine)
 
     @route("GET", "/v1/log", "logon", "A range of the transaction log", LOG_PARAMETERS)
-    @operation("read_log", answers=(NDJSON, ARROW, CSV), tagged=True)
+    @operation("read_log", list[Any], FORMATS, tagged=True)
+    @route("GET", LOG_FILE, "logon", "The same, in the format of the ending", FILE_PARAMETERS)
+    @operation("read_log_file", list[Any], FORMATS, tagged=True)
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """`GET /v1/log`: a range of the log, `from` exclusive, `to` inclusive, at most `limit`
-        rows; waits up to `wait` seconds for the first."""
+        """`GET /v1/log` and `/v1/log.csv`: a range of the log, `from` exclusive, `to` inclusive, at
+        most `limit` rows; waits up to `wait` seconds for the first."""
         requested = parameters_of(request)
-        # A client that accepts JSON gets JSON lines.
-        kind = form_of(request, requested, (NDJSON, ARROW, CSV, JSON))
-        kind = NDJSON if kind == JSON else kind
+        kind = form_of(request, requested, FORMATS)
         before = _before(requested, kind)
         topics, condition, guards = await self._wanted(request, requested, before is not None)
         shape, columns = shape_of(requested, topics.values()), columns_of(requested, kind)
@@ -112,7 +119,8 @@ class LogHandler:
         await reauthorize_stream(request)
         journal, headers = self._runtime.journal, {"SOW-Bookmark": str(part.until)}
         headers[LOG_HEADER] = journal.log_id
-        if kind == ARROW:
+        headers |= file_name(request, "log", kind)
+        if kind in IN_COLUMNS:
             await warm_up()
 
         async def answer(pieces: Iterable[bytes]) -> web.StreamResponse:
@@ -122,9 +130,10 @@ class LogHandler:
 
         if before is None:
             rows = log_pieces(journal, part, topics, condition, guards, shape)
-            return await answer(_arrow(rows, columns) if kind == ARROW else FORMS[kind](rows))
+            in_columns = kind in IN_COLUMNS
+            return await answer(_table(rows, kind, columns) if in_columns else FORMS[kind](rows))
         if not part.rows:
-            return await answer(_arrow((), columns, has_before=True))
+            return await answer(_table((), kind, columns, has_before=True))
         ((name, topic),) = topics.items()
         gone = keys_shape(topic) if before == "keys" else shape
         guard, room = guards.get(name), self._changes.room
@@ -133,7 +142,7 @@ class LogHandler:
                 journal, part, topic, cursor.before, condition, guard, shape, gone
             )
             pieces = cursor.bounded(images, part.until, room)
-            return await answer(_arrow(pieces, columns, has_before=True))
+            return await answer(_table(pieces, kind, columns, has_before=True))
 
     @route("GET", "/v1/log/extent", "logon", "What a range of the log holds", EXTENT_PARAMETERS)
     @operation("measure_log", LogExtent)
@@ -419,8 +428,8 @@ def _before(requested: Mapping[str, str], kind: str) -> str | None:
             f"before={clipped(text)} is not true, keys (of records that leave, the key fields "
             "alone) or false"
         )
-    if kind != ARROW:
-        raise ClientError("before is for Arrow: leave it out, or write format=arrow")
+    if kind not in IN_COLUMNS:
+        raise ClientError("before is for Arrow and Parquet: leave it out, or write format=arrow")
     return text
 
 
@@ -438,24 +447,29 @@ def _check_compared(names: Sequence[str], topics: Topics, condition: Filter | No
         )
 
 
-def _arrow(
-    rows: Iterable[LogRows | Images | None], columns: Sequence[str], has_before: bool = False
+def _table(
+    rows: Iterable[LogRows | Images | None],
+    kind: str,
+    columns: Sequence[str],
+    has_before: bool = False,
 ) -> Iterator[bytes]:
+    """Rows as Arrow or Parquet."""
     schema = schema_of(columns)
-    stream = ArrowStream(schema.append(RECORD_BEFORE) if has_before else schema)
+    writer = ColumnWriter(schema.append(RECORD_BEFORE) if has_before else schema, kind)
     for piece in rows:
         if isinstance(piece, Images):
             for part in piece.parts(IMAGES_BYTES):
-                yield stream.piece([of_images(part, columns)])
+                yield writer.piece([of_images(part, columns)])
         elif piece is None or piece.op == "edit":  # which is no change of a record
             yield b""
         else:
-            yield stream.piece([of_log(piece, columns)])
-    yield stream.end()
+            yield writer.piece([of_log(piece, columns)])
+    yield writer.end()
 
 
-def _ndjson(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
-    return map(_lines, rows)
+def _json(lines: bool, rows: Iterable[LogRows | None]) -> Iterator[bytes]:
+    """Rows as lines, or as one array."""
+    return documents_of(map(_documents, rows), lines)
 
 
 def _csv(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
@@ -473,16 +487,17 @@ def _cells(rows: LogRows) -> Iterator[Sequence[str]]:
 
 
 FORMS: Mapping[str, Callable[[Iterable[LogRows | None]], Iterator[bytes]]] = {
-    NDJSON: _ndjson,
+    NDJSON: partial(_json, True),
+    JSON: partial(_json, False),
     CSV: _csv,
 }
 """The encoder of each format that is text."""
 
 
-def _lines(rows: LogRows | None) -> bytes:
-    """Rows as lines of NDJSON."""
+def _documents(rows: LogRows | None) -> list[bytes]:
+    """Rows as JSON texts."""
     if rows is None:
-        return b""
+        return []
     ts, name = timestamp(rows.ts_us), rows.topic.name
     named = {"ts": ts, "topic": name, "op": rows.op}
     edits = {"edits": rows.edits} if rows.edits else {}
@@ -491,8 +506,6 @@ def _lines(rows: LogRows | None) -> bytes:
         for seq, key in zip(rows.seqs, rows.keys, strict=True)
     ]
     if not rows.bodies:
-        return b"".join([head + b"\n" for head in heads])
+        return heads
     bodies = rows.topic.renderer.line_bodies(rows.shown)
-    return b"".join(
-        [b'%b,"d":%b}\n' % (head[:-1], body) for head, body in zip(heads, bodies, strict=True)]
-    )
+    return [b'%b,"d":%b}' % (head[:-1], body) for head, body in zip(heads, bodies, strict=True)]

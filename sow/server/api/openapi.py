@@ -5,6 +5,7 @@ the schemas. The commands of a WebSocket, which OpenAPI cannot describe, are
 listed as `x-commands` and `x-options`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -13,11 +14,21 @@ import msgspec
 from aiohttp import web
 
 from sow import __version__
-from sow.core.media_types import ARROW, BSON, BYTES, FRAMES, JSON, MSGPACK, PROBLEM
+from sow.core.media_types import (
+    ARROW,
+    ARROW_FILE,
+    BSON,
+    BYTES,
+    FRAMES,
+    JSON,
+    MSGPACK,
+    PARQUET,
+    PROBLEM,
+)
 from sow.expressions import described_functions
 from sow.protocol.commands import COMMANDS, OPTIONS, Option
 from sow.server.api.response_schemas import FunctionDescribed, Problem
-from sow.server.http.negotiation import FORMAT_NAMES
+from sow.server.http.negotiation import FORMAT_ENDING, FORMAT_ENDINGS, FORMAT_NAMES
 from sow.server.http.request_bodies import IDEMPOTENCY_KEY
 from sow.server.http.responses import json_response, json_text
 from sow.server.http.route import READ_METHODS, WEBSOCKET, Route, operation, route
@@ -34,6 +45,7 @@ PARAMETERS: Mapping[str, Described] = {
     **{key: {"type": "number", "minimum": 0} for key in ("wait", "expiration")},
     "ack": {"type": "string", "enum": ["persisted", "processed"]},
     "format": {"type": "string", "enum": [*FORMAT_NAMES]},
+    FORMAT_ENDING: {"type": "string", "enum": [*FORMAT_ENDINGS]},
     "rejects": {"type": "string", "enum": ["fail", "skip"]},
 }
 """Schemas of parameters that are neither strings nor options of commands; a key with a path applies
@@ -42,7 +54,7 @@ SCHEMES: Described = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "basic": {"type": "http", "scheme": "basic"},
 }
-BINARY = (ARROW, FRAMES, BYTES, BSON, MSGPACK)
+BINARY = (ARROW, ARROW_FILE, PARQUET, FRAMES, BYTES, BSON, MSGPACK)
 PROBLEMS = {
     400: "the request is invalid",
     401: "credentials are missing or invalid",
@@ -129,7 +141,7 @@ def description(table: Iterable[Route]) -> Described:
 
 
 def _operation(route: Route, named: Mapping[str, Described]) -> Described:
-    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    names = re.findall(r"{(\w+)}", route.path)
     operation: Described = {
         "operationId": route.operation.id or route.path,
         "summary": route.summary,
@@ -186,9 +198,7 @@ def _answers(route: Route, named: Mapping[str, Described]) -> Described:
 
 def _has_ranges(route: Route) -> bool:
     """Whether Range is supported: for answers that are made whole for each request."""
-    return (
-        route.operation.tagged and route.demand != "nothing" and not route.path.endswith("/{key}")
-    )
+    return route.operation.tagged and route.demand != "nothing"
 
 
 def _checks(route: Route) -> bool:
@@ -232,7 +242,7 @@ def _parameter(name: str, where: str, route: Route) -> Described:
     if where == "path" or option is None or not option.requests:
         text = {"type": "string"}
         kind = PARAMETERS.get(f"{route.path} {name}", PARAMETERS.get(name, text))
-        return described | {"schema": kind if where == "query" else text}
+        return described | {"schema": kind if where == "query" or name == FORMAT_ENDING else text}
     return described | {"description": option.does, "schema": _schema(option)}
 
 

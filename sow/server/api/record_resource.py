@@ -91,11 +91,12 @@ class RecordHandler:
         if state.body is None:
             raise no_such_record(topic.name, request.match_info["key"])
         body, tag = state.form(form), state.tag(form)
-        headers = {"ETag": tag, "SOW-Bookmark": str(state.seq)}
+        headers = {"SOW-Bookmark": str(state.seq)}
         await self._runtime.settled()
         if is_known(request, tag):
-            return web.Response(status=304, headers=headers)
-        return await answer_message(self._runtime.turns, READING, request, body, form, headers)
+            return web.Response(status=304, headers={**headers, "ETag": tag})
+        turns = self._runtime.turns
+        return await answer_message(turns, READING, request, body, form, headers, tag)
 
     @route("PUT", RECORD_PATH, "write", "Publish one record by SowKey", ("expiration",))
     @operation("put_record", Published, takes=MESSAGE_FORMATS, also=(201,), numbered=True)

@@ -12,7 +12,16 @@ from aiohttp import hdrs, web
 
 from sow.core.comma_lists import parse_select
 from sow.core.cooperative import Task
-from sow.core.media_types import ARROW, COLUMNS_HEADER, CSV, FRAMES, JSON, NDJSON
+from sow.core.media_types import (
+    ARROW,
+    ARROW_FILE,
+    COLUMNS_HEADER,
+    CSV,
+    FRAMES,
+    JSON,
+    NDJSON,
+    PARQUET,
+)
 from sow.core.quota import client_of
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, clipped
@@ -31,7 +40,7 @@ from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import client_key
 from sow.server.http.chunked_response import answer_in_pieces, answer_whole
-from sow.server.http.negotiation import form_of, wants_columns
+from sow.server.http.negotiation import FORMAT_ENDING, form_of, wants_columns
 from sow.server.http.request_bodies import (
     DUPLICATE,
     MESSAGE_FORMATS,
@@ -44,7 +53,7 @@ from sow.server.http.request_bodies import (
     take_messages,
 )
 from sow.server.http.request_origin import client_address
-from sow.server.http.responses import json_response
+from sow.server.http.responses import file_name, json_response
 from sow.server.http.route import (
     check_named,
     operation,
@@ -55,7 +64,15 @@ from sow.server.http.route import (
     read_sow_keys,
     route,
 )
-from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot, streamed, warm_up
+from sow.server.http.tables import (
+    IN_COLUMNS,
+    CsvTable,
+    in_turns,
+    of_documents,
+    of_snapshot,
+    streamed,
+    warm_up,
+)
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
@@ -71,14 +88,17 @@ from sow.sessions.queries.query_results import QueryResult, UnreadQuota, execute
 from sow.topic.rendering import WHOLE, Shape
 
 RECORDS_PATH = TOPIC_PATH + "/records"
-QUERY_PARAMETERS = (
-    "filter", "order_by", "keys", "key", *options_of("query"), "as_of", "meta", "explain", "format",
+RECORDS_FILE = f"{RECORDS_PATH}.{{{FORMAT_ENDING}}}"
+FILE_PARAMETERS = (
+    "filter", "order_by", "keys", "key", *options_of("query"), "as_of", "meta", "explain",
     "limit", "cursor",
 )  # fmt: skip
+QUERY_PARAMETERS = (*FILE_PARAMETERS, "format")
 DELTA_PARAMETERS = ("k", "expiration", "ack")
 PUBLISH_PARAMETERS = (*DELTA_PARAMETERS, "meta")
 DELETE_PARAMETERS = ("filter", "keys", "key")
-FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
+FILE_FORMATS = (JSON, NDJSON, CSV, ARROW, ARROW_FILE, PARQUET)
+FORMATS = (*FILE_FORMATS, FRAMES)
 ANSWER_ROWS_MAX = 10_000_000
 """Unread rows of answers of all clients together; one client may have half of them. Each takes up
 to some 50 bytes, and in Arrow as much as its body."""
@@ -156,9 +176,13 @@ class RecordsHandler:
 
     @route("GET", RECORDS_PATH, "read", "Query records", QUERY_PARAMETERS)
     @operation("query", list[Any] | QueryExplained, FORMATS, tagged=True, refusals=(507,))
+    @route(
+        "GET", RECORDS_FILE, "read", "Query records, in the format of the ending", FILE_PARAMETERS
+    )
+    @operation("query_file", list[Any] | QueryExplained, FILE_FORMATS, tagged=True, refusals=(507,))
     async def query(self, request: web.Request) -> web.StreamResponse:
-        """`GET …/records`: a query, of records or of aggregates over them; with `cursor` the next
-        page of one."""
+        """`GET …/records` and `…/records.csv`: a query, of records or of aggregates over them; with
+        `cursor` the next page of one."""
         requested = parameters_of(request)
         if "cursor" in requested:
             return await self._next_page(request)
@@ -210,6 +234,11 @@ class RecordsHandler:
         """A later page of a result."""
         page = await self._cursors.next(request)
         kind, shape, meta = page.paging.kind, page.paging.shape, page.paging.meta
+        if FORMAT_ENDING in request.match_info and form_of(request, {}, FILE_FORMATS) != kind:
+            raise ClientError(
+                "the pages of a cursor have the form of the first; use the address that Link "
+                "gives, relative to the first one"
+            )
         with self._unread.answer(client_key(request)) as unread:
             unread.admit(len(page.rows))
             return await self._answer(
@@ -233,12 +262,12 @@ class RecordsHandler:
         meta, explain = read_flag(requested, "meta"), read_flag(requested, "explain")
         limit = limit_of(requested, kind, explain)
         shape = Shape(select=options.select)
-        if shape.select is not None and not explain and not (meta and kind == ARROW):
+        if shape.select is not None and not explain and not (meta and kind in IN_COLUMNS):
             topic.records.renderer.check_select(shape.select)
         guard = row_policy_for(permissions_of(request), topic.records)
         query, shape = restrict_query(query, guard), restrict_shape(shape, guard)
         with self._unread.answer(client_key(request)) as unread:
-            turns, in_columns = self._runtime.turns, kind == ARROW and not meta and not explain
+            turns, in_columns = self._runtime.turns, kind in IN_COLUMNS and not meta and not explain
             is_sent = kind == NDJSON and not meta and not explain and wants_columns(request)
             if in_columns:
                 await turns.run("an answer in columns", self._engine.columns.making(topic))
@@ -301,8 +330,9 @@ class RecordsHandler:
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
         pieces: Iterable[bytes]
-        if kind == ARROW:
-            pieces = await self._arrow(rows, columns, shape, guard)
+        headers = {**headers, **file_name(request, request.match_info["topic"], kind)}
+        if kind in IN_COLUMNS:
+            pieces = await self._in_columns(rows, columns, shape, guard, kind)
         elif kind == CSV:
             # The columns are determined before anything is written.
             declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
@@ -319,15 +349,21 @@ class RecordsHandler:
                 return answer_whole(request, b"".join(pieces), kind, headers)
         return await answer_in_pieces(self._runtime.turns, ANSWER, request, pieces, kind, headers)
 
-    async def _arrow(
-        self, rows: Snapshot, columns: ArrowColumns | None, shape: Shape, guard: RowPolicy | None
+    async def _in_columns(
+        self,
+        rows: Snapshot,
+        columns: ArrowColumns | None,
+        shape: Shape,
+        guard: RowPolicy | None,
+        kind: str,
     ) -> Iterable[bytes]:
-        """Rows as an Arrow stream: with these columns, or (None) with those of the log."""
+        """Rows as Arrow or Parquet: with these columns, or (None) with those of the log."""
         await warm_up()
         if columns is None:
-            return streamed(of_snapshot(rows, restrict_shape(WHOLE, guard)))
+            return streamed(of_snapshot(rows, restrict_shape(WHOLE, guard)), kind=kind)
         documents = of_documents(rows, columns, shape)
-        return streamed(await in_turns(self._runtime.turns, "an answer in columns", documents))
+        batches = await in_turns(self._runtime.turns, "an answer in columns", documents)
+        return streamed(batches, kind=kind)
 
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None

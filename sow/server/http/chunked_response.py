@@ -157,11 +157,12 @@ async def answer_message(
     body: bytes,
     kind: str,
     headers: Mapping[str, str],
+    tag: str,
 ) -> web.StreamResponse:
     """One message, written in parts if it is long. Raises ConnectionResetError as
     `answer_in_pieces` does, and Busy."""
     if len(body) <= PART_BYTES or request.method == hdrs.METH_HEAD:
-        return web.Response(body=body, content_type=kind, headers=headers)
+        return _at_once(request, body, kind, headers, tag)
     holder = request.app[REQUESTS].answers.holder(client_key(request))
     try:
         if holder.lack(len(body)) is not None:
@@ -169,10 +170,11 @@ async def answer_message(
         holder.add(len(body))
         response = web.StreamResponse(headers=headers)
         response.content_type = kind
+        start, stop = mark_whole(request, response, tag, len(body))
         if has_ranges(request):
-            response.content_length = len(body)
+            response.content_length = stop - start
         await response.prepare(request)
-        await write_pieces(turns, name, request, response, [body])
+        await write_pieces(turns, name, request, response, part_of(iter([body]), start, stop))
         return response
     finally:
         holder.release()
@@ -190,8 +192,13 @@ def answer_whole(
         digest = digest_of(kind, headers)
         digest.update(body)
         tag = f'"{digest.hexdigest()}"'
-    if known := conditional(request, tag, headers):
-        return known
+    return conditional(request, tag, headers) or _at_once(request, body, kind, headers, tag)
+
+
+def _at_once(
+    request: web.Request, body: bytes, kind: str, headers: Mapping[str, str] | None, tag: str
+) -> web.Response:
+    """The bytes of an answer, or the requested range of them."""
     response = web.Response(content_type=kind, headers=headers)
     start, stop = mark_whole(request, response, tag, len(body))
     response.body = body[start:stop]

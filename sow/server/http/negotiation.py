@@ -1,7 +1,8 @@
 """Content negotiation: the format of an answer and its compression, and how a body is encoded.
 
 `Accept` with its quality values (RFC 9110 §12.5.1), `If-None-Match` (§13.1.2) and the `charset` of
-a body's content type (§8.3) are read here, for any resource.
+a body's content type (§8.3) are read here, for any resource. An address may end in the name of a
+format, which `Accept` does not change then.
 
 `Accept-Encoding` with its quality values (RFC 9110 §12.5.3) selects zstd, gzip or no compression. A
 compressed answer costs more than making it, so only clients that name a coding get one. An element
@@ -26,7 +27,16 @@ import pyarrow as pa
 from aiohttp import hdrs, web
 
 from sow.core.containers import kept
-from sow.core.media_types import ARROW, CSV, EVENT_STREAM, JSON, NDJSON, PREFER_COLUMNS
+from sow.core.media_types import (
+    ARROW,
+    ARROW_FILE,
+    CSV,
+    EVENT_STREAM,
+    JSON,
+    NDJSON,
+    PARQUET,
+    PREFER_COLUMNS,
+)
 from sow.errors import BadMessage, ClientError, clipped
 
 PREFER = "Prefer"
@@ -35,7 +45,17 @@ HEADERS_KEPT_MAX = 64
 at most 8 KB."""
 QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
-FORMAT_NAMES = {"json": JSON, "ndjson": NDJSON, "csv": CSV, "arrow": ARROW}
+FORMAT_ENDINGS = {
+    "json": JSON,
+    "ndjson": NDJSON,
+    "csv": CSV,
+    "arrow": ARROW_FILE,
+    "arrows": ARROW,
+    "parquet": PARQUET,
+}
+"""What an address may end in after a dot (the part `FORMAT_ENDING` of a path), as a file does."""
+FORMAT_ENDING = "ending"
+FORMAT_NAMES = {**FORMAT_ENDINGS, "arrow": ARROW}
 """Values of the parameter `format`, for clients that cannot set a header."""
 CHARSETS = (
     "utf-8",
@@ -59,6 +79,13 @@ class NotAcceptable(ClientError):
 
     reason = "not acceptable"
     status = 406
+
+
+class NoSuchFormat(ClientError):
+    """An address that ends in the name of no format."""
+
+    reason = "not found"
+    status = 404
 
 
 class UnsupportedMediaType(ClientError):
@@ -93,9 +120,22 @@ def _preferred(text: str, formats: tuple[str, ...]) -> str:
 
 
 def form_of(request: web.Request, requested: Mapping[str, str], formats: Sequence[str]) -> str:
-    """The requested format: by the parameter `format`, or else by `Accept`."""
+    """The requested format: by the end of the address, by the parameter `format`, or by
+    `Accept`."""
+    ending = request.match_info.get(FORMAT_ENDING)
+    if ending is not None:
+        return format_of_ending(ending)
     name = requested.get("format")
     return accepted(request, formats) if name is None else named_format(name, formats)
+
+
+def format_of_ending(ending: str) -> str:
+    """The format that an address ends in; raises NoSuchFormat."""
+    if ending in FORMAT_ENDINGS:
+        return FORMAT_ENDINGS[ending]
+    raise NoSuchFormat(
+        f"no address ends in .{clipped(ending)}; write one of .{', .'.join(FORMAT_ENDINGS)}"
+    )
 
 
 def wants_columns(request: web.Request) -> bool:
@@ -286,34 +326,42 @@ class _Zstd:
     """Arrow's compressor, which writes into a file-like object; its level is zstd's fastest."""
 
     def __init__(self) -> None:
-        self._made: list[bytes] = []
-        self._stream = pa.CompressedOutputStream(pa.PythonFile(_Written(self._made), "w"), ZSTD)
+        self._made = Written()
+        self._stream = pa.CompressedOutputStream(pa.PythonFile(self._made, "w"), ZSTD)
 
     def compress(self, part: memoryview) -> bytes:
         self._stream.write(part)
-        return self._take()
+        return self._made.taken()
 
     def flush(self) -> bytes:
         self._stream.close()
-        return self._take()
-
-    def _take(self) -> bytes:
-        made = b"".join(self._made)
-        self._made.clear()
-        return made
+        return self._made.taken()
 
 
-class _Written:
-    """The file-like object that Arrow writes into."""
+class Written:
+    """The file-like object that Arrow writes into; what is written is taken piece by piece."""
 
     closed = False
 
-    def __init__(self, into: list[bytes]) -> None:
-        self._into = into
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
 
     def write(self, part: bytes) -> int:
-        self._into.append(bytes(part))
+        """Keep a part until it is taken."""
+        self._parts.append(bytes(part))
+        self._size += len(part)
         return len(part)
+
+    def tell(self) -> int:
+        """The size of all that was written, taken or not."""
+        return self._size
+
+    def taken(self) -> bytes:
+        """What was written since this was called last."""
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
 
     def flush(self) -> None:
         """Nothing to flush."""

@@ -408,6 +408,9 @@ def documents_of(chunks: Iterable[list[bytes]], lines: bool) -> Iterator[bytes]:
         return
     before = b"["
     for chunk in chunks:
+        if not chunk:
+            yield b""
+            continue
         yield before
         yield b",".join(chunk)
         before = b","

@@ -4,10 +4,12 @@
 revalidation, since records and permissions change at any time. If `Accept` or `Prefer` selects the
 form of an answer, it is in `Vary` (RFC 9110 §12.5.5, RFC 7240 §2), whichever form was selected;
 `sow.server.http.negotiation` and `sow.server.http.request_origin` add encoding and origin
-themselves. An error is an RFC 9457 problem document, and never a traceback.
+themselves. A table has the name of the file that a browser saves it in (RFC 6266). An error is an
+RFC 9457 problem document, and never a traceback.
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping
 from string import ascii_letters, digits, punctuation
@@ -19,9 +21,10 @@ from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.typedefs import Handler
 
 from sow.core.clock import SECOND_US
+from sow.core.containers import kept
 from sow.core.media_types import JSON, PROBLEM
 from sow.errors import Busy, ClientError, NotPrimary, SowError, TooLarge, TooManyLogons
-from sow.server.http.negotiation import CHOOSERS
+from sow.server.http.negotiation import CHOOSERS, FORMAT_ENDING, FORMAT_ENDINGS
 from sow.server.http.preconditions import RangeNotSatisfiable
 
 LOG_HEADER = "SOW-Log"
@@ -91,6 +94,36 @@ async def mark_kept(request: web.Request, response: web.StreamResponse) -> None:
     kind = headers.get(hdrs.CONTENT_TYPE, "")
     if kind.startswith("text/") and "charset" not in kind:
         headers[hdrs.CONTENT_TYPE] = f"{kind}; charset=utf-8"
+
+
+FILE_NAME_CHARS_MAX = 60
+"""Longest name of a file without its ending: percent-encoded it fits into a header."""
+FILE_NAMES_KEPT = 256
+"""Names that are kept: those of one topic in its formats, of some dozens of topics."""
+NOT_IN_FILE_NAMES = re.compile(r'[\x00-\x20\x7f-\xa0/\\:*?"<>|%;]+')
+"""What a file system, a shell or a header would take for more than a part of a name."""
+
+
+def file_name(request: web.Request, name: str, kind: str) -> dict[str, str]:
+    """The header with the file name of an answer in the format `kind`; none for JSON, which a
+    browser shows, unless the address ends in it."""
+    if kind == JSON and FORMAT_ENDING not in request.match_info:
+        return {}
+    disposition = _disposition(name, kind)
+    return {hdrs.CONTENT_DISPOSITION: disposition} if disposition else {}
+
+
+@kept(FILE_NAMES_KEPT)
+def _disposition(name: str, kind: str) -> str:
+    ending = next((ending for ending, of in FORMAT_ENDINGS.items() if of == kind), None)
+    if ending is None:
+        return ""
+    name = NOT_IN_FILE_NAMES.sub("_", name)[:FILE_NAME_CHARS_MAX].strip("._") or "records"
+    plain = name.encode("ascii", "replace").decode().replace("?", "_")
+    parts = ["inline" if kind == JSON else "attachment", f'filename="{plain}.{ending}"']
+    if plain != name:
+        parts.append(f"filename*=UTF-8''{quote(name, safe='', errors='replace')}.{ending}")
+    return "; ".join(parts)
 
 
 log = logging.getLogger("sow")

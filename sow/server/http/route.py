@@ -36,7 +36,7 @@ from sow.protocol.commands import (
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
 from sow.server.http.body_reading import client_key
-from sow.server.http.negotiation import CODING, coding_of
+from sow.server.http.negotiation import CODING, FORMAT_ENDING, coding_of
 from sow.server.http.preconditions import ADDRESSES, MOMENTS
 from sow.server.loop.scheduler import CLIENT
 from sow.topic.records import Records
@@ -245,15 +245,18 @@ def admit(request: web.Request, known: Sequence[str]) -> None:
     found: dict[str, str] = {}
     for name, value in request.query.items():
         if name not in known:
-            raise ClientError(f"no parameter {shown(name)}{_other(name)}{_known(name, known)}")
+            other = _other(request, name)
+            raise ClientError(f"no parameter {shown(name)}{other}{_known(name, known)}")
         if name in found:
             raise ClientError(f"parameter {name} is given twice")
         found[name] = value
     request[REQUESTED] = found
 
 
-def _other(name: str) -> str:
+def _other(request: web.Request, name: str) -> str:
     """A remark on a name that is valid elsewhere."""
+    if name == "format" and FORMAT_ENDING in request.match_info:
+        return " here (the end of the address names the format)"
     return " here (it is an option of commands over a WebSocket)" if name in OPTIONS else ""
 
 

@@ -1,16 +1,19 @@
-"""Rows as tables: the Arrow streams and CSV that readers get, and the Arrow that writers send.
+"""Rows as tables: the Arrow, Parquet and CSV that readers get, and the Arrow that writers send.
 
 Rows of the log and of snapshots have the same six columns in Arrow: a record is represented by the
 publish that produced it. Bodies are text there, as in a line to a client: JSON as published, other
 types as the text of their string. A query of records has one column per field instead
 (`sow.messages.arrow`). Writers send those of the six columns that say what to do.
 
+Arrow's stream, its file and Parquet have the same columns; `ColumnWriter` writes each of them batch
+by batch.
+
 CSV has cells of the fields (`sow.messages.csv_rows`). With `meta` a row is wrapped as in JSON, so
 the fields of the record are those of its field `d`.
 """
 
 import asyncio
-import io
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -23,7 +26,7 @@ from conflated_topics.envelope import from_ipc, to_ipc
 from sow.core.comma_lists import comma_list, parse_select, read_list
 from sow.core.containers import kept
 from sow.core.cooperative import Task, untracked
-from sow.core.media_types import ARROW
+from sow.core.media_types import ARROW, ARROW_FILE, PARQUET
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import Images, LogRows
 from sow.history.snapshot import Snapshot
@@ -34,6 +37,7 @@ from sow.messages.column_types import pieces
 from sow.messages.csv_rows import Cells, cells, column_of, csv_pieces, header
 from sow.messages.declared import DeclaredFields
 from sow.messages.json_texts import FieldTexts
+from sow.server.http.negotiation import Written
 from sow.server.loop.scheduler import FairScheduler
 from sow.sessions.commands.commit_plan import StagedRows
 from sow.topic.records import Records
@@ -57,6 +61,10 @@ RECORD_BEFORE = pa.field("before", pa.string())
 """The column of a row of the log with the record before the change."""
 RowColumns: TypeAlias = Mapping[str, Callable[[], Any]]
 """How each column of some rows is made."""
+GROUP_ROWS = 16_000
+"""Rows from which on a group of Parquet is written: some ten milliseconds, and few groups."""
+GROUP_BYTES = 2 * 1024**2
+"""The same in bytes, where rows are long."""
 SELECTS_KEPT = 256
 """Select lists whose decoders are cached: each takes a tenth of a millisecond to make."""
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
@@ -86,8 +94,8 @@ def columns_of(requested: Mapping[str, str], kind: str = ARROW) -> tuple[str, ..
     """The parameter `columns`: which columns a row has in Arrow, in their own order; raises
     ClientError for others, and other formats."""
     names = comma_list(requested.get("columns", ",".join(SCHEMA.names)))
-    if "columns" in requested and kind != ARROW:
-        raise ClientError("columns is for Arrow: leave it out, or write format=arrow")
+    if "columns" in requested and kind not in IN_COLUMNS:
+        raise ClientError("columns is for Arrow and Parquet: leave it out, or write format=arrow")
     if not names:
         raise ClientError(f"columns names none; write some of {', '.join(SCHEMA.names)}")
     if unknown := next((name for name in names if name not in SCHEMA.names), None):
@@ -208,46 +216,83 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 
 async def warm_up() -> None:
     """Call this before the first rows: with its first array pyarrow imports pandas, if installed,
-    which takes a third of a second and is done in a thread."""
-    if "pandas" not in sys.modules:
-        await asyncio.to_thread(pa.array, [])
+    which takes a third of a second, and Parquet takes a tenth; both are done in a thread."""
+    if "pandas" not in sys.modules or "pyarrow.parquet" not in sys.modules:
+        await asyncio.to_thread(_import_all)
 
 
-class ArrowStream:
-    """An Arrow stream that is written piece by piece."""
+def _import_all() -> None:
+    pa.array([])
+    importlib.import_module("pyarrow.parquet")
 
-    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
-        self._sink = io.BytesIO()
-        self._stream = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), schema)
+
+class _Parquet:
+    """Parquet with groups of rows that are long enough for readers, and written in one step."""
+
+    def __init__(self, sink: pa.NativeFile, schema: pa.Schema) -> None:
+        # Imported by `warm_up`.
+        parquet = importlib.import_module("pyarrow.parquet")
+        self._schema = schema
+        # Of all codings Snappy costs least where a topic has thousands of columns.
+        self._file = parquet.ParquetWriter(sink, schema, compression="snappy")
+        self._group: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._group.append(batch)
+        self._rows += len(batch)
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        self._file.write_table(pa.Table.from_batches(self._group, self._schema))
+        self._group.clear()
+        self._rows = self._bytes = 0
+
+    def close(self) -> None:
+        if self._rows:
+            self._write_group()
+        self._file.close()
+
+
+IN_COLUMNS: Mapping[str, Callable[[pa.NativeFile, pa.Schema], Any]] = {
+    ARROW: pa.ipc.new_stream,
+    ARROW_FILE: pa.ipc.new_file,
+    PARQUET: _Parquet,
+}
+"""What writes the batches of each format that has columns."""
+
+
+class ColumnWriter:
+    """A table in a format of `IN_COLUMNS`, written piece by piece."""
+
+    def __init__(self, schema: pa.Schema = SCHEMA, kind: str = ARROW) -> None:
+        self._sink = Written()
+        self._file = IN_COLUMNS[kind](pa.PythonFile(self._sink, mode="w"), schema)
 
     def piece(self, batches: Iterable[pa.RecordBatch]) -> bytes:
-        """The next bytes of the stream: these batches."""
+        """The next bytes: these batches."""
         for batch in batches:
-            self._stream.write_batch(batch)
-        return self._taken()
+            self._file.write_batch(batch)
+        return self._sink.taken()
 
     def end(self) -> bytes:
         """The last bytes."""
-        self._stream.close()
-        return self._taken()
-
-    def _taken(self) -> bytes:
-        taken = self._sink.getvalue()
-        self._sink.seek(0)
-        self._sink.truncate()
-        return taken
+        self._file.close()
+        return self._sink.taken()
 
 
 def streamed(
-    batches: Iterable[pa.RecordBatch], columns: Sequence[str] = SCHEMA.names
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str] = SCHEMA.names, kind: str = ARROW
 ) -> Iterator[bytes]:
-    """Batches as a stream, piece by piece; they are of one schema, and have these columns if there
-    are none."""
-    stream: ArrowStream | None = None
+    """Batches in the format `kind`, piece by piece; they are of one schema, and have these columns
+    if there are none."""
+    writer: ColumnWriter | None = None
     for batch in batches:
-        stream = stream or ArrowStream(batch.schema)
-        yield stream.piece([batch])
-    yield (stream or ArrowStream(schema_of(columns))).end()
+        writer = writer or ColumnWriter(batch.schema, kind)
+        yield writer.piece([batch])
+    yield (writer or ColumnWriter(schema_of(columns), kind)).end()
 
 
 class UnfitRecord(ClientError):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.server.http.negotiation import FORMAT_ENDINGS
 from tests.edge.serving import records
 
 
@@ -88,3 +89,16 @@ def test_nothing_is_requested_that_the_client_has_not_requested(pair):
     head = f"POST {target}Content-Length: {len(body)}\r\n\r\n".encode()
     found = [server.said(head + body)[:15] for server in (pair.chained, pair.upstream)]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("ending", FORMAT_ENDINGS)
+def test_a_file_is_that_of_upstream(pair, ending):
+    pair.upstream.publish("orders", *({"id": number, "x": "x" * 50} for number in range(50)))
+    for path in (f"/v1/topics/orders/records.{ending}", f"/v1/log.{ending}"):
+        found = [server.get(path) for server in (pair.chained, pair.upstream)]
+        assert found[0].body == found[1].body
+        for name in ("ETag", "Content-Type", "Content-Length", "Content-Disposition"):
+            assert found[0].headers[name] == found[1].headers[name]
+        part = {"Range": "bytes=5-9", "If-Range": found[0].headers["ETag"]}
+        answer = pair.chained.request("GET", path, headers=part)
+        assert (answer.status, answer.body) == (206, found[1].body[5:10])

@@ -355,7 +355,7 @@ class LongPlace(Place):
     async def answer(self, request):
         turns = self.world.runtime.turns
         body = b"".join(self.pieces(int(request.match_info["count"])))
-        return await answer_message(turns, "a message", request, body, "text/csv", {"ETag": '"1"'})
+        return await answer_message(turns, "a message", request, body, "text/csv", {}, '"1"')
 
 
 @pytest.mark.parametrize("address", ["/whole/1", "/whole/2", "/pieces/1"])

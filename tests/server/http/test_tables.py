@@ -7,10 +7,12 @@ import threading
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Declared, Topic
+from sow.core.media_types import ARROW, ARROW_FILE, PARQUET
 from sow.errors import ClientError
 from sow.history.snapshot import Snapshot
 from sow.messages.arrow import ArrowColumns, made
@@ -18,7 +20,7 @@ from sow.messages.declared import DeclaredFields
 from sow.server.http import tables
 from sow.server.http.tables import (
     SCHEMA,
-    ArrowStream,
+    ColumnWriter,
     CsvTable,
     UnfitRecord,
     in_turns,
@@ -26,6 +28,7 @@ from sow.server.http.tables import (
     of_log,
     of_snapshot,
     rows_of,
+    streamed,
     without_rows,
 )
 from sow.server.loop.latency import LoopLatency
@@ -171,11 +174,44 @@ def test_columns_are_made_in_turns_and_what_takes_long_in_a_thread():
 
 def test_a_stream_can_be_read_whole_however_many_pieces_it_came_in():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2]})
-    stream = ArrowStream(batch.schema)
+    stream = ColumnWriter(batch.schema)
     pieces = [stream.piece([batch]), stream.piece([]), stream.piece([batch, batch]), stream.end()]
     assert pieces[1] == b""
     table = pa.ipc.open_stream(io.BytesIO(b"".join(pieces))).read_all()
     assert table.column("a").to_pylist() == [1, 2] * 3
+
+
+def test_parquet_is_written_in_groups_of_some_batches():
+    batch = pa.RecordBatch.from_pydict({"a": list(range(7_000)), "b": ["x" * 9] * 7_000})
+    made = []
+    for _ in range(2):
+        writer = ColumnWriter(batch.schema, PARQUET)
+        made.append([*(writer.piece([batch]) for _ in range(5)), writer.end()])
+    pieces, again = made
+    assert pieces == again, "the same rows are the same bytes"
+    assert [bool(piece) for piece in pieces] == [True, False, True, False, False, True]
+    file = pq.ParquetFile(io.BytesIO(b"".join(pieces)))
+    groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    assert groups == [21_000, 14_000]
+    assert file.read().column("a").to_pylist() == [*range(7_000)] * 5
+
+
+def test_long_rows_make_groups_of_fewer():
+    batch = pa.RecordBatch.from_pydict({"a": ["x" * (tables.GROUP_BYTES + 1)]})
+    writer = ColumnWriter(batch.schema, PARQUET)
+    file = pq.ParquetFile(io.BytesIO(writer.piece([batch, batch]) + writer.end()))
+    assert file.num_row_groups == 2
+
+
+@pytest.mark.parametrize("kind", tables.IN_COLUMNS)
+def test_a_table_without_rows_has_its_columns(kind):
+    written = b"".join(streamed([], ("key", "ts"), kind))
+    read = {
+        ARROW: lambda: pa.ipc.open_stream(written).read_all(),
+        ARROW_FILE: lambda: pa.ipc.open_file(written).read_all(),
+        PARQUET: lambda: pq.read_table(io.BytesIO(written)),
+    }
+    assert read[kind]().schema == tables.schema_of(("key", "ts"))
 
 
 def test_what_a_writer_leaves_out_is_a_publish_without_a_key():
