@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from sow.core.media_types import ARROW_FILE, PARQUET
+from sow.server.http import tables
 from tests.edge.serving import configuration, records, served
 
 TOPICS = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key><Schema>
@@ -164,6 +165,15 @@ def test_parquet_and_both_arrows_have_the_same_columns(server):
     assert meta.column_names == ["bookmark", "topic", "key", "op", "ts", "value"]
     empty = server.get(file_of("parquet", filter="/n < 0"))
     assert pa.parquet.read_table(io.BytesIO(empty.body)).schema == stream.schema
+
+
+def test_parquet_of_too_many_parts_is_refused_and_arrow_is_not(server, monkeypatch):
+    monkeypatch.setattr(tables, "PARQUET_PARTS_MAX", 4)
+    refused = server.get(file_of("parquet"))
+    assert (refused.status, refused.json["reason"]) == (413, "too large")
+    assert "300 rows of 5 columns are too many for Parquet" in refused.json["detail"]
+    assert server.get(file_of("parquet", select="/id,/px")).status == 200
+    assert server.get(file_of("arrow")).status == 200
 
 
 def test_the_log_has_its_rows_in_every_format(server):

@@ -67,6 +67,7 @@ from sow.server.http.route import (
 from sow.server.http.tables import (
     IN_COLUMNS,
     CsvTable,
+    check_parts,
     in_turns,
     of_documents,
     of_snapshot,
@@ -363,6 +364,7 @@ class RecordsHandler:
             return streamed(of_snapshot(rows, restrict_shape(WHOLE, guard)), kind=kind)
         documents = of_documents(rows, columns, shape)
         batches = await in_turns(self._runtime.turns, "an answer in columns", documents)
+        check_parts(batches, kind)
         return streamed(batches, kind=kind)
 
     async def _sent(

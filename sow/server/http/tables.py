@@ -27,7 +27,7 @@ from sow.core.comma_lists import comma_list, parse_select, read_list
 from sow.core.containers import kept
 from sow.core.cooperative import Task, untracked
 from sow.core.media_types import ARROW, ARROW_FILE, PARQUET
-from sow.errors import ClientError, clipped
+from sow.errors import ClientError, TooLarge, clipped
 from sow.history.log_rows import Images, LogRows
 from sow.history.snapshot import Snapshot
 from sow.messages.arrow import Apart, ArrowColumns, Making, Result, UnfitError
@@ -61,10 +61,15 @@ RECORD_BEFORE = pa.field("before", pa.string())
 """The column of a row of the log with the record before the change."""
 RowColumns: TypeAlias = Mapping[str, Callable[[], Any]]
 """How each column of some rows is made."""
+SMALL_ROWS = 500
+"""Rows from which on a batch is written: a reader takes as long for a batch as for some hundred."""
 GROUP_ROWS = 16_000
 """Rows from which on a group of Parquet is written: some ten milliseconds, and few groups."""
 GROUP_BYTES = 2 * 1024**2
 """The same in bytes, where rows are long."""
+PARQUET_PARTS_MAX = 40_000
+"""Columns of all batches of one answer, of which some are written together: the list of
+these parts is made in one step of twenty milliseconds."""
 SELECTS_KEPT = 256
 """Select lists whose decoders are cached: each takes a tenth of a millisecond to make."""
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
@@ -256,6 +261,16 @@ class _Parquet:
         self._file.close()
 
 
+def check_parts(batches: Sequence[pa.RecordBatch], kind: str) -> None:
+    """Raise TooLarge for rows whose Parquet would have too many parts."""
+    columns = batches[0].num_columns
+    if kind == PARQUET and len(batches) * columns > PARQUET_PARTS_MAX:
+        raise TooLarge(
+            f"{sum(map(len, batches))} rows of {columns} columns are too many for Parquet, which "
+            "lists each part of each column at its end; select fewer fields, or take .arrows"
+        )
+
+
 IN_COLUMNS: Mapping[str, Callable[[pa.NativeFile, pa.Schema], Any]] = {
     ARROW: pa.ipc.new_stream,
     ARROW_FILE: pa.ipc.new_file,
@@ -265,20 +280,35 @@ IN_COLUMNS: Mapping[str, Callable[[pa.NativeFile, pa.Schema], Any]] = {
 
 
 class ColumnWriter:
-    """A table in a format of `IN_COLUMNS`, written piece by piece."""
+    """A table in a format of `IN_COLUMNS`, written piece by piece. Small batches, such as those of
+    single publishes in the log, are written together."""
 
     def __init__(self, schema: pa.Schema = SCHEMA, kind: str = ARROW) -> None:
         self._sink = Written()
         self._file = IN_COLUMNS[kind](pa.PythonFile(self._sink, mode="w"), schema)
+        self._small: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
 
     def piece(self, batches: Iterable[pa.RecordBatch]) -> bytes:
-        """The next bytes: these batches."""
+        """The next bytes, of these batches or of earlier ones."""
         for batch in batches:
-            self._file.write_batch(batch)
+            self._small.append(batch)
+            self._rows += len(batch)
+            self._bytes += batch.nbytes
+            if self._rows >= SMALL_ROWS or self._bytes >= BATCH_BYTES:
+                self._write()
         return self._sink.taken()
+
+    def _write(self) -> None:
+        small = self._small
+        self._file.write_batch(small[0] if len(small) == 1 else pa.concat_batches(small))
+        self._rows = self._bytes = 0
+        small.clear()
 
     def end(self) -> bytes:
         """The last bytes."""
+        if self._small:
+            self._write()
         self._file.close()
         return self._sink.taken()
 

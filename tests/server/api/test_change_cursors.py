@@ -19,6 +19,7 @@ from sow.server.api import log
 from sow.server.api.cursors import ChangeCursor, ChangeCursors
 from sow.server.api.log import LogHandler
 from sow.server.api.snapshots import SNAPSHOT_KEPT_US, AsOfQueries, SnapshotHandler
+from sow.server.http import tables
 from tests.server.stand_ins import (
     ORDERS,
     SECOND,
@@ -358,6 +359,7 @@ async def test_a_cursor_without_room_is_refused_and_not_kept():
 @stepped
 async def test_small_changes_of_large_records_come_in_small_batches(monkeypatch):
     monkeypatch.setattr(log, "IMAGES_BYTES", 1500)
+    monkeypatch.setattr(tables, "BATCH_BYTES", 1000)
     async with Place() as place:
         for id_ in range(6):
             await place.fill(b'{"id":%d,"text":"%b"}' % (id_, b"x" * 400))

@@ -181,6 +181,23 @@ def test_a_stream_can_be_read_whole_however_many_pieces_it_came_in():
     assert table.column("a").to_pylist() == [1, 2] * 3
 
 
+@pytest.mark.parametrize("kind", tables.IN_COLUMNS)
+def test_single_rows_are_written_together(kind):
+    rows = tables.SMALL_ROWS * 2 + 7
+    batches = [pa.RecordBatch.from_pydict({"a": [row]}) for row in range(rows)]
+    writer = ColumnWriter(batches[0].schema, kind)
+    written = b"".join([*(writer.piece([one]) for one in batches), writer.end()])
+    if kind == PARQUET:
+        file = pq.ParquetFile(io.BytesIO(written))
+        assert file.num_row_groups == 1
+        assert file.read().column("a").to_pylist() == [*range(rows)]
+        return
+    opened = (pa.ipc.open_stream if kind == ARROW else pa.ipc.open_file)(written)
+    found = opened.read_all().column("a")
+    assert found.to_pylist() == [*range(rows)]
+    assert [len(chunk) for chunk in found.chunks] == [tables.SMALL_ROWS, tables.SMALL_ROWS, 7]
+
+
 def test_parquet_is_written_in_groups_of_some_batches():
     batch = pa.RecordBatch.from_pydict({"a": list(range(7_000)), "b": ["x" * 9] * 7_000})
     made = []
