@@ -43,6 +43,8 @@ BEAT, NOBODY = "100", "503"
 """The server is there; it knows of nobody who takes a request."""
 NEXT_PAGE = {"404", "408"}
 """How a page ends that nothing more came for; and, by its text, one that is full."""
+COMPLETED = "Batch Completed"
+"""A page has all its blocks; whoever counts them knows that before it is said."""
 MONITOR_PORT = 8222
 """NATS's own default."""
 NS = 1_000_000_000
@@ -505,7 +507,9 @@ class StreamReader:
 
     def _end_page(self, status: str, message: Msg) -> None:
         said = (message.headers or {}).get("Description", "")
-        if status not in NEXT_PAGE and "MaxBytes" not in said:
+        if said == COMPLETED and self._left == PAGE_BLOCKS:
+            return  # the page before
+        if status not in NEXT_PAGE and "MaxBytes" not in said and said != COMPLETED:
             self._log._unanswered(self._what, f"{status} {said}")
         self._left = 0
 

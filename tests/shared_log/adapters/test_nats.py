@@ -8,7 +8,7 @@ import pytest
 from nats.aio.client import Client
 
 from sow.errors import LogUnanswered, UnsafeLog
-from sow.shared_log.adapters.nats import NatsLog, NatsPlace
+from sow.shared_log.adapters.nats import PAGE_BLOCKS, NatsLog, NatsPlace
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.nats_cluster import NatsCluster
 from tests.shared_log.adapters.processes import free_ports
@@ -87,6 +87,16 @@ async def refused(place, *words):
 
 def place(cluster, **more):
     return NatsPlace(**{"servers": cluster.servers, "monitors": cluster.monitor_urls, **more})
+
+
+def test_a_reader_takes_the_end_of_a_page_for_no_fault(cluster):
+    async def work(harness):
+        log = await harness.connect()
+        n = 2 * PAGE_BLOCKS + 1
+        await asyncio.gather(*(log.append(b"%d" % number) for number in range(n)))
+        assert len({stored.block for stored in await read(log, 0, n)}) == n
+
+    played(cluster, work, OneReplica)
 
 
 def test_a_server_that_does_not_wait_for_its_disk_is_refused_before_anything_is_made():
