@@ -31,7 +31,7 @@ from sow.core.containers import Histogram
 from sow.core.cooperative import Result, Task
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
-from sow.errors import ClientError, DiskFull, SowError, StoreError, StoreFailing
+from sow.errors import ClientError, DiskFull, NotLeading, SowError, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.bookmark_waits import BookmarkWaits
@@ -337,11 +337,13 @@ class ServerRuntime:
         for task in self._begun:
             task.cancel()
         await asyncio.gather(*self._begun, return_exceptions=True)
-        await asyncio.gather(*self._finishing)
-        if self.failure is None:
-            await self.durable()
-            while self.engine.output.is_behind:
+        # Another node may begin to lead meanwhile: then what waits is stored nowhere, for certain.
+        with suppress(NotLeading):
+            await asyncio.gather(*self._finishing)
+            if self.failure is None:
                 await self.durable()
+                while self.engine.output.is_behind:
+                    await self.durable()
         self._deadline.cancel()
         self.fanout.finish()
         self.turns.close()

@@ -66,6 +66,27 @@ def test_the_first_node_leads_and_another_goes_on_when_it_is_gone(tmp_path):
     asyncio.run(play())
 
 
+def test_a_primary_that_is_passed_over_while_it_stops_ends_without_an_error(tmp_path, monkeypatch):
+    async def play():
+        async with nodes_of(FileLog(tmp_path / "log"), node_configuration("a", tmp_path)) as (one,):
+            await one.start()
+            driver = one.member._driver
+            # Handed over, and never read back.
+            monkeypatch.setattr(driver, "submit", lambda *_: True)
+            waiting = asyncio.create_task(publish(one.server, 1))
+            stopping = asyncio.create_task(one.server.stop())
+            async with asyncio.timeout(30):
+                while len(one.server.runtime._waiters) < 2:  # the publisher, and who stops it
+                    await asyncio.sleep(0)
+            driver._end_submitter(driver.lost_lead())
+            await stopping
+            one.server = None
+            with pytest.raises(StoreError):
+                await waiting
+
+    asyncio.run(play())
+
+
 def test_a_primary_that_was_passed_over_keeps_nothing_that_is_not_in_the_log(tmp_path):
     async def play():
         configs = [node_configuration(name, tmp_path) for name in "ab"]
