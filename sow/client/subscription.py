@@ -43,8 +43,11 @@ OPTIONS_NOT_IN_LOG = re.compile(r"\b(live|positions|last=|conflation)")
 LEFT_BYTES_MAX = 1024 * 1024
 """Of records that have left: some 30,000 keys. More leave without a line that has a bookmark only
 where all that a client sees is withdrawn."""
-ELSEWHERE = frozenset({"upstream lost"})
-"""Reasons of a server that ends a session and is away itself."""
+ELSEWHERE = frozenset(
+    {"upstream lost", "not primary", "no quorum", "outcome unknown"}
+    | {"disk full", "store error", "store failing"}
+)
+"""Reasons of a server that ends a session since it cannot go on itself, where another one may."""
 
 
 async def never(_topic: str) -> bool:

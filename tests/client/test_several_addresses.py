@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from sow.client import Client, Disconnected, Retry, Subscription, Unreachable
+from sow.client.subscription import ELSEWHERE
 from sow.client.sync import Client as PlainClient
 from sow.errors import AnotherLog
 from tests.client.test_socket import REFUSED, A, B, ended, sockets_of
@@ -355,7 +356,10 @@ def update(number):
 
 @pytest.mark.parametrize(
     ("end", "tried"),
-    [(ended(1001), [A, A, B]), ({"c": "close", "reason": "upstream lost"}, [A, B])],
+    [
+        (ended(1001), [A, A, B]),
+        *(({"c": "close", "reason": reason}, [A, B]) for reason in sorted(ELSEWHERE)),
+    ],
 )
 def test_a_server_that_ends_or_loses_its_own_is_left(end, tried):
     first = iter([(logon("s"), BEGINNING, {**ACK, "cid": "3", "s": "f"}, update(7), end), REFUSED])

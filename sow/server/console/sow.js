@@ -21,6 +21,7 @@ const BARRED = 4401; // and this because the credentials are not valid any more
 
 const PASSING = ["invalid seen", "too many logons", "busy", "replaying", "not primary", "upstream lost"]; // of a logon
 const AWAY = ["upstream lost", "replaying", "not yet", "stale"]; // of a server that another one may stand for
+const ELSEWHERE = ["upstream lost", "not primary", "no quorum", "outcome unknown", "disk full", "store error", "store failing"]; // of a server that ends a session since it cannot go on itself, where another one may
 const FINAL = new WeakSet(); // errors after which the client does not reconnect
 
 /** An error that the server reports, or of the connection to it. */
@@ -653,7 +654,7 @@ class Connection {
   /** The error of a closed socket. */
   #broken(code, reason, opening = null) {
     if (code === BARRED) return barred();
-    if (this.areSeveral && this.#farewell === "upstream lost") {
+    if (this.areSeveral && ELSEWHERE.includes(this.#farewell)) {
       this.#farewell = "";
       this.#addresses.leave();
       return new SowError("disconnected", "the server has lost the one behind it");
