@@ -204,7 +204,7 @@ async def report(
     said = msgspec.to_builtins(own)
     path = f"/v1/nodes/{quote(said.pop('url'), safe='')}"
     if below:
-        said["below"] = [msgspec.to_builtins(one) for one in below]
+        said["below"] = msgspec.to_builtins(below)
     async with calls.put(url + path, json=said, headers=headers, allow_redirects=False) as answer:
         if answer.status != 200:
             return ""

@@ -361,7 +361,7 @@ class StatusHandler:
             "bookmark": own.bookmark,
             "state_hash": own.state_hash,
             "lag_ms": own.lag_ms,
-            "nodes": [msgspec.to_builtins(one) for one in await self._all(own, request)],
+            "nodes": msgspec.to_builtins(await self._all(own, request)),
         }
         return json_response(answer, {BOOKMARK_HEADER: own.bookmark or "0"})
 

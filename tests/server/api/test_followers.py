@@ -85,6 +85,15 @@ CHAINED = {"bookmark": None, "state_hash": None, "lag_ms": 0, "pid": 7, "role": 
 
 
 @stepped
+async def test_what_a_node_needs_of_a_shared_log_is_said_and_shown():
+    async with Place(World()) as place:
+        mark = {"bookmark": "5", "position": 6}
+        answer = await place.report({**REPORT, "checkpoint": mark})
+        assert (answer.status, answer.json["checkpoint"]) == (200, mark)
+        assert place.nodes.all()[0].checkpoint.position == 6
+
+
+@stepped
 async def test_a_chained_server_reports_and_a_follower_those_below_it():
     async with Place(World()) as place:
         answer = await place.report({**REPORT, "below": [{"url": "http://two", **CHAINED}]})

@@ -1,6 +1,7 @@
 """The nodes that a server knows: who is listed, for how long, and as what."""
 
 import asyncio
+import json
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from sow.server.api.nodes import (
     nodes_of,
     report,
 )
+from sow.server.loop.log_checkpoint import LogMark
 
 
 def test_of_many_nodes_the_most_silent_are_forgotten():
@@ -91,7 +93,7 @@ def test_nodes_are_counted_by_role_with_the_lag_of_each():
     assert nodes.lags_s() == {"http://f": 1.5, "http://e": 0.02}
 
 
-OWN = ServerNode("http://0.0.0.0:1", "chained", "7", None, 0, 42, "http://up", 3)
+OWN = ServerNode("http://0.0.0.0:1", "chained", "7", None, 0, 42, "http://up", 3, LogMark("7", 9))
 
 
 async def asked(answer, work):
@@ -133,6 +135,8 @@ def test_a_report_says_all_of_it_and_the_answer_where_it_is_listed():
     assert path == "/v1/nodes/http:%2F%2F0.0.0.0:1"
     assert '"url": "http://b"' in body
     assert '"sessions": 3' in body
+    said = json.loads(body)
+    assert [one["checkpoint"]["position"] for one in (said, *said["below"])] == [9, 9]
 
 
 @pytest.mark.parametrize(
