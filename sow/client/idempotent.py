@@ -32,12 +32,13 @@ WAITING_BYTES_MAX = 256 * 1024**2
 """What may wait for a server that is away, in memory: then `publish` waits too."""
 LATER = frozenset(
     {"busy", "replaying", "disk full", "store error", "store failing", "memory full",
-     "internal error", "too many logons", "stopped", "outcome unknown"}
+     "internal error", "too many logons", "stopped"}
 )  # fmt: skip
 """Reasons of a refusal that are no fault of the message: it stays, and is sent again. What may have
 been stored is not stored twice, since it keeps its number."""
-ELSEWHERE = frozenset({"not primary", "no quorum", "upstream lost"})
-"""Reasons to look for the server that takes it, which are no errors."""
+ELSEWHERE = frozenset({"not primary", "no quorum", "upstream lost", "outcome unknown"})
+"""Reasons to look for the server that takes it, which are no errors: what has a number can be sent
+again there."""
 REPLACED = "replaced"
 
 

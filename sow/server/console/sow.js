@@ -1580,8 +1580,8 @@ function liveOptions(options) {
 // Publishing exactly once.
 
 const WINDOW_FRAMES = 64; // unacknowledged frames of a publisher
-const LATER = ["busy", "replaying", "disk full", "store error", "store failing", "memory full", "internal error", "outcome unknown"];
-const MOVES = ["not primary", "no quorum", "upstream lost"]; // reasons to look for the server that takes it, which are no errors
+const LATER = ["busy", "replaying", "disk full", "store error", "store failing", "memory full", "internal error"];
+const MOVES = ["not primary", "no quorum", "upstream lost", "outcome unknown"]; // reasons to look for the server that takes it, which are no errors
 
 /** A publisher of a durable name, on a connection of its own. What is published waits here, in order, until
  * the server has it; the first has the number `#base`. After each logon what the server does not have is
