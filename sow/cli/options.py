@@ -74,6 +74,11 @@ def access(ctx: click.Context | None = None) -> ServerAccess:
     return ServerAccess(url, **given, context=found.current, token_command=chosen.token_command)
 
 
+def is_server_named() -> bool:
+    """Whether the user has named a server for this command: by --url or SOW_URL."""
+    return bool(click.get_current_context().meta[ACCESS]["url"])
+
+
 def _note_access(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
     ctx.meta.setdefault(ACCESS, {})[parameter.name] = value
 

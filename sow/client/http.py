@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import aiohttp
 import msgspec
@@ -39,7 +39,7 @@ from sow.client.tables import (
     to_polars,
 )
 from sow.core.addresses import Addresses
-from sow.core.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
+from sow.core.media_types import ADVICE_HEADER, ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
 from sow.errors import NotPrimary, SowError, Unauthenticated, shown
 
 SAFE_METHODS = ("GET", "HEAD")
@@ -66,7 +66,8 @@ class Answer:
 
     `records` are decoded bodies: a dict for JSON, str or bytes for other types. `matches` is the
     number of records that match, before `skip_n` and `top_n`; `index` names the access path;
-    `bookmark` is the moment of the answer. `tables` converts its records to tables.
+    `bookmark` is the moment of the answer. `tables` converts its records to tables. `advice` are
+    sentences on fields that the query names and no record has, such as misspelt ones.
     """
 
     records: list[Any]
@@ -74,6 +75,7 @@ class Answer:
     index: str
     bookmark: str
     tables: AnswerTable = field(repr=False, compare=False)
+    advice: tuple[str, ...] = ()
 
     async def to_arrow(self) -> Any:
         """The records as a pyarrow Table, of the topic's types (docs/clients.md, Tables)."""
@@ -97,11 +99,16 @@ class Answer:
         return self.preview().html()
 
 
+def read_advice(header: str) -> tuple[str, ...]:
+    """The sentences of the header with advice."""
+    return tuple(unquote(one) for one in header.split("; ") if one)
+
+
 class Rows:
     """A query answer while it arrives; iterate it once, for the rows as JSON texts (bytes).
 
     `matches` is the number of records that match before paging, `index` names the access path,
-    `bookmark` is the moment of the answer.
+    `bookmark` is the moment of the answer; `advice` are sentences on fields that no record has.
     """
 
     def __init__(
@@ -118,6 +125,7 @@ class Rows:
         self.matches = int(response.headers.get("SOW-Matches", 0))
         self.index = response.headers.get("SOW-Index", "")
         self.bookmark = response.headers.get("SOW-Bookmark", "")
+        self.advice = read_advice(response.headers.get(ADVICE_HEADER, ""))
 
     async def chunks(self) -> AsyncIterator[list[bytes]]:
         """The rows in lists, as they arrive from the network; raises Disconnected when the
@@ -143,7 +151,7 @@ class Rows:
         sent = self._response.headers.get(COLUMNS_HEADER)
         tables = AnswerTable(self._topic, texts, sent, self._columns)
         records = [msgspec.json.decode(row) for row in texts]
-        return Answer(records, self.matches, self.index, self.bookmark, tables)
+        return Answer(records, self.matches, self.index, self.bookmark, tables, self.advice)
 
 
 class Http:

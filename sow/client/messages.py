@@ -117,6 +117,7 @@ class Line(Message, omit_defaults=True):
     matches: int | None = None
     returned: int | None = None
     ignored: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:

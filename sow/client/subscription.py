@@ -141,6 +141,8 @@ class Subscription:
         """Its owner has closed it."""
         self.name = ""
         """The server's name of the subscription, once it is open."""
+        self.advice: tuple[str, ...] = ()
+        """Sentences on fields that no record of its snapshot has, such as misspelt ones."""
         self.bookmark = ""
         """The bookmark of the newest update received, with the name of its log; with several
         addresses that of the beginning before there is one."""
@@ -216,6 +218,7 @@ class Subscription:
         if ack.failed:
             raise ack.error()
         self.name, self._was_open = ack.s, True
+        self.advice = ack.advice
         if self._gap is not None:
             self._ready.append(self._gap)
             self._gap = None

@@ -117,6 +117,10 @@ class Loaded:
             return self
         return Loaded(None, in_order((*self.findings, *errors)))
 
+    def with_warnings(self, warnings: Sequence[Finding]) -> "Loaded":
+        """The same with warnings of what the file does not show."""
+        return Loaded(self.configuration, in_order((*self.findings, *warnings)), self.exposure)
+
     @property
     def errors(self) -> tuple[Finding, ...]:
         """The findings that keep the server from starting."""

@@ -24,3 +24,6 @@ FRAMES = "application/vnd.sow.frames"
 COLUMNS_HEADER = "SOW-Columns"
 """The header with the columns of a JSON response, and the `Prefer` token that requests it."""
 PREFER_COLUMNS = "sow-columns"
+ADVICE_HEADER = "SOW-Advice"
+"""The header with what there is to say of fields that no record has: sentences, percent-encoded and
+joined by `; `."""

@@ -27,6 +27,7 @@ from sow.core.paths import Path
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.indexes.column_cache import Bodies, MemoColumn
 from sow.indexes.equal_values import KeyIndex, SowKeyIndex
+from sow.indexes.field_presence import FieldPresence
 from sow.indexes.hash import HashIndex
 from sow.indexes.pending_rows import CHUNK_ROWS, Deferred, parts_cost
 from sow.indexes.sorting import SortedNumbers
@@ -202,6 +203,7 @@ class Indexes:
         "_stored",
         "hashes",
         "name",
+        "presence",
         "table",
         "watched",
     )
@@ -230,6 +232,8 @@ class Indexes:
         self._stored: StoredValues | None = None
         """Index contents of a checkpoint, until `fill` has used them."""
         self._memos = NO_MEMOS
+        self.presence: FieldPresence | None = None
+        """What is known of the fields that records have, once somebody has looked for one."""
         self._held: tuple[Deferred, ...] = ()
         self._listeners: tuple[Deferred, ...] | None = ()
         """What changes are noted in; None: to be listed at the next change, as queries hold and
@@ -242,7 +246,7 @@ class Indexes:
         without columns that have still much to read."""
         frozen = copy(self)
         frozen.table, frozen._sow_keys, frozen._stored = table, None, None
-        frozen._held, frozen._listeners = (), None
+        frozen._held, frozen._listeners, frozen.presence = (), None, None
         hashes: list[HashIndex] = []
         for index in self.hashes:
             hashes.append((yield from index.freezing()))
@@ -425,6 +429,12 @@ class Indexes:
             self._key.check()
 
     # What queries use.
+
+    def fields(self) -> FieldPresence:
+        """What is known of the fields that records have, kept from now on."""
+        if self.presence is None:
+            self.presence = FieldPresence(self.table)
+        return self.presence
 
     def memo(self, path: Path) -> MemoColumn:
         """The column of a field, made if necessary; it may have much to read yet."""

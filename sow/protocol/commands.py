@@ -299,6 +299,8 @@ class Command:
     """Of a logon: the identity, established before the command is executed."""
     rights: Permissions = EVERYTHING
     """The sender's, set by the executor."""
+    sent: "Command | None" = None
+    """Of a command about rows that were made for it: the one that its client has sent."""
 
     def be_sent_by(self, rights: Permissions) -> None:
         """Set the sender's permissions."""

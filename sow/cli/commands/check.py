@@ -14,13 +14,22 @@ from xml.sax.saxutils import escape, quoteattr
 
 import click
 
-from sow.cli.options import command, filter_option, pairs, run, server_options, variables_option
+from sow.cli.options import (
+    command,
+    filter_option,
+    is_server_named,
+    pairs,
+    run,
+    server_options,
+    variables_option,
+)
 from sow.cli.output import show
 from sow.config import Finding, Loaded, load, require
 from sow.config.diagnostics import file_of
 from sow.config.document import COMMENT
 from sow.config.elements.element import Element
 from sow.config.elements.table import INCLUDE, ROOT
+from sow.core.definitions import Configuration
 from sow.core.humanize import counted
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import OF_TOPICS, Authentication, Security, User
@@ -65,7 +74,8 @@ def check(
     """Validate CONFIG (config.xml) and name every mistake with its line.
 
     Each finding is one line: file, line, element, error or warning, what is wrong, what to write
-    instead. The last line counts them. With --as, show what a user of CONFIG would see of TOPIC.
+    instead. The last line counts them. With --url or SOW_URL sow looks for fields of Views
+    and hash indexes that no record has. With --as, show what a user of CONFIG would see of TOPIC.
     """
     if xsd:
         click.echo(schema(), nl=False)
@@ -85,6 +95,8 @@ def check(
     loaded = _with_files(config, loaded)
     if spark and loaded.configuration is not None:
         loaded = _parsed(config, loaded, loaded.configuration.pipelines)
+    if loaded.configuration is not None and is_server_named():
+        loaded = loaded.with_warnings(run(_absent(config, loaded.configuration)))
     show([dataclasses.asdict(found) for found in loaded.findings], lambda: _write(config, loaded))
     ctx.exit(1 if loaded.configuration is None else 0)
 
@@ -132,7 +144,17 @@ def _with_files(config: str, loaded: Loaded) -> Loaded:
         Finding(config, 1, element, "warning", f"the server would not start here: {wrong}")
         for element, wrong in unreadable(loaded.configuration.security)
     ]
-    return dataclasses.replace(loaded, findings=(*loaded.findings, *found)) if found else loaded
+    return loaded.with_warnings(found)
+
+
+async def _absent(config: str, configuration: Configuration) -> list[Finding]:
+    """Warnings of fields that no record of the server at --url has."""
+    # Imported here: a check without a server needs no client.
+    from sow.cli.connecting import connected
+    from sow.cli.present_fields import absent_fields, fields_of
+
+    async with connected() as client:
+        return await absent_fields(client, config, fields_of(configuration))
 
 
 def unreadable(security: Security) -> Iterator[tuple[str, str]]:

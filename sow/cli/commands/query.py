@@ -85,6 +85,7 @@ async def query(
     computes = None if more["as_of"] is None else f"computing {printable(topic)} as of then"
     async with waiting(computes) as arrived, client.rows(topic, **question) as rows:
         arrived()
+        say_advice(rows.advice)
         if style == "ndjson":
             await _write_lines(rows)
         elif style == "json":
@@ -96,6 +97,13 @@ async def query(
             else:
                 keys = await key_columns(client, topic, question["grouping"]) if records else []
                 _write_table(topic, rows, records, keys)
+
+
+def say_advice(advice: Sequence[str]) -> None:
+    """Write sentences on fields that no record has, for people."""
+    if not as_json():
+        for sentence in advice:
+            click.echo(f"sow: {printable(sentence)}", err=True)
 
 
 async def _write_lines(rows: Rows) -> None:
@@ -304,7 +312,10 @@ async def _watch(
         _follow(client, topic, focus, page) as messages,
     ):
         if table is not None:
-            table.begin_with(await key_columns(client, topic, page.get("grouping")))
+            keys = await key_columns(client, topic, page.get("grouping"))
+            table.begin_with(keys, messages.advice)
+        else:
+            say_advice(messages.advice)
         while batch := await messages.batch():
             arrived()
             records = [message for message in batch if message.c in SHOWN][:left]
@@ -358,6 +369,7 @@ class LiveTable:
         """The records of a live window, which are ordered."""
         self._messages = 0
         self._waits_for = ""
+        self._advice: Sequence[str] = ()
         self._live = Live(
             console=self._console,
             get_renderable=self.render,
@@ -399,22 +411,24 @@ class LiveTable:
         """The first records, as many as fit."""
         # Copied in one step: another thread draws the table.
         records = self._records.copy()
-        room = self._console.height - OTHER_LINES if self._console.is_terminal else len(records)
+        other = OTHER_LINES + len(self._advice)
+        room = self._console.height - other if self._console.is_terminal else len(records)
         shown = [cells(record) for record in list(records.values())[: max(1, room)]]
         rest = len(records) - len(shown)
         heading = f"{self._topic}: {len(records):,} records, {self._messages:,} messages"
         more = f", {rest:,} records below" if rest > 0 else ""
         more += f"; {self._waits_for}" if self._waits_for else ""
         table = as_table(shown, self._console.width, self._keys) if shown else Text("")
-        return Group(Text(heading + more, style="dim"), table)
+        advice = [Text(sentence) for sentence in self._advice]
+        return Group(Text(heading + more, style="dim"), *advice, table)
 
     def say(self, waits_for: str) -> None:
         """Show what is waited for, beside the heading."""
         self._waits_for = waits_for
 
-    def begin_with(self, keys: Sequence[str]) -> None:
-        """Put the identifying columns first."""
-        self._keys = keys
+    def begin_with(self, keys: Sequence[str], advice: Sequence[str] = ()) -> None:
+        """Put the identifying columns first, and advice above the table."""
+        self._keys, self._advice = keys, [*map(printable, advice)]
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:

@@ -7,12 +7,14 @@ answers are written in pieces from a snapshot of one moment.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
 from sow.core.comma_lists import parse_select
 from sow.core.cooperative import Task
 from sow.core.media_types import (
+    ADVICE_HEADER,
     ARROW,
     ARROW_FILE,
     COLUMNS_HEADER,
@@ -22,6 +24,7 @@ from sow.core.media_types import (
     NDJSON,
     PARQUET,
 )
+from sow.core.paths import Path
 from sow.core.quota import client_of
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, clipped
@@ -86,6 +89,7 @@ from sow.sessions.queries.access_control import (
 )
 from sow.sessions.queries.aggregations import Share
 from sow.sessions.queries.query_results import QueryResult, UnreadQuota, execute_query
+from sow.topic.missing_fields import field_advice, unsure_fields
 from sow.topic.rendering import WHOLE, Shape
 
 RECORDS_PATH = TOPIC_PATH + "/records"
@@ -190,8 +194,8 @@ class RecordsHandler:
         options = read_options(requested, "query")
         requested_topic = self._topic(request)
         seen = row_policy_for(permissions_of(request), requested_topic.records)
+        text = requested.get("filter")
         if options.projection is None and options.grouping is None:
-            text = requested.get("filter")
             return await self._query(request, requested_topic, requested, options, text, seen)
         command = Command(
             "sow",
@@ -227,7 +231,12 @@ class RecordsHandler:
         share = made[0]
         bookmark = share.bookmark if bookmark is None else bookmark
         try:
-            return await self._query(request, share.topic, requested, options, None, seen, bookmark)
+            own = Query(None if text is None else self._runtime.filter(text))
+            unsure = unsure_fields(requested_topic.records, own, options, seen)
+            advice = await self._field_advice(requested_topic, unsure, seen) if unsure else ()
+            return await self._query(
+                request, share.topic, requested, options, None, seen, bookmark, advice
+            )
         finally:
             share.let_go()
 
@@ -255,9 +264,11 @@ class RecordsHandler:
         condition: str | None,
         seen: RowPolicy | None,
         bookmark: int | None = None,
+        advice: Sequence[str] | None = None,
     ) -> web.StreamResponse:
         """The answer to a query on a topic; `seen` is the row policy of the topic in the address,
-        and `bookmark` the moment of a state in the past."""
+        `bookmark` the moment of a state in the past, and `advice` that on fields, where the topic
+        is of groups."""
         query = self._requested_query(topic, requested, options, condition)
         kind = form_of(request, requested, FORMATS)
         meta, explain = read_flag(requested, "meta"), read_flag(requested, "explain")
@@ -266,6 +277,8 @@ class RecordsHandler:
         if shape.select is not None and not explain and not (meta and kind in IN_COLUMNS):
             topic.records.renderer.check_select(shape.select)
         guard = row_policy_for(permissions_of(request), topic.records)
+        unsure = unsure_fields(topic.records, query, options, guard) if advice is None else ()
+        advice = await self._field_advice(topic, unsure, guard) if unsure else advice or ()
         query, shape = restrict_query(query, guard), restrict_shape(shape, guard)
         with self._unread.answer(client_key(request)) as unread:
             turns, in_columns = self._runtime.turns, kind in IN_COLUMNS and not meta and not explain
@@ -305,11 +318,12 @@ class RecordsHandler:
                 "SOW-Matches": str(found.answer.matches),
                 "SOW-Index": found.answer.index,
                 "SOW-Bookmark": str(found.bookmark),
+                **(advice_header(advice) if advice else {}),
             }
             if explain:
                 answer = found.answer
                 explained = answer.explain if guard is None else answer.explain_guarded
-                return json_response(explained, headers=headers)
+                return json_response(with_advice(explained, advice), headers=headers)
             if is_sent:
                 headers = {**headers, **await self._sent(topic, shape, found.rows, guard)}
             rows = found.rows
@@ -366,6 +380,13 @@ class RecordsHandler:
         batches = await in_turns(self._runtime.turns, "an answer in columns", documents)
         check_parts(batches, kind)
         return streamed(batches, kind=kind)
+
+    async def _field_advice(
+        self, topic: LiveTopic, unsure: Sequence[Path], guard: RowPolicy | None
+    ) -> Sequence[str]:
+        """What there is to say of fields that are not known to be there."""
+        looking = field_advice(topic.records, unsure, guard)
+        return await self._runtime.turns.run("looking for fields", looking)
 
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None
@@ -536,6 +557,19 @@ class RecordsHandler:
             return found
         bookmark = self._engine.sequencer.durable_seq
         return found._replace(bookmark=bookmark) if bookmark < found.bookmark else found
+
+
+def advice_header(advice: Sequence[str]) -> Mapping[str, str]:
+    """The header with these sentences, which is ASCII."""
+    return {ADVICE_HEADER: "; ".join(quote(one, safe="/") for one in advice)}
+
+
+def with_advice(explained: Mapping[str, Any], advice: Sequence[str]) -> Mapping[str, Any]:
+    """The plan of a query, with what there is to say of its fields."""
+    if not advice:
+        return explained
+    said = [explained["advice"], *advice] if explained["advice"] else advice
+    return {**explained, "advice": "; ".join(said), "why": [*explained["why"], *advice]}
 
 
 def _kept_in(made: list[Share], steps: Task[Share]) -> Task[None]:

@@ -172,7 +172,7 @@ def is_aggregated(command: Command) -> bool:
 def about_rows(command: Command, share: Share) -> Command:
     """The same command, about the rows that were made for it."""
     options = replace(command.options, projection=None, grouping=None)
-    return replace(command, topic=share.topic.name, filter=None, options=options)
+    return replace(command, topic=share.topic.name, filter=None, options=options, sent=command)
 
 
 End = Callable[[ViewTopic, str, Hashable | None], None]

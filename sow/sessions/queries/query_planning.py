@@ -41,6 +41,7 @@ from sow.sessions.queries.query_results import QueryResult, ResultSnapshot, Unre
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
 from sow.topic.fields import check_watched
+from sow.topic.missing_fields import field_advice, unsure_fields
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
 
@@ -75,7 +76,7 @@ class QueryPlanner:
         """`sow`: send the current records of the topics under `name`; those of a view that was made
         for it are as of a `bookmark`."""
         _, taken = yield from self.take_all(session, command)
-        acknowledge(session, command, "processed", s=name)
+        acknowledge(session, command, "processed", s=name, **taken.remarks)
         if bookmark is None and self._reads_before(command):
             _, shown_seq = self._engine.queries.shown(command.topic)
             bookmark = None if shown_seq == self._engine.seq else shown_seq
@@ -281,6 +282,7 @@ class QueryPlanner:
         partly = query.keys is not None or query.top_n is not None or query.skip_n > 0
         partly |= not self.is_steady(command)
         taken, events = ResultSnapshot(tracks=partly), self._events(command)
+        taken.advise((yield from self.advice(command)))
         with self._engine.noting() as noted, self._following(events):
             for at, topic in enumerate(requested.topics):
                 if at % TAKEN_AT_ONCE == TAKEN_AT_ONCE - 1:
@@ -321,6 +323,16 @@ class QueryPlanner:
             self._engine.topic(command.topic)
         check_still_permitted(session, command)
         return requested, taken
+
+    def advice(self, command: Command) -> Task[tuple[str, ...]]:
+        """What there is to say of fields that a command names and no record has."""
+        if self.is_pattern(command):
+            return ()
+        sent = command.sent or command
+        query, records = self.query(sent), self._engine.topic(sent.topic).records
+        guard = row_policy_of(sent, records)
+        unsure = unsure_fields(records, query, sent.options, guard)
+        return (yield from field_advice(records, unsure, guard)) if unsure else ()
 
     def _take_again(
         self,

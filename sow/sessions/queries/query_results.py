@@ -100,6 +100,7 @@ class ResultSnapshot:
         self.matches = 0
         """Records that match, whether they are in the answer or not."""
         self.returned = 0
+        self._advice: tuple[str, ...] = ()
         self.slots: dict[str, Slots] = {}
         """The slots of the rows of each topic, where that is to be known."""
         self._tracks = tracks
@@ -122,9 +123,18 @@ class ResultSnapshot:
         return self.returned == self.matches
 
     @property
-    def counts(self) -> dict[str, int]:
-        """The counts in the last ack of the answer."""
-        return {"matches": self.matches, "returned": self.returned}
+    def remarks(self) -> dict[str, object]:
+        """The field of acks with the advice, if there is any."""
+        return {"advice": self._advice} if self._advice else {}
+
+    def advise(self, advice: tuple[str, ...]) -> None:
+        """Note what there is to say of fields that no record has."""
+        self._advice = advice
+
+    @property
+    def counts(self) -> dict[str, object]:
+        """The counts in the last ack of the answer, and the advice."""
+        return {"matches": self.matches, "returned": self.returned, **self.remarks}
 
     def take(self, topic: LiveTopic, snapshot: Snapshot, matches: int) -> None:
         """What a topic holds, in the place of what it held before."""

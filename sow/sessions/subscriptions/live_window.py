@@ -55,6 +55,8 @@ class Opened(NamedTuple):
     answer: QueryAnswer
     capacity: int
     known: OrderedSet[WindowFeed] | None
+    advice: tuple[str, ...]
+    """What to know of fields that no record has."""
 
 
 class LiveWindows:
@@ -129,6 +131,7 @@ class LiveWindows:
         guard = row_policy_of(command, topic.records)
         key = set_key_of(command.filter, window, guard)
         topic.router.check_room(key)
+        advice = yield from self._planner.advice(command)
         if window.top_n > WORDED_AT_ONCE:
             self._planner.unread.check(session.id, window.top_n)
         capacity = capacity_of(window.end, window.top_n)
@@ -140,10 +143,12 @@ class LiveWindows:
             # Meanwhile the name may have become another topic's.
             topic = self._engine.topic(topic.name)
             if (known := _known(topic, key, window)) is not None:
-                return Opened(requested._replace(topics=[topic]), window, answer, capacity, known)
+                return Opened(
+                    requested._replace(topics=[topic]), window, answer, capacity, known, advice
+                )
         answer = yield from self._engine.queries.answering(topic.name, query)
         topic = self._engine.topic(topic.name)
-        return Opened(requested._replace(topics=[topic]), window, answer, capacity, None)
+        return Opened(requested._replace(topics=[topic]), window, answer, capacity, None, advice)
 
     def _check_room(self, session: Session) -> None:
         count = self._register.followed(session).windows
@@ -178,7 +183,8 @@ class LiveWindows:
             feed.succeed(opened.known, engine.seq)
         self._following.join(subscription)
         answer = channel.begin(session, held, feed.page(), from_scratch, last)
-        acknowledge(session, command, "processed", s=subscription.name)
+        remarks = {"advice": opened.advice} if opened.advice else {}
+        acknowledge(session, command, "processed", s=subscription.name, **remarks)
         self._send(session, answer, answer.leavings())
         session.send(replies.group_begin(subscription.name))
         self._send(session, answer, answer.answer())
@@ -191,6 +197,7 @@ class LiveWindows:
             s=subscription.name,
             matches=matches,
             returned=max(0, end - window.skip_n),
+            **remarks,
         )
 
     def _send(

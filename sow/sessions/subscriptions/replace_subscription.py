@@ -303,7 +303,7 @@ class SubscriptionReplacer:
     ) -> None:
         """Send the difference: few lines at once, many as the client takes them."""
         command = replacement.command
-        acknowledge(session, command, "processed", s=new.name)
+        acknowledge(session, command, "processed", s=new.name, **taken.remarks)
         if diff.is_short:
             for some in diff.lines():
                 session.send_records(some)

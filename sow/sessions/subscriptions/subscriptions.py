@@ -269,7 +269,7 @@ class Subscriptions:
         if not complete:
             subscription.was_sent(taken.slots)
         self._following.join(subscription)
-        acknowledge(session, command, "processed", s=subscription.name)
+        acknowledge(session, command, "processed", s=subscription.name, **taken.remarks)
         self.planner.say_answer(session, taken, subscription.name, command)
         acknowledge(session, command, *ACKS[1:], s=subscription.name, **taken.counts)
         yield from taken.settle()

@@ -35,6 +35,20 @@ def test_a_table_has_the_union_of_fields(sow, orders):
     assert result.stderr.startswith("orders: 2 of 2 records, by scan, bookmark ")
 
 
+def test_a_misspelt_field_is_named_for_people(sow, orders):
+    orders({"id": 1, "symbol": "IBM"})
+    said = "sow: no record has /symbl; did you mean /symbol?\n"
+    words = ("--filter", "/symbl = 'IBM'")
+    assert sow("query", "orders", *words).stderr.startswith(said)
+    assert sow("query", "orders", *words, "--format", "csv").stderr == said
+    assert sow("query", "orders", *words, "--json").stderr == ""
+    assert said[5:] in sow.ok("query", "orders", *words, "--explain")
+    count = ("--filter", "/symbl IS NULL", "--count", "1")
+    assert sow("watch", "orders", *count, "--format", "ndjson").stderr == said
+    assert sow("watch", "orders", *count, "--json").stderr == ""
+    assert said[5:] in sow("watch", "orders", *count, "--format", "table").stdout
+
+
 def test_json_is_an_array(sow, orders):
     assert json.loads(sow.ok("query", "orders", "--json")) == []
     orders({"id": 1}, {"id": 2})

@@ -1,0 +1,79 @@
+"""Which fields some record of a topic is known to have, and which none had when it was looked at.
+
+A field that a query names is mostly there, and then the query should pay next to nothing for the
+certainty: a witness is a slot with the number of the change that its record is of. While that is
+the record's newest change, the record has the field. For a field that no record has, the highest
+change is kept that was looked at: next time only what has changed since is read. Both are of the
+records that one user may see, whose policy is a text.
+
+It does not read records: `sow.topic.missing_fields` does.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from sow.core.paths import Path
+from sow.store.columns import Slots
+from sow.store.memory import Table
+
+FIELDS_KEPT_MAX = 1_000
+"""Fields of a topic that are kept, some 200 bytes each: those of many different queries. Beyond
+that all are forgotten."""
+
+
+class Witness(NamedTuple):
+    """The record in a slot has the field, as of a change; or no record has it (None) that was as
+    old."""
+
+    slot: int | None
+    seq: int
+
+
+class FieldPresence:
+    """What is known of the fields of the records in `table`."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._known: dict[tuple[str, Path], Witness] = {}
+
+    def unsure(self, paths: Iterable[Path], policy: str) -> list[Path]:
+        """Those of the fields that no known record has by now."""
+        known, bodies, seqs = self._known, self._table.bodies, self._table.seqs
+        left: list[Path] = []
+        for path in paths:
+            if (policy, path) in known:
+                slot, seq = known[policy, path]
+                if slot is not None and bodies[slot] is not None and seqs[slot] == seq:
+                    continue
+            left += (path,)
+        return left
+
+    def likely(self, path: Path, policy: str) -> int | None:
+        """A slot whose record had the field once."""
+        found = self._known.get((policy, path))
+        return found.slot if found else None
+
+    def changed(self, path: Path, policy: str, slots: Slots) -> Slots:
+        """Those of the slots that have to be read to know whether a record has the field."""
+        found = self._known.get((policy, path))
+        if found is None or found.slot is not None:
+            return slots
+        left: Slots = slots[self._table.seqs[slots] > found.seq]
+        return left
+
+    @property
+    def newest(self) -> int:
+        """The highest change of a record."""
+        return int(np.max(self._table.seqs, initial=0))
+
+    def keep(self, path: Path, policy: str, witness: Witness) -> None:
+        """Keep what was found of a field."""
+        if len(self._known) >= FIELDS_KEPT_MAX:
+            self._known.clear()
+        self._known[policy, path] = witness
+
+    def seq_of(self, slot: int) -> int:
+        """The change that a record is of."""
+        return int(self._table.seqs[slot])
