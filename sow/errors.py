@@ -36,6 +36,7 @@
         UnsafeLog            settings of its engine lose what was acknowledged
         NoQuorum             its engine stores nothing: nothing was applied
         NotLeading           another node leads it now: what was not acknowledged is not in it
+        OutcomeUnknown       this node has left it, and does not know what it has stored
 
 `reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a sentence
 for people: what, where, why, and what to write instead; `status` is the HTTP status. An exception
@@ -387,11 +388,15 @@ class NoQuorum(StoreError):
     status = 503
 
 
-class NotLeading(StoreError):
+class NotLeading(NotPrimary, StoreError):
     """Another node of the shared log leads now. What this one had not acknowledged is not in the
     log, and never will be."""
 
-    reason = "not primary"
+
+class OutcomeUnknown(StoreError):
+    """It was handed over to the shared log, and this node will not hear what became of it."""
+
+    reason = "outcome unknown"
     status = 503
 
 

@@ -83,14 +83,21 @@ def monotonic_us() -> int:
 
 class SystemClock:
     """The machine's clock, made monotonic: `wall` in microseconds, `monotonic` in nanoseconds, as
-    it is, since this is read some ten times for each frame."""
+    it is, since this is read some ten times for each frame. It follows no jump of more than
+    `jump_us_max`, forth or back, which only counts in `refused_us`; None: it follows any."""
 
     def __init__(
-        self, wall: Callable[[], int] = wall_us, monotonic: Callable[[], int] = time.monotonic_ns
+        self,
+        wall: Callable[[], int] = wall_us,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+        jump_us_max: int | None = None,
     ) -> None:
         self._wall = wall
         self._monotonic_ns = monotonic
+        self._jump_us_max = jump_us_max
         self.stepped_us = 0
+        self.refused_us = 0
+        """How far the wall clock is ahead of what this one follows; below 0: behind."""
         self._since_us = monotonic() // 1000
         self._from_us = wall()
         self._error_us = 0
@@ -115,7 +122,10 @@ class SystemClock:
 
     def _go_on(self, now_us: int, since_us: int) -> None:
         """Continue from here, at the rate that follows the wall clock."""
-        error_us = self._wall() - now_us
+        error_us = self._wall() - self.refused_us - now_us
+        if self._jump_us_max is not None and abs(error_us) > self._jump_us_max:
+            self.refused_us += error_us
+            error_us = 0
         if error_us > STEP_US:
             now_us += error_us
             self.stepped_us += error_us
@@ -128,6 +138,50 @@ class SystemClock:
         """Return no time before `us`."""
         self._go_on(max(self.now_us(), us), self._monotonic_ns() // 1000)
 
+    def begin_at(self, us: int) -> None:
+        """It is this time now, whatever the wall clock says, which is followed from here."""
+        self._go_on(us, self._monotonic_ns() // 1000)
+
     def ahead_us(self) -> int:
         """How far the wall clock is behind."""
-        return max(0, self.now_us() - self._wall())
+        return max(0, self.now_us() - self._wall() + self.refused_us)
+
+
+JUMP_US_MAX = 60 * SECOND_US
+"""What a node's clock may differ from the time of its log: beyond it is wrong. Clocks that are kept
+by a time server differ by milliseconds."""
+
+
+class SharedLogClock:
+    """The time of a log that several nodes write: as far as the log has come and, from `lead` on,
+    what passes by this machine's clock. `own` makes that one."""
+
+    def __init__(
+        self, own: Callable[[], SystemClock] = lambda: SystemClock(jump_us_max=JUMP_US_MAX)
+    ) -> None:
+        self._followed = LogClock()
+        self._own = own
+        self.leading: SystemClock | None = None
+
+    def now_us(self) -> int:
+        """The present moment."""
+        return (self.leading or self._followed).now_us()
+
+    def lead(self, us: int) -> None:
+        """This node writes the log from here on, and it is this time now."""
+        own = self._own()
+        own.begin_at(max(us, self._followed.now_us()))
+        self.leading = own
+
+    def go_on_from(self, us: int) -> None:
+        """Return no time before `us`."""
+        (self.leading or self._followed).go_on_from(us)
+
+    def ahead_us(self) -> int:
+        """How far it is ahead of the machine's clock."""
+        return 0 if self.leading is None else self.leading.ahead_us()
+
+    @property
+    def stepped_us(self) -> int:
+        """How far the machine's clock was set forward, and this one has followed."""
+        return 0 if self.leading is None else self.leading.stepped_us

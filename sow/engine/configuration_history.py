@@ -13,13 +13,19 @@ what it misses gets its default. Neither secrets of pipelines nor lines of the f
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import orjson
 
 from sow.core import definitions, security_definitions
-from sow.core.definitions import CONFIGURATIONS, Configuration, with_system_topics, without_secrets
+from sow.core.definitions import (
+    CONFIGURATIONS,
+    Configuration,
+    JournalSettings,
+    with_system_topics,
+    without_secrets,
+)
 from sow.engine.catalog import Catalog
 from sow.engine.running_topics import SourceTopic
 from sow.engine.wal import CommitSequencer
@@ -106,6 +112,17 @@ class ConfigurationHistory:
             self._writer.put(account, messages, self._sequencer.now_us)
         self._forget(account, noted, oldest_seq)
 
+    def differs(self) -> bool:
+        """Whether the present configuration is another one than what was noted last, by whatever
+        node of the log."""
+        noted = self.all()[-1].configuration if self._noted() else None
+        return noted is None or node_text(noted) != node_text(self._catalog.configuration)
+
+    def forget(self, oldest_seq: int) -> None:
+        """The log is kept after record `oldest_seq`: what ended before is forgotten."""
+        if (account := self._account()) is not None:
+            self._forget(account, self._noted(), oldest_seq)
+
     def _forget(self, account: SourceTopic, noted: list[NotedStart], oldest_seq: int) -> None:
         """Remove what ended before a record, but for the text that the first of the rest has."""
         count = max(0, sum(one.seq < oldest_seq for one in noted) - 1)
@@ -174,6 +191,22 @@ def text_of(configuration: Configuration) -> str:
     """The text of a configuration that a server runs; equal ones have the same."""
     requested = without_secrets(configuration)
     return json.dumps(_described(requested, but=("pipelines", "data_directory")))
+
+
+def node_text(configuration: Configuration) -> str:
+    """The text of all that is the same on every node of a shared log: all but Node, Advertise,
+    Listen and paths."""
+    unset = Configuration("")
+    shared = replace(
+        with_system_topics(configuration),
+        host=unset.host,
+        port=unset.port,
+        journal=replace(configuration.journal, directory=JournalSettings().directory),
+        server_log=unset.server_log,
+        follower=unset.follower,
+        shared_log=unset.shared_log,
+    )
+    return text_of(shared)
 
 
 def configuration_of(text: str) -> Configuration:

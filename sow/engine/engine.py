@@ -61,9 +61,10 @@ class Engine:
         has_room: Callable[[int], bool] = lambda _size_bytes: True,
         takes: Callable[[int], bool] | None = None,
         lost: Callable[[], StoreError | None] = lambda: None,
+        primary: str = "",
     ) -> None:
         self.configuration = configuration
-        self.primary = ""
+        self.primary = primary
         """The address of the server that it follows, which alone takes changes."""
         self.timers = Timers()
         self.sequencer = CommitSequencer()

@@ -15,6 +15,9 @@ busy server has very many of them, and each would cost as much as a long one. Cl
 in an engine like this: topics that are not in the log have no records here, and are refused with
 the primary's address.
 
+A node of a shared log may lead one day (`FollowingEngine.lead`): then its own changes go on from
+where it has come, with the copies and views that it has.
+
 It does not know how entries arrive, nor when. Reloads and starts stand in the log as well, and are
 the caller's (`sow.server.boot.follower`): they concern more than an engine.
 """
@@ -41,10 +44,22 @@ RECORDS_AT_ONCE = 500
 
 
 class FollowedConfigurations(ConfigurationHistory):
-    """The starts and reloads of a log that another server writes."""
+    """The starts and reloads of a log that another server writes, until this one leads."""
+
+    _is_followed = True
 
     def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
-        """Nothing: the primary notes them."""
+        """The primary notes them."""
+        if not self._is_followed:
+            super().note(is_start, oldest_seq, goes_on)
+
+    def lead(self, oldest_seq: int) -> None:
+        """Note them from now on. What is in force begins where the log has another one: else copies
+        and views go on."""
+        self._is_followed = False
+        if self.differs():
+            self.note(is_start=True)
+        self.forget(oldest_seq)
 
     def look_again(self) -> None:
         """Another one has been taken from the log."""
@@ -62,8 +77,7 @@ class FollowingEngine(Engine):
         takes: Callable[[int], bool] | None = None,
         lost: Callable[[], StoreError | None] = lambda: None,
     ) -> None:
-        super().__init__(configuration, has_room, takes, lost)
-        self.primary = primary
+        super().__init__(configuration, has_room, takes, lost, primary)
         self.configurations: FollowedConfigurations = FollowedConfigurations(
             self.catalog, self.sequencer, self
         )
@@ -72,16 +86,30 @@ class FollowingEngine(Engine):
         """Another server is the primary."""
         self.primary = primary
 
+    def prepare_to_lead(self) -> Task[None]:
+        """What has to precede `lead`, in steps, between which nothing of the log is applied."""
+        for topic in [*self.catalog]:
+            if isinstance(topic, SourceTopic) and not topic.is_system:
+                yield from topic.let_expire()
+
+    def lead(self, oldest_seq: int) -> None:
+        """Take changes: this server is the primary from here on. The log is kept after record
+        `oldest_seq`."""
+        self.primary = ""
+        for topic in self.catalog:
+            self.timers.note(topic)
+        self.configurations.lead(oldest_seq)
+
     def attach_topic(self, topic: LiveTopic) -> None:
-        """Schedule the timers of a new topic; nothing expires by itself."""
-        if isinstance(topic, SourceTopic) and not topic.is_system:
+        """Schedule the timers of a new topic; while it follows, nothing expires by itself."""
+        if self.primary and isinstance(topic, SourceTopic) and not topic.is_system:
             topic.leave_expired()
         super().attach_topic(topic)
 
     def topic(self, name: str) -> LiveTopic:
         """The topic of a name; raises NotPrimary for one that the log does not have."""
         topic = super().topic(name)
-        if not is_followed(topic, self.topics):
+        if self.primary and not is_followed(topic, self.topics):
             raise NotPrimary(
                 f"topic {topic.name} is not in the transaction log, so only the primary has its "
                 f"records: {self.primary}",
@@ -89,9 +117,11 @@ class FollowingEngine(Engine):
             )
         return topic
 
-    def publishable(self, name: str) -> SourceTopic:  # noqa: ARG002
-        """Raises NotPrimary: the primary takes what is published."""
-        raise self.refusal("publishes")
+    def publishable(self, name: str) -> SourceTopic:
+        """Raises NotPrimary while it follows: the primary takes what is published."""
+        if self.primary:
+            raise self.refusal("publishes")
+        return super().publishable(name)
 
     def has_account(self, entry: LogEntry) -> bool:
         """Whether an account is as an entry has it."""

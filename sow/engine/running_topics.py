@@ -415,6 +415,13 @@ class SourceTopic(LiveTopicBase):
         """Let no record expire by itself: the log says which do."""
         self.expirations = None
 
+    def let_expire(self) -> Task[None]:
+        """Let records expire by themselves again, from a state in which the log says which do; in
+        steps, between which nothing may change."""
+        if self.definition.expires:
+            self.expirations = Expirations(self.records.table)
+        yield from self.restore_expirations()
+
     def restore_expirations(self) -> Task[None]:
         """Take over the expiries that the restored records have, some in each step."""
         if self.expirations is not None:

@@ -25,6 +25,7 @@ from sow.shared_log.entry import (
 )
 
 KNOWN_KINDS = frozenset(EntryKind)
+WITHOUT_CONTENT = (EntryKind.BEAT, EntryKind.RESIGN)
 
 
 class ChainState(NamedTuple):
@@ -61,6 +62,7 @@ class ReadEntry(NamedTuple):
     """Who leads from here on."""
     group: LogGroup | None = None
     """What is complete now."""
+    kind: int = 0
 
 
 class LogChain:
@@ -106,7 +108,7 @@ class LogChain:
         group = None
         if lead is not None:
             self._parts.clear()
-        elif entry.kind != EntryKind.BEAT:
+        elif entry.kind not in WITHOUT_CONTENT:
             self._parts.append(entry.content)
             if not entry.goes_on:
                 content = b"".join(self._parts)
@@ -114,7 +116,7 @@ class LogChain:
                 self._parts.clear()
         if not self._parts:
             self.settled = self.state
-        return ReadEntry(entry_hash, True, lead, group)
+        return ReadEntry(entry_hash, True, lead, group, entry.kind)
 
     def _check_known(self, position: int, entry: LogEnvelope, lead: Lead | None) -> None:
         newest = max(entry.format, lead.format if lead else 0)

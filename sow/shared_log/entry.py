@@ -48,6 +48,8 @@ class EntryKind(IntEnum):
     BEAT = 2
     RECORDS = 3
     RELOAD = 4
+    RESIGN = 5
+    """Who leads leads no more: the last entry of its term."""
 
 
 class LogEnvelope(NamedTuple):

@@ -3,8 +3,10 @@
     follower ──> reads; two leases without a valid entry, then read up to the end: appends a `lead`
     primary ───> when its own lead was read back. It appends groups and, while there are none, beats
         │        one lease without a durable entry of its own: it is stale, until there is one
-        └──────> a valid entry of another node: it follows again, and what it had not released is
-                 not in the log
+        ├──────> a valid entry of another node: it follows again, and what it had not released is
+        │        not in the log
+        └──────> it is to step down: it appends a `resign` behind all that it has, and follows;
+                 others lead at once, and it does not for ten leases
 
 Safety is in the chain: two nodes may believe that they lead, but only the entries of one are valid.
 Clocks only decide when somebody tries, and when a primary has to say that it may be out of date:
@@ -29,6 +31,9 @@ LEASES_OF_SILENCE = 2
 that it was not."""
 BEATS_A_LEASE = 3
 """One may be late, and one lost."""
+LEASES_HELD_OFF = 10
+"""A node that is not to lead lets others lead for so long: they need two, and a start takes
+some seconds. After it, nobody else can."""
 ANSWERS_A_LEASE = 2
 """An answer that takes longer is looked for, while there is time to send again."""
 
@@ -133,6 +138,11 @@ class LogNode:
         self._search = EndSearch(self._answer_us)
         self._writer: EntryWriter | None = None
         """Of a primary, or of a follower that tries to become one."""
+        self._leads_after_us = now_us
+        """Not to lead before."""
+        self._is_vacant = False
+        """Who led has stepped down."""
+        self._resigns = False
         self._orders: list[Order] = [ReadFrom(state.position)]
 
     def take(self) -> list[Order]:
@@ -157,11 +167,25 @@ class LogNode:
         """Whether answers may be out of date without anybody knowing."""
         return self.silent_us(now_us) > self.lease_us
 
-    def submit(self, number: int, kind: EntryKind, content: bytes, time_us: int) -> bool:
+    def submit(self, number: int | None, kind: EntryKind, content: bytes, time_us: int) -> bool:
         """Append a group; False: this node does not lead. Raises TooLarge."""
-        if not self.is_primary or self._writer is None:
+        if not self.is_primary or self._writer is None or self._resigns:
             return False
         self._writer.add(number, kind, content, time_us)
+        return True
+
+    def hold_off(self, now_us: int) -> None:
+        """Let others lead for a while, if they can."""
+        self._leads_after_us = now_us + LEASES_HELD_OFF * self.lease_us
+
+    def step_down(self, now_us: int) -> bool:
+        """Lead no more, once all that was submitted is in the log; False: it does not lead."""
+        self.hold_off(now_us)
+        if not self.is_primary or self._writer is None:
+            return False
+        if not self._resigns:
+            self._resigns = True
+            self._writer.add(None, EntryKind.RESIGN, b"", self._log_time_us())
         return True
 
     # What was read.
@@ -174,6 +198,7 @@ class LogNode:
             return
         if entry.is_valid:
             self._heard_us = now_us
+            self._is_vacant = entry.kind == EntryKind.RESIGN
             self._take_valid(entry)
         if self._writer is not None:
             self._writer.passed(position, entry.hash)
@@ -183,10 +208,10 @@ class LogNode:
         writer = self._writer
         assert entry.hash is not None
         own = writer.found(entry.hash) if writer is not None else None
-        if own is None:
+        if own is None or own.kind == EntryKind.RESIGN:
             if self.is_primary and writer is not None:
                 self._orders.append(FollowFrom(self.chain.state.lead, writer.numbers))
-            self.is_primary, self._writer = False, None
+            self.is_primary, self._writer, self._resigns = False, None, False
             self._search.stop()
             if entry.group is not None:
                 self._orders.append(ApplyGroup(entry.group))
@@ -247,10 +272,15 @@ class LogNode:
         if (again_us := self._search.due_us()) is not None:
             due.append(again_us)
         elif writer is None:
-            due.append(self._heard_us + LEASES_OF_SILENCE * self.lease_us)
+            due.append(self._leads_us())
         else:
             due.append(self._beat_us(writer) if writer.is_idle else writer.due_us())
         return min(one for one in due if one is not None)
+
+    def _leads_us(self) -> int:
+        """When to lead, unless somebody else is heard."""
+        silence_us = 0 if self._is_vacant else LEASES_OF_SILENCE * self.lease_us
+        return max(self._heard_us + silence_us, self._leads_after_us)
 
     def _beat_us(self, writer: EntryWriter) -> int:
         return writer.sent_us + self.lease_us // BEATS_A_LEASE
@@ -268,11 +298,11 @@ class LogNode:
             self._read_again()
         writer = self._writer
         if writer is None:
-            if now_us >= self._heard_us + LEASES_OF_SILENCE * self.lease_us:
+            if now_us >= self._leads_us():
                 self._find_end(now_us)
             return
         writer.pass_time(now_us)
-        if self.is_primary and self._has_to_beat(writer, now_us):
+        if self.is_primary and not self._resigns and self._has_to_beat(writer, now_us):
             self._said_us = now_us
             writer.add(None, EntryKind.BEAT, self._says(), self._log_time_us())
         if writer.is_in_doubt:

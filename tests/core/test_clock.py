@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.core.clock import SECOND_US, STEP_US, SystemClock
+from sow.core.clock import JUMP_US_MAX, SECOND_US, STEP_US, SharedLogClock, SystemClock
 from tests.virtual_clock import VirtualClock
 
 HOUR_US = 3600 * SECOND_US
@@ -157,3 +157,46 @@ def test_a_virtual_clock_goes_on_too():
     assert clock.now_us() == 10
     clock.go_on_from(50)
     assert clock.now_us() == 50
+
+
+def test_a_node_follows_no_jump_of_its_clock_over_a_minute():
+    machine = Machine()
+    machine.clock = SystemClock(
+        lambda: machine.wall_us, lambda: machine.monotonic_us * 1000, JUMP_US_MAX
+    )
+    machine.runs(2)
+    for off_us in (3 * HOUR_US, -5 * HOUR_US):
+        before_us = machine.clock.now_us()
+        machine.wall_us += off_us
+        machine.runs(5)
+        assert machine.clock.now_us() - before_us == pytest.approx(5 * SECOND_US, abs=10_000)
+    assert machine.clock.refused_us == pytest.approx(-2 * HOUR_US, abs=SECOND_US)
+    assert (machine.clock.stepped_us, machine.clock.ahead_us()) == (0, 0)
+    machine.wall_us += 30 * SECOND_US  # what drifts is followed
+    machine.runs(2)
+    assert machine.clock.stepped_us == pytest.approx(30 * SECOND_US, abs=SECOND_US)
+
+
+def test_the_time_of_a_shared_log_goes_on_where_it_was_whatever_the_machine_says():
+    machine = Machine()
+
+    def own():
+        return SystemClock(
+            lambda: machine.wall_us, lambda: machine.monotonic_us * 1000, JUMP_US_MAX
+        )
+
+    for off_us in (-3 * HOUR_US, 3 * HOUR_US):
+        clock, log_us = SharedLogClock(own), machine.wall_us + off_us
+        clock.go_on_from(log_us)
+        machine.passes(SECOND_US)
+        assert (clock.now_us(), clock.stepped_us, clock.ahead_us()) == (log_us, 0, 0)
+        clock.lead(log_us + SECOND_US)
+        assert clock.now_us() == log_us + SECOND_US
+        for _ in range(50):
+            machine.passes(SECOND_US // 10)
+            clock.now_us()
+        assert clock.now_us() == log_us + 6 * SECOND_US
+        assert clock.leading.refused_us == -off_us
+        assert (clock.stepped_us, clock.ahead_us()) == (0, 0)
+    clock.lead(log_us)  # never back
+    assert clock.now_us() >= log_us

@@ -259,3 +259,47 @@ def test_a_search_is_not_confused_by_late_answers():
     assert (search.end, search.due_us()) == (None, 200)
     search.stop()
     assert search.due_us() is None
+
+
+def test_a_primary_steps_down_behind_all_that_was_submitted():
+    table = Table().become_primary()
+    first, *_ = table.submit(1)
+    assert table.node.step_down(table.now_us)
+    assert table.node.step_down(table.now_us)  # once is enough
+    (resign,) = table.orders()
+    assert not table.node.submit(2, EntryKind.RECORDS, b"2", 5)
+    lead = table.node.chain.state.lead
+    assert table.store(first.block, resign.block) == [ReleaseGroup(1), FollowFrom(lead, [])]
+    assert not table.node.is_primary
+    assert table.node.chain.state.lead.node == "a"
+    assert not table.node.step_down(table.now_us)
+
+
+def test_who_has_stepped_down_lets_others_lead_for_ten_leases():
+    table = Table().become_primary()
+    table.node.step_down(table.now_us)
+    (resign,) = table.orders()
+    table.store(resign.block)
+    assert table.orders(10 * LEASE_US - 1) == []
+    assert table.orders(1) == [FindEnd()]
+    (order,) = table.end()
+    assert LeadFrom(2) in table.store(order.block)
+    assert table.submit(3)
+
+
+def test_others_lead_at_once_where_who_led_has_stepped_down():
+    table = Table()
+    table.store(table.foreign_lead())
+    assert table.store(table.foreign(EntryKind.RESIGN, b"")) == [FindEnd()]
+    (order,) = table.end()
+    # Another one was first: it is no matter of the past that somebody had stepped down.
+    assert table.store(table.foreign_lead(), order.block) == []
+    assert table.node.due_us() == table.now_us + 2 * LEASE_US
+
+
+def test_who_holds_off_does_not_lead_before():
+    table = Table()
+    table.store(table.foreign_lead())
+    table.node.hold_off(table.now_us)
+    assert table.orders(10 * LEASE_US - 1) == []
+    assert table.orders(1) == [FindEnd()]

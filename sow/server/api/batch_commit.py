@@ -403,6 +403,12 @@ class BatchCommitHandler:
         """Check that rows may be held, of so many bytes, after others were written `ahead`."""
         if ahead is not None:
             raise HasToBeHeld
+        shared = self._runtime.commit.change_bytes_max
+        if shared is not None and size_bytes > shared:
+            raise TooLarge(
+                f"the batch has more than {shared} bytes, which is what a shared log takes as one "
+                "change: write it in several batches"
+            )
         limit = self._engine.configuration.limits.batch_bytes_max
         if size_bytes > limit:
             raise TooLarge(

@@ -392,7 +392,7 @@ class StatusHandler:
             self._hashing = self._runtime.begin(self._hash())
         bookmark, state_hash = await asyncio.shield(self._hashing)
         moment = str(bookmark), state_hash
-        if self._heard is None:
+        if self._heard is None or self._heard.leads:
             return ServerNode(self._address, AS_PRIMARY, *moment, 0, os.getpid(), None, sessions)
         lag_ms, above = self._heard.lag_us() // 1000, self._heard.primary
         return ServerNode(self._address, AS_FOLLOWER, *moment, lag_ms, os.getpid(), above, sessions)

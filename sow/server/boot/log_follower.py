@@ -1,10 +1,11 @@
-"""A node of a shared log that does not lead: it applies what the others have appended.
+"""A server of a shared log: while its node does not lead, it applies what the others have appended.
 
     a group of the log ──> its entries applied (`Following`), its accounts taken over, both logged
                            here: then the next one
     no group, a beat ────> time passes, up to that of the log
-    the primary started ─> this server starts again, as copies and views are made again there
-    this node leads ─────> once all is applied it ends, and starts again as the primary
+    another configuration ─> this server starts again, as copies and views are made again there
+    this node leads ─────> once all is applied and stored it goes on as the primary (`LogLead`)
+    it leads no more ────> this server starts again from its own disk
 
 What is applied already is passed over: entries by their numbers, accounts by number and time. So a
 process that starts again reads the log from any earlier place.
@@ -16,12 +17,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from aiohttp import ClientError as CallFailed
 from aiohttp import web
 
-from sow.core.clock import SECOND_US, LogClock, monotonic_us
+from sow.core.clock import SECOND_US, SharedLogClock, monotonic_us
 from sow.core.cooperative import Task
 from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration, View
 from sow.engine.catalog import Catalog
@@ -31,10 +33,11 @@ from sow.errors import SowError
 from sow.server.api.nodes import Nodes, ServerNode, Upstream, report
 from sow.server.api.status import StatusHandler
 from sow.server.boot.follower import Adopt, ended, session_with
-from sow.server.http.preconditions import Heard
+from sow.server.boot.log_lead import LogLead
+from sow.server.http.preconditions import Heard, Moments
 from sow.server.loop.log_checkpoint import CheckpointKeeper, mark_of
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import entries_in, newest_of
+from sow.server.loop.log_writer import SharedLogThread, entries_in, newest_of
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.protocols import LogEntry
 
@@ -59,6 +62,8 @@ class HeardLog(Heard):
     def lag_us(self) -> int:
         """The lag."""
         driver = self._driver
+        if self.leads:
+            return 0
         behind_us = max(0, driver.time_us - self._applied_us) if driver.waiting else 0
         return driver.silent_us() + behind_us
 
@@ -74,7 +79,7 @@ class LogFollower:
         driver: LogDriver,
         keeper: CheckpointKeeper,
         own: Configuration,
-        clock: LogClock,
+        clock: SharedLogClock,
         peers: Upstream = Upstream(""),  # noqa: B008
     ) -> None:
         self.clock = clock
@@ -85,6 +90,8 @@ class LogFollower:
         )
         self.is_over = asyncio.Event()
         """This server has to start again to go on."""
+        self.has_role = asyncio.Event()
+        """It has come to the end of the log, and leads if its node does."""
         self.directory = Path(own.data_directory)
         self._driver = driver
         self._own = own
@@ -96,6 +103,17 @@ class LogFollower:
         self._engine: FollowingEngine
         self._runtime: ServerRuntime
         self._following: Following
+        self._thread: SharedLogThread
+        self._moments: Moments
+
+    def answer_with(self, moments: Moments) -> None:
+        """Have answers say how certain this node is."""
+        self._moments = moments
+
+    def writer(self, *given: Any) -> SharedLogThread:
+        """Makes the thread of the journal."""
+        self._thread = SharedLogThread(self._driver, *given)
+        return self._thread
 
     async def prepare(self) -> Configuration:
         """The configuration: every node has that of the log in its own file."""
@@ -159,6 +177,13 @@ class LogFollower:
             log.exception("the server failed to apply the shared log, and starts again")
             self._driver.fail(error)
             self.is_over.set()
+        finally:
+            self.has_role.set()
+
+    async def begun(self) -> None:
+        """Return when it leads, if its node does."""
+        if self._driver.is_primary:
+            await self.has_role.wait()
 
     async def _go_on(self) -> None:
         driver, coming = self._driver, self._driver.next()
@@ -175,15 +200,39 @@ class LogFollower:
             await self._run(self._following.pass_time(driver.time_us))
         if driver.waiting:
             return
-        if driver.is_primary or driver.failure is not None:
+        if driver.failure is not None:
             self.is_over.set()
+        elif driver.is_primary:
+            await self._lead()
         else:
+            self.has_role.set()
             await asyncio.shield(coming)
+
+    async def _lead(self) -> None:
+        """Go on as the primary, until another node leads."""
+        driver, engine, runtime = self._driver, self._engine, self._runtime
+        try:
+            await runtime.durable()
+        except SowError:
+            driver.step_down()  # the disk refuses: others may have room
+            return
+        await self._run(engine.prepare_to_lead())
+        if driver.is_primary:
+            lead = LogLead(driver, engine, runtime, self.clock, self._thread)
+            lead.begin()
+            self._moments.share(lead.doubt_s)
+            self.heard.follow("")
+            self.has_role.set()
+            await lead.run()
+            self.heard.follow(driver.address)
+        self.is_over.set()
 
     async def _apply_group(self, group: Sequence[LogEntry]) -> None:
         # What a full disk refuses stays in memory: no more is taken then.
         while (commit := self._runtime.commit).is_behind or commit.failure is not None:
-            await asyncio.shield(commit.next())
+            if commit.failure is not None:
+                self._driver.step_down()
+            await asyncio.wait((commit.next(),), timeout=self._driver.node.lease_us / SECOND_US)
         for is_account, entries in groupby(group, lambda one: one.account):
             if is_account:
                 for entry in entries:

@@ -1,34 +1,28 @@
 """A node of a shared log: the driver of its log, and which server the process is at the moment.
 
     joined ──> who leads is known, or this node does
-    role ────> a server that follows (`LogFollower`), or one that leads (`LeadingServer`)
-    over ────> the role has changed: the next server starts from the same disk, at the same address
+    server ──> follows the log, and leads it when its turn has come (`LogFollower`)
+    over ────> it leads no more: the next server starts from the same disk, at the same address
 
-A follower that is to lead applies what waits before. What a driver cannot go on after ends it, and
-another one begins, which reads the log again: as after a crash, and as often as there is a reason.
+What a driver cannot go on after ends it, and another one begins, which reads the log again: as
+after a crash, and as often as there is a reason.
 """
 
 import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from sow.core.clock import SECOND_US, LogClock
+from sow.core.clock import SECOND_US, SharedLogClock
 from sow.core.definitions import (
     Configuration,
-    FollowerSettings,
-    JournalSettings,
-    LogSettings,
     SharedLogSettings,
-    with_system_topics,
 )
-from sow.engine.configuration_history import text_of
-from sow.errors import ConfigError, LogTrimmed, LogUnanswered, NoQuorum
+from sow.engine.configuration_history import node_text
+from sow.errors import ConfigError, LogTrimmed
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.bootstrap import LOG_ID_BYTES
@@ -38,7 +32,6 @@ from sow.server.boot.log_follower import LogFollower
 from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_operations import LogOperations
-from sow.server.loop.log_writer import SharedLogThread
 from sow.shared_log.adapters import adapter
 from sow.shared_log.entry import Lead
 
@@ -50,8 +43,6 @@ SILENT_S_MAX = 30.0
 """So long a node that is copied may say nothing: its disk may be slow."""
 ANSWER_S_MIN = 1.0
 """An engine may take so long for an answer; the node looks for it before."""
-
-NO_QUORUM = "the shared log has stored nothing for a lease"
 
 
 def open_log(given: SharedLogSettings) -> Any:
@@ -79,17 +70,7 @@ def open_log(given: SharedLogSettings) -> Any:
 
 def fingerprint(configuration: Configuration) -> str:
     """Of all that has to be the same on every node."""
-    same = Configuration("")
-    shared = replace(
-        configuration,
-        host=same.host,
-        port=same.port,
-        journal=replace(configuration.journal, directory=JournalSettings().directory),
-        server_log=LogSettings(),
-        follower=FollowerSettings(),
-        shared_log=SharedLogSettings(),
-    )
-    return blake2b(text_of(with_system_topics(shared)).encode(), digest_size=8).hexdigest()
+    return blake2b(node_text(configuration).encode(), digest_size=8).hexdigest()
 
 
 class LogMember:
@@ -161,7 +142,10 @@ class LogMember:
                 await shared.close()
         else:
             await asyncio.sleep(PAUSE_S)
-        return await self._begin()
+        driver = await self._begin()
+        if not isinstance(failure, LogTrimmed):
+            driver.hold_off()
+        return driver
 
     def _lead(self) -> Lead:
         settings = self._settings
@@ -183,15 +167,9 @@ class LogMember:
         assert driver is not None
         assert driver.leader is not None
         operations = LogOperations(self._shared, driver, self._keeper)
-        machine = Machine(log_id=driver.leader.log, shared=operations)
-        if driver.is_primary and not driver.waiting:
-            is_over = asyncio.Event()
-            machine = machine._replace(writer=partial(SharedLogThread, driver))
-            return make(
-                configuration, None, machine, partial(LeadingServer, driver, self._keeper, is_over)
-            ), is_over
-        follower = LogFollower(driver, self._keeper, configuration, LogClock(), self._peers)
-        return make(configuration, follower, machine), follower.is_over
+        follower = LogFollower(driver, self._keeper, configuration, SharedLogClock(), self._peers)
+        machine = Machine(log_id=driver.leader.log, shared=operations, writer=follower.writer)
+        return make(configuration, follower, machine, LogServer), follower.is_over
 
     async def close(self) -> None:
         """Leave the log."""
@@ -201,72 +179,20 @@ class LogMember:
             self._driver = None
 
 
-class LeadingServer(Server):
-    """The server of the node that leads; `is_over` is set when it does no more."""
-
-    def __init__(
-        self,
-        driver: LogDriver,
-        keeper: CheckpointKeeper,
-        is_over: asyncio.Event,
-        *given: Any,
-        **more: Any,
-    ) -> None:
-        super().__init__(*given, **more)
-        self._driver = driver
-        self._keeper = keeper
-        self._is_over = is_over
-        self._watching: asyncio.Task[None] | None = None
-        self._time_us = 0
+class LogServer(Server):
+    """The server of a node of a shared log, whether it leads or not."""
 
     def _begin(self) -> None:
-        self._clock.go_on_from(self._driver.time_us)
-        self._moments.share(self._doubt_s)
+        assert isinstance(self._follower, LogFollower)
+        self._moments.share()
+        self._follower.answer_with(self._moments)
         super()._begin()
-        self._driver.keep_time(self._log_time_us)
-        self._keeper.start(self.runtime)
-        self._watching = asyncio.create_task(self._watch_log())
 
-    def _doubt_s(self) -> int | None:
-        """For how many seconds it does not know whether it leads; None: it does."""
-        driver = self._driver
-        if driver.is_primary and not driver.is_stale:
-            return None
-        return max(1, -(-driver.silent_us() // SECOND_US))
-
-    def _log_time_us(self) -> int:
-        """The time of a beat: nothing that is written later has an earlier one."""
-        engine = self.engine
-        if engine.is_flushed:
-            self._time_us = engine.sequencer.moment(self._clock.now_us())
-        return self._time_us
-
-    async def _watch_log(self) -> None:
-        """Refuse writes while the log has no quorum, and end when another node leads."""
-        driver, is_stale = self._driver, False
-        while driver.is_primary and driver.failure is None:
-            if driver.is_stale != is_stale:
-                is_stale = not is_stale
-                self._lose_quorum() if is_stale else self._find_quorum()
-            await asyncio.shield(driver.next())
-        self._is_over.set()
-
-    def _lose_quorum(self) -> None:
-        log.warning("the shared log stores nothing: writes are refused")
-        self.engine.disk.fail(NoQuorum(f"{NO_QUORUM}: nothing was applied; send this again"))
-        self.runtime.give_up(
-            LogUnanswered(
-                f"{NO_QUORUM}: whether it will store what was handed over is not known; look "
-                "before you send this again"
-            )
-        )
-        self.engine.output.stall(True)
-
-    def _find_quorum(self) -> None:
-        log.warning("the shared log stores again: writes are taken")
-        self.engine.output.stall(False)
-        if self.runtime.failure is None:
-            self.engine.disk.recover()
+    async def restore(self) -> None:
+        """Restore all records; a node that leads takes what is published then."""
+        await super().restore()
+        assert isinstance(self._follower, LogFollower)
+        await self._follower.begun()
 
     async def reload(self, allow_loss: bool = False) -> list[str]:  # noqa: ARG002
         """Raises ConfigError: nodes of a log change their configuration together."""
@@ -274,11 +200,3 @@ class LeadingServer(Server):
             "a node of a shared log takes no reload yet: stop all nodes, and start them with the "
             "new file"
         )
-
-    async def stop(self) -> None:
-        """End, without a trace of what another node's lead has made void."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        await self._keeper.close()
-        await super().stop()

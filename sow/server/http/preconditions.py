@@ -64,8 +64,13 @@ class Heard:
         self._newest_us = self._applied_us = 0
 
     def follow(self, primary: str) -> None:
-        """Another server is the primary."""
+        """Another server is the primary; "": this one is."""
         self.primary = primary
+
+    @property
+    def leads(self) -> bool:
+        """This server is the primary, of a log that it has followed."""
+        return not self.primary
 
     def hear(self, time_us: int = 0) -> None:
         """Note that a frame has arrived, up to this time of the log."""
@@ -173,7 +178,7 @@ class Moments:
                 least_bookmark(text, log_id)
             return
         # A follower has the time of the log, which may be behind that of a place, too.
-        time_us = 0 if self._heard is None else turn_time(text)
+        time_us = 0 if self._heard is None or self._heard.leads else turn_time(text)
         seq = least_bookmark(text, runtime.journal.log_id)
         await runtime.bookmark_waits.reached(seq, waited_s(wait_s), time_us)
 

@@ -27,7 +27,15 @@ from typing import TypeVar
 from sow.core.containers import Histogram
 from sow.engine.capacity import DiskReserve
 from sow.engine.wal import Group
-from sow.errors import DiskFull, NotLeading, SowError, StoreError, StoreFailing
+from sow.errors import (
+    DiskFull,
+    NoQuorum,
+    NotLeading,
+    OutcomeUnknown,
+    SowError,
+    StoreError,
+    StoreFailing,
+)
 from sow.store.protocols import TOPICS_LIFETIME, Journal, Load, Loads, LogEntry
 from sow.topic.records import CheckedMessages
 
@@ -65,6 +73,8 @@ class JournalThread(threading.Thread):
 
     writes_ahead = True
     """What is too much for one transaction may be written ahead (`LoadWriter`)."""
+    change_bytes_max: int | None = None
+    """The largest change that it takes; None: any."""
 
     def __init__(
         self,
@@ -207,6 +217,11 @@ class GroupCommit:
     def writes_ahead(self) -> bool:
         """What is too much for one transaction may be written ahead (`LoadWriter`)."""
         return self._thread.writes_ahead
+
+    @property
+    def change_bytes_max(self) -> int | None:
+        """The largest change that is stored as one; None: any."""
+        return self._thread.change_bytes_max
 
     @property
     def is_behind(self) -> bool:
@@ -405,7 +420,7 @@ class LoadWriter:
 
 def _failure(error: Exception) -> StoreError:
     """What clients get as the reason."""
-    if isinstance(error, (DiskFull, NotLeading)):
+    if isinstance(error, (DiskFull, NoQuorum, NotLeading, OutcomeUnknown)):
         log.error("%s", error.detail)
         return error
     if not isinstance(error, SowError):

@@ -9,9 +9,9 @@
 It begins behind a state that is kept beside a checkpoint, once it has found the entry in the log
 with which that ends: a state of another log would have it lead a log of its own.
 
-It outlives the server that uses it: a server that begins to lead, or leads no more, starts again
-from its own disk, and the node goes on meanwhile. What it cannot go on after is its `failure`: then
-another driver begins, as after a crash.
+It outlives the server that uses it: one that leads no more starts again from its own disk, and the
+node goes on meanwhile. What it cannot go on after is its `failure`: then another driver begins, as
+after a crash.
 """
 
 import asyncio
@@ -22,14 +22,15 @@ from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from sow.core.clock import SECOND_US, monotonic_us, wall_us
+from sow.core.clock import SECOND_US, monotonic_us
 from sow.errors import (
     LogTrimmed,
     LogUnanswered,
+    NoQuorum,
     NotLeading,
+    OutcomeUnknown,
     SowError,
     StoreError,
-    StoreFailing,
 )
 from sow.shared_log.chain import ChainState, LogGroup
 from sow.shared_log.entry import HASH_BYTES, EntryKind, Lead, decode
@@ -49,6 +50,7 @@ from sow.shared_log.writer import AppendBlock
 log = logging.getLogger("sow.log")
 
 BEGINNING = ChainState()
+UNKNOWN = "what was handed over may be in it; look at another node before you send this again"
 WAITING_BYTES_MAX = 64 * 1024**2
 """Of groups that are not applied: one of the largest, or what is applied in a second."""
 
@@ -80,7 +82,7 @@ class LogDriver:
         state: ChainState = BEGINNING,
     ) -> None:
         self.lead = lead
-        self._log_time_us: Callable[[], int] = wall_us
+        self._log_time_us: Callable[[], int] = lambda: self.time_us
         self.waiting: deque[LogGroup] = deque()
         """To be applied, in order; it is taken by `applied`."""
         self._submitter: Submitter | None = None
@@ -97,6 +99,12 @@ class LogDriver:
         self._waiting_bytes = 0
         self._joins_behind: int | None = None
         """Where the log ended when it was first read."""
+        self._time_read_us = now_us()
+        """When the log's newest time was read."""
+        self.has_heard = False
+        """It has led, or has heard another node lead: it knows what time it is in the log."""
+        self.gave_way = False
+        """It has stepped down since its disk is full: not twice, for others may have no room."""
         self._is_stale = False
         self._timer: asyncio.TimerHandle | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -111,7 +119,7 @@ class LogDriver:
     async def close(self) -> None:
         """Stop; nothing is submitted or released any more."""
         self._end()
-        self._end_submitter(StoreFailing("this node has left the shared log"))
+        self._end_submitter(OutcomeUnknown(f"this node has left the shared log: {UNKNOWN}"))
         tasks = [*self._tasks, *([self._reading] if self._reading else [])]
         for task in tasks:
             task.cancel()
@@ -128,7 +136,9 @@ class LogDriver:
         if self.failure is None:
             self.failure = error
             self._end()
-            self._end_submitter(StoreFailing("this node cannot go on with the shared log"))
+            self._end_submitter(
+                OutcomeUnknown(f"this node cannot go on with the shared log: {UNKNOWN}")
+            )
 
     def _end_submitter(self, error: StoreError) -> None:
         submitter, self._submitter = self._submitter, None
@@ -156,6 +166,10 @@ class LogDriver:
     def time_us(self) -> int:
         """The time of the log, as far as it was read."""
         return self.node.chain.state.time_us
+
+    def time_now_us(self) -> int:
+        """The time of the log, and what has passed since it was read, by this node's clock."""
+        return self.time_us + self._now_us() - self._time_read_us
 
     @property
     def is_stale(self) -> bool:
@@ -190,19 +204,47 @@ class LogDriver:
         """Tell this one what becomes of what is submitted from now on."""
         self._submitter = submitter
 
-    def keep_time(self, log_time_us: Callable[[], int]) -> None:
-        """Take the log's time, of beats and leads, from here: of the server that leads."""
-        self._log_time_us = log_time_us
+    def keep_time(self, log_time_us: Callable[[], int] | None) -> None:
+        """Take the log's time, of beats and leads, from here: of the server that leads; None: it
+        stands still."""
+        self._log_time_us = log_time_us or (lambda: self.time_us)
+        self.has_heard |= log_time_us is not None
 
-    def lost_lead(self) -> NotLeading:
-        """Why nothing is released any more where another node leads."""
+    def note_room(self, has_room: bool) -> None:
+        """Whether this node's disk has room, while it leads."""
+        self.gave_way = not has_room
+
+    def step_down(self) -> bool:
+        """Have another node lead, after all that was submitted is in the log; False: this one does
+        not lead. In any case it does not lead for a while, if another one can."""
+        leads = not self._is_over and self.node.step_down(self._now_us())
+        self._go_on()
+        return leads
+
+    def hold_off(self) -> None:
+        """Let others lead for a while, if they can."""
+        self.node.hold_off(self._now_us())
+
+    def lost_lead(self) -> StoreError:
+        """Why nothing is released any more where this node does not lead."""
+        if self.is_leading_node:
+            return NoQuorum(
+                "this node steps down, and no other leads yet: nothing was applied; send this again"
+            )
         return NotLeading(
             f"another node leads now, at {self.address}: nothing of the request was applied, send "
-            "it there"
+            "it there",
+            primary=self.address,
         )
 
-    def submit(self, number: int, content: bytes, time_us: int) -> bool:
-        """Append a group of records; False: this node does not lead. Raises TooLarge."""
+    @property
+    def is_leading_node(self) -> bool:
+        """Whether the node that leads, or has led last, has the name of this one."""
+        return self.leader is not None and self.leader.node == self.lead.node
+
+    def submit(self, number: int | None, content: bytes, time_us: int) -> bool:
+        """Append a group of records, which is released as `number` if it has one; False: this node
+        does not lead. Raises TooLarge."""
         if self._is_over or not self.node.submit(number, EntryKind.RECORDS, content, time_us):
             return False
         self._go_on()
@@ -274,12 +316,16 @@ class LogDriver:
             self._follow(order)
 
     def _follow(self, order: FollowFrom) -> None:
-        log.warning(
-            "node %s leads no more: %s does; %d groups of changes were not stored",
-            self.lead.node,
-            order.lead.node if order.lead is not None else "another node",
-            len(order.unreleased),
-        )
+        if self.is_leading_node:
+            log.warning("node %s has stepped down", self.lead.node)
+        else:
+            log.warning(
+                "node %s leads no more: %s does; %d groups of changes were not stored",
+                self.lead.node,
+                order.lead.node if order.lead is not None else "another node",
+                len(order.unreleased),
+            )
+        self.keep_time(None)
         self._end_submitter(self.lost_lead())
         self._report()
 
@@ -329,6 +375,12 @@ class LogDriver:
         begins = self._begins
         if not begins.position:
             return
+        if not end:
+            raise StoreError(
+                f"the shared log is empty, and this DataDirectory has one up to position "
+                f"{begins.position}: it belongs to another log; start with an empty one",
+                reason="another log",
+            )
         if end < begins.position:
             raise LogUnanswered(
                 f"the shared log was read up to position {begins.position}, and ends at {end} now: "
@@ -364,10 +416,15 @@ class LogDriver:
         self._go_on()
 
     def _take(self, position: int, block: bytes) -> None:
+        now_us, was = self._now_us(), self.node.chain.state
         try:
-            self.node.read(position, block, self._now_us())
+            self.node.read(position, block, now_us)
         except SowError as error:  # of a later release: nothing is passed over
             self.fail(error)
+        state = self.node.chain.state
+        if state.time_us > was.time_us:
+            self._time_read_us = now_us
+        self.has_heard |= state.hash != was.hash and self.has_joined and not self.is_primary
         self._go_on()
         self._report()
 

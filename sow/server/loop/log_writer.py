@@ -1,6 +1,7 @@
-"""The journal's thread of a server that leads a shared log: what it writes is in that log before.
+"""The journal's thread of a node of a shared log: what it writes is in that log before.
 
-    store ──> a group of records is submitted to the shared log
+    follows ─> entries come from the log: they are written as they are anywhere
+    leads ───> a group of records is submitted to the shared log
     released ──> it is durable there, and read back: written to the journal here, which is a cache
     stored ──> as without a shared log: it is released
 
@@ -8,6 +9,9 @@ So a journal has nothing that is not in the log, and whatever reads it has all t
 What cannot be written here although it is in the log has to be read from there again: the driver
 fails, and the server starts again. Where another node leads, whatever was not released is not in
 the log: it is refused, and this server ends without a trace of it.
+
+Changes that were flushed together are one group of the log, or several where they are very large;
+one change is never divided.
 """
 
 import asyncio
@@ -16,20 +20,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from sow.core.definitions import SYSTEM_PREFIX
-from sow.errors import Damaged, SowError, StoreError
-from sow.server.loop.group_commit import Entries, JournalThread
+from sow.errors import Damaged, OutcomeUnknown, SowError, StoreError
+from sow.server.loop.group_commit import Entries, JournalThread, stored_bytes
 from sow.server.loop.log_driver import LogDriver
+from sow.shared_log.writer import GROUP_BYTES_MAX
 from sow.store.layout import GROUP, decode_entries, encode_entries, seal, unseal
-from sow.store.protocols import Journal, LogEntry
+from sow.store.protocols import Journal, LogEntry, goes_on
 
 WITH_ACCOUNTS = -1
 """Those of an empty log have the number 0, and are read too."""
+PART_BYTES_MAX = GROUP_BYTES_MAX // 2
+"""Of one group of the log, but for a change that is larger: its encoding takes a little more."""
 
 
 class SharedLogThread(JournalThread):
-    """Writes `journal` behind the shared log of `driver`; else it is as any JournalThread."""
+    """Writes `journal` as any JournalThread, until it is to `lead`: then behind the shared log of
+    `driver`."""
 
     writes_ahead = False
+    change_bytes_max = PART_BYTES_MAX
 
     def __init__(
         self,
@@ -41,37 +50,53 @@ class SharedLogThread(JournalThread):
     ) -> None:
         super().__init__(journal, loop, stored, self._refuse)
         self._driver = driver
-        driver.serve(self)
         self._refuse_groups = refused
         self._handed: deque[tuple[int, Entries]] = deque()
         """Submitted, and not released."""
-        self._leads = True
+        self._divided = 0
+        """The newest group that was submitted as several."""
+        self._leads = self._is_over = False
 
     @property
     def is_busy(self) -> bool:
         """Whether there is anything that it has not done and reported."""
         return bool(self._handed) or super().is_busy
 
+    def lead(self) -> None:
+        """What comes from now on is of this node: the log has to have it first."""
+        self._leads = True
+        self._driver.serve(self)
+
     def store(self, number: int, entries: Entries) -> None:
-        """Submit entries."""
+        """Store entries that come from the log, or submit them to it."""
         if not self._leads:
-            return
+            super().store(number, entries)
+        elif not self._is_over:
+            self._submit(number, entries)
+
+    def _submit(self, number: int, entries: Entries) -> None:
         self._handed.append((number, entries))
+        parts = [*parts_of(entries)]
+        self._divided = number if len(parts) > 1 else self._divided
         try:
-            is_taken = self._driver.submit(number, encode_group(entries), entries[-1].ts_us)
-        except SowError as error:  # too much for the log; it was not submitted
-            self._handed.pop()
+            for part in parts:
+                of_group = number if part is parts[-1] else None
+                if not self._driver.submit(of_group, encode_group(part), part[-1].ts_us):
+                    if not self._driver.is_primary:
+                        self.ended(self._driver.lost_lead())
+                    return  # else it steps down: this ends when all before is released
+        except SowError as error:  # too much for the log
             self.loop.call_soon(self._refuse, error)
-            return
-        if not is_taken:
-            self.ended(self._driver.lost_lead())
 
     def again(self, number: int, entries: Entries) -> None:
-        """Nothing: what was refused here is read from the log again, where it is in it."""
+        """Store what was refused; nothing where this node leads: it is read from the log again,
+        where it is in it."""
+        if not self._leads:
+            super().again(number, entries)
 
     def end(self) -> None:
         """End after everything given before: all that was submitted is decided."""
-        self._leads = False
+        self._is_over = True
         super().end()
 
     # What the driver reports.
@@ -84,18 +109,45 @@ class SharedLogThread(JournalThread):
 
     def ended(self, error: StoreError) -> None:
         """Nothing more is released. What was is written and reported before the rest is refused."""
-        if self._leads:
-            self._leads = False
-            self._handed.clear()
-            self.do(lambda: self._report(error))
+        if self._is_over:
+            return
+        if self._handed and self._handed[0][0] <= self._divided:
+            error = OutcomeUnknown(
+                f"{error.detail}; but of very many changes at once the log may have the first: "
+                "look before you send this again"
+            )
+        self._is_over = True
+        self._handed.clear()
+        self.do(lambda: self._report(error))
 
     def _report(self, error: StoreError) -> None:
         self.loop.call_soon_threadsafe(self._refuse_groups, error)
 
     def _refuse(self, error: Exception) -> None:
-        self._leads = False
+        if not self._leads:
+            self._refuse_groups(error)
+            return
+        self._is_over = True
         self._driver.fail(error)
-        self._refuse_groups(error)
+        self._refuse_groups(
+            OutcomeUnknown(
+                f"{error}; this node stores no more, and the shared log may have what was handed "
+                "over: look at another node before you send this again"
+            )
+        )
+
+
+def parts_of(entries: Entries) -> Iterator[Entries]:
+    """Entries as groups of the log: as many changes together as one takes."""
+    start = size = change = behind = 0
+    for at, entry in enumerate(entries):
+        if at and not goes_on(entries[at - 1], entry):
+            change, behind = at, 0
+        size, behind = size + stored_bytes(entry), behind + stored_bytes(entry)
+        if size > PART_BYTES_MAX and change > start:
+            yield entries[start:change]
+            start, size = change, behind
+    yield entries[start:]
 
 
 def newest_of(entries: Iterable[LogEntry]) -> int:

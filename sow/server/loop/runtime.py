@@ -31,7 +31,17 @@ from sow.core.containers import Histogram
 from sow.core.cooperative import Result, Task
 from sow.engine.engine import Engine
 from sow.engine.wal import Group
-from sow.errors import ClientError, DiskFull, NotLeading, SowError, StoreError, StoreFailing
+from sow.errors import (
+    ClientError,
+    DiskFull,
+    LogUnanswered,
+    NoQuorum,
+    NotLeading,
+    OutcomeUnknown,
+    SowError,
+    StoreError,
+    StoreFailing,
+)
 from sow.expressions import Filter
 from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.bookmark_waits import BookmarkWaits
@@ -337,8 +347,9 @@ class ServerRuntime:
         for task in self._begun:
             task.cancel()
         await asyncio.gather(*self._begun, return_exceptions=True)
-        # Another node may begin to lead meanwhile: then what waits is stored nowhere, for certain.
-        with suppress(NotLeading):
+        # Another node may begin to lead meanwhile: then what waits is stored nowhere, for certain;
+        # or this one leaves the shared log, and who waits gets to know that.
+        with suppress(NotLeading, NoQuorum, OutcomeUnknown, LogUnanswered):
             await asyncio.gather(*self._finishing)
             if self.failure is None:
                 await self.durable()

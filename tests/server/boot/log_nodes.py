@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sow.core.definitions import SharedLogSettings
+from sow.server.api.status import StatusHandler
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.log_member import LogMember, open_log
 from tests.server.boot.servers import configuration
@@ -66,6 +67,9 @@ class Node:
     @property
     def follows(self):
         return bool(self.server.engine.primary)
+
+    async def status(self):
+        return await self.server._handlers[StatusHandler].own()
 
     async def end(self):
         if self.server is not None:

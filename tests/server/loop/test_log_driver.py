@@ -180,7 +180,7 @@ def test_an_entry_of_a_later_release_ends_a_driver():
         assert "format 99" in follower.failure.detail
         assert follower.is_stale
         (error,) = nodes.submitters[primary.lead.node].errors
-        assert error.reason == "store failing"
+        assert error.reason == "outcome unknown"
 
     played(work)
 
@@ -200,5 +200,42 @@ def test_unsafe_settings_end_a_driver_at_its_start():
         await nodes.until(lambda: driver.failure is not None)
         assert isinstance(driver.failure, UnsafeLog)
         await driver.close()
+
+    played(work)
+
+
+def test_who_steps_down_is_followed_at_once_and_leads_no_more_while_others_can():
+    async def work(nodes):
+        first = await nodes.primary()
+        assert first.submit(1, b"1", 1)
+        began_s = nodes.loop.time()
+        assert first.step_down()
+        assert not first.submit(2, b"2", 2)
+        await nodes.until(lambda: not first.is_primary)
+        assert nodes.submitters[first.lead.node].released_numbers == [1]
+        (error,) = nodes.submitters[first.lead.node].errors
+        assert error.reason == "no quorum"
+        second = await nodes.primary()
+        assert nodes.loop.time() - began_s < 2 * LEASE_S
+        assert first.lost_lead().primary == second.address
+        second.step_down()
+        await nodes.until(lambda: not second.is_primary)
+        third = await nodes.primary()
+        assert third not in (first, second)
+
+    played(work)
+
+
+def test_time_passes_for_who_hears_the_log_and_is_not_known_to_who_does_not():
+    async def work(nodes):
+        primary = await nodes.primary()
+        follower = nodes.drivers[others(primary)[0]]
+        await nodes.until(lambda: follower.has_joined and follower.has_heard)
+        assert not LogDriver(follower._shared, follower.lead).has_heard
+        heard_us = follower.time_us
+        follower._reading.cancel()
+        await asyncio.sleep(0.3)
+        assert follower.time_us == heard_us
+        assert follower.time_now_us() >= heard_us + 300_000
 
     played(work)

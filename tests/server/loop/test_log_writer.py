@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from sow.engine.wal import Group
-from sow.errors import Damaged, DiskFull, NotLeading, StoreFailing, TooLarge
+from sow.errors import Damaged, DiskFull, NoQuorum, NotLeading, TooLarge
+from sow.server.loop import log_writer
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.log_writer import SharedLogThread, encode_group, entries_in
 from sow.store.protocols import LogEntry
@@ -24,6 +25,10 @@ class Driver:
     def __init__(self):
         self.leads, self.submitted, self.failure, self.refusal = True, [], None, None
         self.ends = []
+
+    @property
+    def is_primary(self):
+        return self.leads
 
     def serve(self, submitter):
         self.submitter = submitter
@@ -46,7 +51,7 @@ class Driver:
 
 
 class Commits:
-    def __init__(self):
+    def __init__(self, leads=True):
         self.driver, self.disk, self.calls = Driver(), Disk(), []
         self.commit = GroupCommit(
             self.disk,
@@ -56,6 +61,8 @@ class Commits:
             lambda: self.calls.append("taken"),
             writer=lambda *given: SharedLogThread(self.driver, *given),
         )
+        if leads:
+            self.commit._thread.lead()
 
     def add(self, number, *entries):
         self.commit.add(Group(number, list(entries)))
@@ -131,9 +138,74 @@ async def test_what_is_too_much_for_the_log_ends_the_driver_and_is_not_in_it():
     while not commits.calls:
         await asyncio.sleep(0.001)
     ((failure, refused),) = commits.calls
-    assert isinstance(failure, StoreFailing)
+    assert failure.reason == "outcome unknown"
     assert refused == [1]
     assert isinstance(commits.driver.failure, TooLarge)
+    await commits.commit.close()
+
+
+@stepped
+async def test_who_follows_writes_what_comes_from_the_log_and_tries_again():
+    commits = Commits(leads=False)
+    commits.add(1, entry(1))
+    await commits.commit.next()
+    assert (commits.disk.stored, commits.calls, commits.driver.submitted) == ([[1]], [1], [])
+    commits.disk.refusals = [DiskFull("no room")]
+    commits.add(2, entry(2))
+    while "taken" not in commits.calls:
+        await asyncio.sleep(0.1)
+    assert commits.disk.stored == [[1], [2]]
+    assert commits.driver.failure is None
+    commits.commit._thread.lead()
+    commits.add(3, entry(3))
+    await turns()
+    assert [one[0] for one in commits.driver.submitted] == [3]
+    await commits.commit.close()
+
+
+@stepped
+async def test_who_steps_down_releases_what_was_submitted_before_and_refuses_the_rest():
+    commits = Commits()
+    commits.add(1, entry(1))
+    await turns()
+    commits.driver.submit = lambda *_: False  # it leads still
+    commits.add(2, entry(2))
+    await turns()
+    assert commits.calls == []
+    commits.driver.submitter.released(1)
+    await commits.commit.next()
+    commits.driver.submitter.ended(NoQuorum("it steps down"))
+    while len(commits.calls) < 2:
+        await asyncio.sleep(0.001)
+    released, (failure, refused) = commits.calls
+    assert (released, failure.reason, refused) == (1, "no quorum", [2])
+    await commits.commit.close()
+
+
+def test_very_many_changes_are_several_groups_and_no_change_is_divided(monkeypatch):
+    monkeypatch.setattr(log_writer, "PART_BYTES_MAX", 100)
+
+    def made(seq, ts_us, size):
+        return LogEntry("publish", "orders", seq, ts_us, ["k"], [b"x" * size], 0)
+
+    entries = [made(1, 1, 30), made(2, 2, 20), made(3, 2, 20), made(4, 2, 60), made(5, 3, 9)]
+    parts = [[one.seq for one in part] for part in log_writer.parts_of(entries)]
+    assert parts == [[1], [2, 3, 4], [5]]
+    assert [*log_writer.parts_of(entries[:1])] == [entries[:1]]
+
+
+@stepped
+async def test_of_a_divided_group_the_log_may_have_a_part(monkeypatch):
+    monkeypatch.setattr(log_writer, "PART_BYTES_MAX", 1)
+    commits = Commits()
+    commits.add(1, entry(1), entry(2))
+    await turns()
+    assert [one[0] for one in commits.driver.submitted] == [None, 1]
+    commits.driver.submitter.ended(NotLeading("another node leads"))
+    while not commits.calls:
+        await asyncio.sleep(0.001)
+    ((failure, refused),) = commits.calls
+    assert (failure.reason, refused) == ("outcome unknown", [1])
     await commits.commit.close()
 
 

@@ -1,0 +1,125 @@
+"""A node that leads: it goes on where it has followed, and gives way."""
+
+import asyncio
+
+import pytest
+
+from sow.core.definitions import Topic
+from sow.errors import NotPrimary, StoreError
+from tests.server.boot.log_nodes import node_configuration, nodes_of
+from tests.server.boot.servers import SLOW, publish, records
+from tests.shared_log.files import FileLog
+
+pytestmark = pytest.mark.edge
+
+BRIEF = Topic("orders", "json", ("/id",), expires=True)
+
+
+def test_a_node_that_begins_to_lead_goes_on_with_its_server_and_so_do_the_others(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, BRIEF, SLOW) for name in "abc"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as all_of_them:
+            first, *others = all_of_them
+            for node in all_of_them:
+                await node.start()
+            await publish(first.server, 1)
+            first.server.engine.publish(
+                "orders", [b'{"id":7}'], first.server.runtime.now_us(), expires_s=4
+            )
+            await first.server.runtime.durable()
+            for node in others:
+                await node.until(lambda node=node: records(node.server) == ["1", "7"])
+            servers = [node.server for node in others]
+            number = servers[0].engine.configurations.all()
+            await first.die()
+            both = asyncio.gather(
+                *(node.until(lambda: any(not one.follows for one in others)) for node in others)
+            )
+            await both
+            leads, follows = sorted(others, key=lambda node: node.follows)
+            await publish(leads.server, 2)
+            # What has to expire does so by the primary, and on all nodes.
+            for node in others:
+                await node.until(lambda node=node: records(node.server) == ["1", "2"])
+                assert not node.is_over.is_set()
+            assert [node.server for node in others] == servers
+            assert leads.server.engine.configurations.all() == number
+            leads.server.engine.check()
+            hashes = [(await node.status()).state_hash for node in (leads, follows)]
+            assert hashes[0] == hashes[1]
+            assert [(await node.status()).role for node in (leads, follows)] == [
+                "primary",
+                "follower",
+            ]
+
+    asyncio.run(play())
+
+
+def test_who_steps_down_refuses_writes_and_follows(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            await first.start()
+            await publish(first.server, 1)
+            await second.start()
+            await second.until(lambda: records(second.server) == ["1"])
+            server = first.server
+            assert first.member._driver.step_down()
+            await asyncio.wait_for(first.is_over.wait(), 10)
+            with pytest.raises(NotPrimary) as refused:
+                await publish(server, 2)
+            assert refused.value.primary == "http://b"
+            await second.until(lambda: not second.follows)
+            await publish(second.server, 3)
+            await first.until(lambda: first.follows and records(first.server) == ["1", "3"])
+            assert not first.member._driver.step_down()
+
+    asyncio.run(play())
+
+
+def test_a_disk_that_is_full_has_another_node_lead(tmp_path, monkeypatch):
+    async def play():
+        configs = [node_configuration(name, tmp_path) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            await first.start()
+            await publish(first.server, 1)
+            await second.start()
+            await second.until(lambda: records(second.server) == ["1"])
+            monkeypatch.setattr(first.server.runtime.journal, "has_room", lambda _bytes: False)
+            await second.until(lambda: not second.follows)
+            await publish(second.server, 2)
+            # Where nobody has room, it does not go round.
+            monkeypatch.setattr(second.server.runtime.journal, "has_room", lambda _bytes: False)
+            second.member._driver.note_room(False)
+            await asyncio.sleep(1)
+            assert not second.follows
+
+    asyncio.run(play())
+
+
+def test_without_a_quorum_writes_are_refused_and_taken_again(tmp_path):
+    async def play():
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, node_configuration("a", tmp_path)) as (node,):
+            await node.start()
+            await publish(node.server, 1)
+            client, is_back = node.member._shared, asyncio.Event()
+            append = client.append
+
+            async def waits(block):
+                await is_back.wait()
+                return await append(block)
+
+            client.append = waits
+            with pytest.raises(Exception, match="not known") as unknown:
+                await publish(node.server, 2)
+            assert unknown.value.reason == "outcome unknown"
+            with pytest.raises(StoreError) as refused:
+                await publish(node.server, 3)
+            assert refused.value.reason == "no quorum" == node.server.runtime.refusal
+            is_back.set()
+            await node.until(lambda: node.server.runtime.refusal is None)
+            await publish(node.server, 4)
+            assert records(node.server) == ["1", "2", "4"]
+
+    asyncio.run(play())
