@@ -92,7 +92,7 @@ class LogLead:
             coming = driver.next()
             self._look()
             await asyncio.wait((coming,), timeout=driver.node.lease_us / SECOND_US)
-        while driver.is_leading_node and not driver.is_primary and driver.failure is None:
+        while driver.has_led_last and not driver.is_primary and driver.failure is None:
             self._engine.disk.fail(driver.lost_lead())
             await asyncio.shield(driver.next())
         if not driver.is_primary:

@@ -34,6 +34,7 @@ from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_operations import LogOperations
 from sow.shared_log.adapters import adapter
 from sow.shared_log.entry import Lead
+from sow.shared_log.roles import LEASES_OF_SILENCE
 
 log = logging.getLogger("sow.log")
 
@@ -116,6 +117,23 @@ class LogMember:
                 "have the same file but for Node, Advertise, Listen and paths; make them equal, or "
                 "stop all nodes and start them with the new one"
             )
+        await self._check_name(driver)
+
+    async def _check_name(self, driver: LogDriver) -> None:
+        """Raise ConfigError where another process of this name leads; what an earlier life of this
+        one had on its way is not heard for long."""
+        lease_s, now_s = driver.node.lease_us / SECOND_US, asyncio.get_running_loop().time
+        until_s = now_s() + LEASES_OF_SILENCE * lease_s
+        while not (driver.is_primary or driver.has_led_last or driver.failure):
+            leader = driver.leader
+            if leader is None or leader.node != self._settings.node:
+                return
+            if now_s() >= until_s and not driver.is_stale:
+                raise ConfigError(
+                    f"another process leads the shared log as node {leader.node}, at "
+                    f"{leader.address}: give each node a Node of its own in <Log>, or stop that one"
+                )
+            await asyncio.wait((driver.next(),), timeout=lease_s)
 
     async def _begin(self) -> LogDriver:
         self._shared = self._opened(self._settings)

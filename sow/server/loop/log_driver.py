@@ -101,6 +101,8 @@ class LogDriver:
         """Where the log ended when it was first read."""
         self._time_read_us = now_us()
         """When the log's newest time was read."""
+        self._own_term = -1
+        """The newest that this node has led in."""
         self.has_heard = False
         """It has led, or has heard another node lead: it knows what time it is in the log."""
         self.gave_way = False
@@ -227,7 +229,7 @@ class LogDriver:
 
     def lost_lead(self) -> StoreError:
         """Why nothing is released any more where this node does not lead."""
-        if self.is_leading_node:
+        if self.has_led_last:
             return NoQuorum(
                 "this node steps down, and no other leads yet: nothing was applied; send this again"
             )
@@ -238,9 +240,9 @@ class LogDriver:
         )
 
     @property
-    def is_leading_node(self) -> bool:
-        """Whether the node that leads, or has led last, has the name of this one."""
-        return self.leader is not None and self.leader.node == self.lead.node
+    def has_led_last(self) -> bool:
+        """No other node has begun to lead since this one did."""
+        return self.node.chain.state.term == self._own_term
 
     def submit(self, number: int | None, content: bytes, time_us: int) -> bool:
         """Append a group of records, which is released as `number` if it has one; False: this node
@@ -310,13 +312,14 @@ class LogDriver:
             if self._submitter is not None:
                 self._submitter.released(order.number)
         elif isinstance(order, LeadFrom):
+            self._own_term = order.term
             log.info("node %s leads, in term %d", self.lead.node, order.term)
             self._report()
         else:
             self._follow(order)
 
     def _follow(self, order: FollowFrom) -> None:
-        if self.is_leading_node:
+        if self.has_led_last:
             log.warning("node %s has stepped down", self.lead.node)
         else:
             log.warning(

@@ -251,6 +251,23 @@ def test_a_node_with_another_configuration_does_not_join(tmp_path):
     asyncio.run(play())
 
 
+def test_a_second_node_of_one_name_does_not_join(tmp_path):
+    async def play():
+        twin = node_configuration("a", tmp_path / "other")
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, node_configuration("a", tmp_path), twin) as (first, second):
+            await first.start()
+            with pytest.raises(ConfigError, match="leads the shared log as node a, at http://a"):
+                await second.start()
+            await publish(first.server, 1)
+            # Where the first is gone, it is an earlier life of the same node.
+            await first.die()
+            await second.start()
+            await second.until(lambda: not second.follows and records(second.server) == ["1"])
+
+    asyncio.run(play())
+
+
 def test_records_of_another_log_are_not_taken_for_those_of_this_one(tmp_path):
     async def play(path):
         config = node_configuration("a", tmp_path)
