@@ -16,6 +16,7 @@ from sow.protocol.commands import COMMANDS
 from sow.server.api.followers import FollowersHandler
 from sow.server.api.nodes import Nodes
 from sow.server.api.openapi import description
+from sow.server.api.shared_log import SharedLogHandler
 from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
@@ -59,22 +60,25 @@ def status_of():
 
 
 def table_of(world, directory):
+    nodes = Nodes(lambda: 0)
+    status_of_server = StatusHandler(
+        world.runtime,
+        world.engine,
+        "http://here",
+        NotImplemented,
+        nodes,
+        None,
+        RecordsHere("n"),
+    )
     handlers = open_handlers(
         world.runtime,
         world.executor,
         Staging(directory, 0),
         authenticator_of(Security(), NotImplemented),
         SimpleNamespace(),
-        StatusHandler(
-            world.runtime,
-            world.engine,
-            "http://here",
-            NotImplemented,
-            Nodes(lambda: 0),
-            None,
-            RecordsHere("n"),
-        ),
-        FollowersHandler(world.runtime, world.engine, Nodes(lambda: 0)),
+        status_of_server,
+        FollowersHandler(world.runtime, world.engine, nodes),
+        SharedLogHandler(world.runtime, None, nodes, status_of_server),
     )
     status = status_of()
     status.follow(world.runtime, world.executor, lambda: None)
