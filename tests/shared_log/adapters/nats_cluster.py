@@ -72,9 +72,15 @@ class NatsCluster:
 
     def restart(self):
         """All machines have lost their power at once, and come back."""
+        self.kill_all()
+        self.start_all()
+
+    def kill_all(self):
         for name in self.names:
             if self.processes.is_running(name):
                 self.kill(name)
+
+    def start_all(self):
         for name in self.names:
             self.start(name)
         self.wait()

@@ -69,23 +69,26 @@ class PostgresCluster:
         )
         with (first / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = {value}\n" for name, value in settings.items())
-        ports = ",".join(str(self.ports[name]) for name in self.names)
-        hosts = ",".join("127.0.0.1" for _ in self.names)
         for name in self.names[1:]:
             self.processes.run("cp", "-a", "p1", name)
         for name in self.names:
-            directory = self.processes.directory / name
-            upstream = (
-                f"host={hosts} port={ports} user=sow application_name={name} "
-                "target_session_attrs=primary connect_timeout=2"
-            )
-            with (directory / "postgresql.conf").open("a") as file:
-                file.write(f"port = {self.ports[name]}\nprimary_conninfo = '{upstream}'\n")
+            self._settle(name)
             if name != "p1":
-                self._put_standby(directory)
+                self._put_standby(name)
 
-    def _put_standby(self, directory):
-        self.processes.run("touch", str(directory / "standby.signal"))
+    def _settle(self, name):
+        """The last settings of a file count: its own port, and whom it would follow."""
+        ports = ",".join(map(str, self.ports.values()))
+        hosts = ",".join("127.0.0.1" for _ in self.names)
+        upstream = (
+            f"host={hosts} port={ports} user=sow application_name={name} "
+            "target_session_attrs=primary connect_timeout=2"
+        )
+        with (self.processes.directory / name / "postgresql.conf").open("a") as file:
+            file.write(f"port = {self.ports[name]}\nprimary_conninfo = '{upstream}'\n")
+
+    def _put_standby(self, name):
+        self.processes.run("touch", str(self.processes.directory / name / "standby.signal"))
 
     def dsn(self, *ports):
         """Where the servers are, or what is in front of them."""
@@ -128,6 +131,21 @@ class PostgresCluster:
         self.ask("select pg_promote(wait => true)", name)
         until(lambda: self._answers("select pg_is_in_recovery()", "f"), f"{name} is primary")
 
+    def rejoin(self, name):
+        """A server that was killed as the primary follows the new one, from a copy of it: it may
+        have what no other one has."""
+        directory = self.processes.directory / name
+        self.processes.run("rm", "-rf", str(directory))
+        self.processes.run(
+            str(self._programs / "pg_basebackup"),
+            *("-h", "127.0.0.1", "-p", str(self.ports[self.primary]), "-U", "sow"),
+            *("-D", str(directory), "-c", "fast", "--no-sync"),
+        )
+        self._settle(name)
+        self._put_standby(name)
+        self.start(name)
+        self.wait()
+
     def newest_standby(self):
         """The one that has most: the one to promote."""
         standbys = [name for name in self.names if name != self.primary]
@@ -136,9 +154,15 @@ class PostgresCluster:
 
     def restart(self):
         """All machines have lost their power at once, and come back."""
+        self.kill_all()
+        self.start_all()
+
+    def kill_all(self):
         for name in self.names:
             if self.processes.is_running(name):
                 self.kill(name)
+
+    def start_all(self):
         for name in self.names:
             self.start(name)
         self.wait()

@@ -1,0 +1,26 @@
+"""Faults of six kinds under three nodes of a shared log, judged by a naive model.
+
+SOW_FAULTS says how many an engine (`make faults-log`: 2,000), SOW_SEED where the random numbers
+begin.
+"""
+
+import os
+import random
+
+import pytest
+
+from tests.crash.faults.__main__ import played
+from tests.crash.faults.catalogue import KINDS
+from tests.crash.faults.engines import ENGINES
+
+FAULTS = int(os.environ.get("SOW_FAULTS", "6"))
+SEED = int(os.environ.get("SOW_SEED", str(random.randrange(10**6))))
+pytestmark = [pytest.mark.edge, pytest.mark.nats_server]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_faults_lose_and_double_nothing(tmp_path, capsys, name):
+    run = played(name, [KINDS[at % len(KINDS)] for at in range(FAULTS)], SEED, tmp_path)
+    with capsys.disabled():
+        print(f"\n{name}, seed {SEED}: {run.facts}, {dict(run.waits_s)}")
+    assert run.verdict.is_good, "\n".join(run.verdict.named)

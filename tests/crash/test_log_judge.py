@@ -1,0 +1,71 @@
+"""The judge of faults sees each thing that can be wrong, and the page says what was counted."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.crash.faults import catalogue
+from tests.crash.faults.judge import differences, judged, unlike
+
+STORED = [("plain", 1), ("feed", 1), ("plain", 2), ("feed", 2), ("plain", 4)]
+
+
+def verdict(stored=STORED, acknowledged=(1, 2), refused=(3,), last=2, lines=STORED):
+    publisher = SimpleNamespace(acknowledged=set(acknowledged), refused=set(refused))
+    return judged(
+        stored, publisher, SimpleNamespace(last=last), [SimpleNamespace(lines=list(lines))]
+    )
+
+
+def test_what_nobody_knows_may_be_there_or_not():
+    assert verdict().is_good
+
+
+@pytest.mark.parametrize(
+    ("what", "changed"),
+    [
+        ("lost", {"acknowledged": (1, 2, 5)}),
+        ("lost", {"last": 3}),
+        ("doubled", {"stored": [*STORED, ("feed", 2)], "lines": [*STORED, ("feed", 2)]}),
+        ("refused", {"refused": (4,)}),
+        ("gaps", {"lines": STORED[:-1]}),
+        ("gaps", {"lines": [STORED[0], STORED[2], STORED[1], *STORED[3:]]}),
+        ("gaps", {"lines": [*STORED[:2], STORED[1], *STORED[2:]]}),
+        ("gaps", {"lines": []}),
+    ],
+)
+def test_each_fault_is_counted(what, changed):
+    found = verdict(**changed)
+    assert getattr(found, what) > 0
+    assert not found.is_good
+    assert found.named
+
+
+def test_a_subscriber_from_now_on_begins_anywhere():
+    assert differences(STORED, STORED[2:]) == []
+    assert differences(STORED, STORED[2:4]) == [("plain", 4)]
+
+
+def test_nodes_that_show_something_else_are_named():
+    same = ("log", "7", "00", [])
+    assert unlike({"a": same, "b": same, "c": same}) == []
+    assert unlike({"a": same, "b": ("log", "7", "01", []), "c": same}) == ["b"]
+
+
+def test_the_page_has_each_engine_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "RESULTS", tmp_path / "faults.json")
+    facts = {"acknowledged": 7, "unknown": 1, "terms": 2, "void": 3, "moves": 4, "told_gaps": 0}
+    run = SimpleNamespace(
+        faults={"node killed": 2, "node paused": 1},
+        waits_s={"node killed": [2.0, 4.0], "node paused": []},
+        facts={**facts, "longest_step_ms": 9},
+        verdict=verdict(),
+    )
+    assert catalogue.table() == ""
+    for _ in range(2):
+        catalogue.write(catalogue.entry("nats", 5, [run, run]))
+    said = catalogue.table()
+    assert said.count("**nats**") == 1
+    assert "6 faults in 2 runs, 4 terms, 6 void entries" in said
+    assert "| node killed | 4 | 3 | 4 | 4 |" in said
+    assert "| node paused | 2 | – | – | – |" in said
