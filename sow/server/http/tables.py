@@ -68,8 +68,8 @@ GROUP_ROWS = 16_000
 GROUP_BYTES = 2 * 1024**2
 """The same in bytes, where rows are long."""
 PARQUET_PARTS_MAX = 40_000
-"""Columns of all batches of one answer, of which some are written together: the list of
-these parts is made in one step of twenty milliseconds."""
+"""Columns of all batches of one answer; some batches are written together. Their list is made in
+one step, of some twenty milliseconds."""
 SELECTS_KEPT = 256
 """Select lists whose decoders are cached: each takes a tenth of a millisecond to make."""
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
