@@ -67,9 +67,11 @@ GROUP_ROWS = 16_000
 """Rows from which on a group of Parquet is written: some ten milliseconds, and few groups."""
 GROUP_BYTES = 2 * 1024**2
 """The same in bytes, where rows are long."""
-PARQUET_PARTS_MAX = 40_000
+DICTIONARIES_MAX = 500
+"""Columns that get dictionaries in Parquet: a group of more has few rows, and would take 50 ms."""
+PARQUET_PARTS_MAX = 20_000
 """Columns of all batches of one answer; some batches are written together. Their list is made in
-one step, of some twenty milliseconds."""
+one step, of some forty milliseconds."""
 SELECTS_KEPT = 256
 """Select lists whose decoders are cached: each takes a tenth of a millisecond to make."""
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
@@ -239,7 +241,9 @@ class _Parquet:
         parquet = importlib.import_module("pyarrow.parquet")
         self._schema = schema
         # Of all codings Snappy costs least where a topic has thousands of columns.
-        self._file = parquet.ParquetWriter(sink, schema, compression="snappy")
+        self._file = parquet.ParquetWriter(
+            sink, schema, compression="snappy", use_dictionary=len(schema) <= DICTIONARIES_MAX
+        )
         self._group: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 

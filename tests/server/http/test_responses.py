@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+from urllib.parse import unquote
 
 import pytest
 from aiohttp import web
@@ -15,6 +16,7 @@ from sow.errors import BadFilter, BadMessage, Busy, ClientError, UnknownTopic
 from sow.server.http.negotiation import accepted, wants_columns
 from sow.server.http.responses import (
     HEADER_CHARS_MAX,
+    file_name,
     header_value,
     mark_kept,
     problem,
@@ -207,3 +209,28 @@ async def test_a_fault_of_the_server_is_logged_and_its_words_stay_there(caplog):
 def test_a_problem_has_a_type_of_its_own():
     document = json.loads(problem(BadFilter("wrong")).body)
     assert document["type"] == "urn:sow:problem:bad-filter"
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("orders", 'filename="orders.csv"'),
+        ("/my/orders", 'filename="my_orders.csv"'),
+        ("a\r\nSet-Cookie: x", 'filename="a_Set-Cookie_x.csv"'),
+        ('"; filename="evil.exe', 'filename="filename=_evil.exe.csv"'),
+        ("..", 'filename="records.csv"'),
+        ("%2e%2e", 'filename="2e_2e.csv"'),
+        ("é\u202e", "filename=\"__.csv\"; filename*=UTF-8''%C3%A9%E2%80%AE.csv"),
+        ("x" * 255, f'filename="{"x" * 60}.csv"'),
+    ],
+)
+def test_the_name_of_a_file_is_one_part_of_a_path_and_one_value(name, file):
+    (value,) = file_name(request_of(), name, "text/csv").values()
+    assert value == f"attachment; {file}"
+    assert header_value(value) == value
+
+
+def test_a_name_of_other_letters_fits_into_its_header():
+    (value,) = file_name(request_of(), "\U0001f600" * 255, "text/csv").values()
+    assert header_value(value) == value
+    assert unquote(value.partition("UTF-8''")[2]) == "\U0001f600" * 60 + ".csv"

@@ -314,3 +314,12 @@ def test_with_meta_the_record_is_one_field():
     key, bookmark, ts, *fields = first.split(",")
     assert key.isdigit()
     assert (bookmark, ts[:10], fields) == ("7", "1970-01-01", ["", "1", "1.5"])
+
+
+@pytest.mark.parametrize("count", [500, 501])
+def test_many_columns_are_written_without_dictionaries(count):
+    batch = pa.RecordBatch.from_pydict({f"f{column}": ["x", "x"] for column in range(count)})
+    writer = ColumnWriter(batch.schema, PARQUET)
+    file = pq.ParquetFile(io.BytesIO(writer.piece([batch]) + writer.end()))
+    assert file.metadata.row_group(0).column(0).has_dictionary_page is (count == 500)
+    assert file.read().to_pylist() == batch.to_pylist()
