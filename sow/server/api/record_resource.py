@@ -24,7 +24,8 @@ from sow.history.bookmarks import moment_us
 from sow.messages.base import MessageType
 from sow.protocol.replies import timestamp
 from sow.security.row_level_security import DENY_ALL, RowPolicy
-from sow.server.api.records import RECORDS_PATH, NumberedChange
+from sow.server.api.numbered_changes import NumberedChange
+from sow.server.api.records import RECORDS_PATH
 from sow.server.api.response_schemas import Deleted, Edited, EventAnswered, Published
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import answer_in_pieces, answer_message

@@ -5,8 +5,8 @@ it is durable, and so is a query: it never shows a change that a crash could sti
 answers are written in pieces from a snapshot of one moment.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
@@ -37,6 +37,7 @@ from sow.protocol.commands import Command, Options, options_of
 from sow.query import Query
 from sow.security.row_level_security import RowPolicy
 from sow.server.api.cursors import Cursors, Paging, limit_of
+from sow.server.api.numbered_changes import NumberedChange
 from sow.server.api.response_schemas import Deleted, Published, QueryExplained
 from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
 from sow.server.api.topics import TOPIC_PATH
@@ -45,9 +46,7 @@ from sow.server.http.body_reading import client_key
 from sow.server.http.chunked_response import answer_in_pieces, answer_whole
 from sow.server.http.negotiation import FORMAT_ENDING, form_of, wants_columns
 from sow.server.http.request_bodies import (
-    DUPLICATE,
     MESSAGE_FORMATS,
-    IdempotencyKey,
     Reading,
     documents_of,
     frames_of,
@@ -110,53 +109,6 @@ to some 50 bytes, and in Arrow as much as its body."""
 
 ANSWER = "an answer over HTTP"
 """The name of this work in metrics."""
-
-
-class NumberedChange(NamedTuple):
-    """A change of a topic by one request, of so many `numbers` if it is numbered: its `steps`, the
-    `answer` that follows from its bookmark or count, and that to an `older` repeat."""
-
-    name: str
-    topic: str
-    numbers: int
-    steps: Callable[[NumberedTurn | None], Task[NumberedAnswer]]
-    answer: Callable[[int], NumberedAnswer]
-    older: Callable[[], NumberedAnswer]
-
-    async def answered(
-        self,
-        runtime: ServerRuntime,
-        executor: Executor,
-        request: web.Request,
-        key: IdempotencyKey | None,
-        is_durable: bool = True,
-    ) -> web.Response:
-        """The answer, once it is done and `is_durable`. With a key it is done once, and what was
-        done before is answered again."""
-
-        def steps() -> Task[NumberedAnswer]:
-            if key is None:
-                return (yield from self.steps(None))
-            executor.engine.sequencer.moment(runtime.now_us())
-            turn = yield from executor.publishers.turn(
-                lambda: executor.publishers.named(key.client, permissions_of(request)),
-                self.topic,
-                key.seq,
-                self.numbers,
-                answer=self.answer,
-            )
-            with turn:
-                if not turn.is_duplicate:
-                    return (yield from self.steps(turn)).saying(turn.fields())
-                found = executor.publishers.answered(turn) or self.older()
-                return found._replace(headers={**found.headers, DUPLICATE: "true"})
-
-        answer = await runtime.turns.run(self.name, steps())
-        if is_durable:
-            await runtime.durable()
-        else:
-            runtime.wake()
-        return json_response(answer.document, status=answer.status, headers=answer.headers)
 
 
 class RecordsHandler:
