@@ -37,7 +37,7 @@ PROTOCOL = {
         "docs/http.md",
         "sow/server/api/explain.py",
         "sow/server/api/response_schemas.py",
-        "sow/server/console/pages/topic.js",
+        "sow/server/console/record_pane.js",
     },
 }
 """Words that clients know as a field or a parameter, and the files that have it."""

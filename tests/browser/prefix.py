@@ -30,8 +30,8 @@ class Prefixed:
         self._running.wait(self._stop())
 
     async def _stop(self):
+        await self._runner.cleanup()  # what a page has requested before it was closed ends first
         await self._http.close()
-        await self._runner.cleanup()
 
     async def _handle(self, request):
         url = self._running.url + request.raw_path.removeprefix(self._prefix)

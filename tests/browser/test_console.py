@@ -42,7 +42,8 @@ def test_topics_of_a_pattern_are_requested_for_while_one_looks_at_them(console, 
     console.open()
     console.page.get_by_role("button", name="Topics of desks").wait_for()
     first = [url for url in console.page.evaluate(requested) if "/v1/topics" in url]
-    assert {url.partition("?")[2] for url in first} == {"members=false"}
+    lists = [url for url in first if not url.endswith("/rates")]
+    assert {url.partition("?")[2] for url in lists} == {"members=false"}
     console.page.get_by_role("searchbox", name="Find a topic").fill("desk/1")
     console.page.get_by_role("link", name="desk/1").wait_for()
 
@@ -67,6 +68,8 @@ def test_very_many_topics_are_found_by_name(console):
     assert len(console.page.locator("#topics tbody tr").all()) == 501
     console.page.get_by_role("searchbox", name="Find a topic").fill("t9999")
     console.page.get_by_role("link", name="t9999").wait_for()
+    # The server has no rates of topics that only this page has.
+    console.errors[:] = [text for text in console.errors if "404" not in text]
 
 
 def test_rates_are_those_at_which_is_published(console, server):
@@ -96,6 +99,7 @@ def test_sessions_are_shown_with_their_queues_and_can_be_closed(console, server)
         row.get_by_role("button", name="conflate off").wait_for()
         why.get_by_text("switched off").wait_for()
         row.get_by_role("button", name="disconnect").click()
+        console.page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
         gone = console.page.locator("#gone tr", has_text="grid 7")
         gone.get_by_text("closed by an operator").wait_for()
         why.get_by_text("closed by an operator").wait_for()

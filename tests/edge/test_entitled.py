@@ -229,6 +229,15 @@ def test_lists_hold_what_is_seen(server):
     assert {json.loads(row)["topic"] for row in rows} == {"orders"}
 
 
+def test_a_topic_says_what_one_may_do_with_it(server):
+    def may(user, name):
+        return server.ask("GET", f"/v1/topics/{name}", user).json["may"]
+
+    assert may(READER, "orders") == ["read"]
+    assert may(ANN, "orders") == may(ADMIN, "orders") == ["read", "write", "delete"]
+    assert may(ANN, "public-C") == ["read"], "nobody publishes to what conflates"
+
+
 # WebSocket.
 
 

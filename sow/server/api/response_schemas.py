@@ -110,6 +110,7 @@ class TopicDescribed(ResponseModel):
     keys: list[str] | msgspec.UnsetType = msgspec.UNSET
     key_domain: str | msgspec.UnsetType = msgspec.UNSET
     batch_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    may: list[Literal["read", "write", "delete"]] | msgspec.UnsetType = msgspec.UNSET
     series: SeriesDescribed | msgspec.UnsetType = msgspec.UNSET
     queue: QueueDescribed | msgspec.UnsetType = msgspec.UNSET
     memos: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -15,6 +15,7 @@ from aiohttp import web
 from sow.core.cooperative import Task
 from sow.core.definitions import BackPressure, ConflatedTopic, Topic, View
 from sow.core.paths import parse_path
+from sow.core.security_definitions import OF_TOPICS
 from sow.engine.engine import Engine
 from sow.engine.patterns import PatternTopic
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
@@ -96,6 +97,8 @@ class TopicsHandler:
             is_expected = read_flag(parameters_of(request), "expected")
             found = catalog.expected(name) if is_expected else catalog.topic(name)
         described = (await self._describing([found], rights))(found)
+        verbs = OF_TOPICS if isinstance(found, SourceTopic) else OF_TOPICS[:1]
+        described["may"] = [verb for verb in verbs if rights.may(verb, found.name)]
         if "key_domain" in described:  # it takes batches
             described["batch_bytes"] = self._engine.configuration.limits.batch_bytes_max
         return json_response(described)

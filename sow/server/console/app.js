@@ -1,7 +1,7 @@
 // The console's frame: navigation, the state of the connection, and the page in the address. A page is
 // a module of pages/ with a component, which gets the name and the parameters in the address.
 
-import {html, render, useEffect, useEvery, useSignal, problem, signal, Environment} from "./parts.js";
+import {html, render, useEffect, useEvery, useSignal, problem, signal, Environment, Question} from "./parts.js";
 import {address, linkTo} from "./address.js";
 import {needsLogon, credentials, learnServer, logOn, read, server, state} from "./server.js";
 import {Topics} from "./pages/topics.js";
@@ -12,6 +12,8 @@ import {Explain} from "./pages/explain.js";
 import {Config} from "./pages/config.js";
 import {Pipelines} from "./pages/pipelines.js";
 import {LogOn} from "./pages/logon.js";
+import {Definition} from "./pages/definition.js";
+import {Forbidden} from "./states.js";
 
 // A reload may change the environment, and what is shown of it has time.
 const LEARN_MS = 30_000;
@@ -22,6 +24,7 @@ const PAGES = {
   slider: {title: "Slider", shows: Slider, ofTopic: true},
   sessions: {title: "Sessions", shows: Sessions},
   explain: {title: "Explain", shows: Explain, ofTopic: true},
+  definition: {shows: Definition, under: "topics", ofTopic: true},
   pipelines: {title: "Pipelines", shows: Pipelines, admin: true},
   config: {title: "Config", shows: Config, admin: true},
 };
@@ -90,6 +93,7 @@ function App() {
   const unknown = useSignal(needsLogon);
   const known = useSignal(credentials);
   const here = useSignal(server);
+  const admin = useSignal(isAdmin);
   const found = PAGES[page] || PAGES.topics;
   useEffect(() => {
     problem.value = null;
@@ -111,9 +115,12 @@ function App() {
     <main id="main">
       ${unknown
         ? html`<${LogOn} />`
-        : html`<${found.shows} key=${`${page}/${name}`} name=${name} params=${params} />`}
+        : found.admin && !admin
+          ? html`<${Forbidden} what=${`the page ${found.title}`} verb="Admin" />`
+          : html`<${found.shows} key=${`${page}/${name}`} name=${name} params=${params} />`}
     </main>
-    <${Problem} />`;
+    <${Problem} />
+    <${Question} />`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -31,6 +31,18 @@ export class Series {
     this.touch();
   }
 
+  // What the server has kept (`/rates`), up to `now`, before anything else.
+  begin(now, {step_ms, in: taken, out: given}) {
+    const [times, ...lines] = this.columns;
+    const first = times[0] ?? Infinity;
+    const at = taken.map((_, place) => now - ((taken.length - 1 - place) * step_ms) / 1000);
+    const count = at.filter((time) => time < first).length;
+    times.unshift(...at.slice(0, count));
+    lines[0].unshift(...taken.slice(0, count));
+    lines[1].unshift(...given.slice(0, count));
+    this.touch();
+  }
+
   // The columns to draw at `now`: the last values extend to it.
   drawn(now) {
     const [times] = this.columns;

@@ -42,7 +42,8 @@ export const ORDER = {label: "Order", placeholder: "Order: /price DESC", short: 
 
 // The box that an error belongs to; null: none.
 export const ofOrder = (error) => (error?.reason === "bad orderby" ? error : null);
-export const ofFilter = (error) => (error?.position !== undefined && !ofOrder(error) ? error : null);
+export const ofPivot = (error) => (/^(grouping|projection)\b/.test(error?.detail || error?.message) ? error : null);
+export const ofFilter = (error) => (error?.position !== undefined && !ofOrder(error) && !ofPivot(error) ? error : null);
 
 export function ExpressionBox({topic, value, wrong, fields = [], onSet, label, placeholder, short}) {
   const id = label.toLowerCase();
@@ -91,6 +92,7 @@ export function ExpressionBox({topic, value, wrong, fields = [], onSet, label, p
       take(choices[place]);
       event.preventDefault();
     } else if (event.key === "Escape") {
+      if (choices.length || text !== value) event.stopPropagation();
       if (choices.length) setChoices([]);
       else setText(value);
     } else if (event.key === "Enter") {

@@ -33,6 +33,16 @@ export function duration(ms) {
   return `${whole.format(ms / 86_400_000)} d`;
 }
 
+// A moment as the user's clock shows it: the time of today, else with its date.
+export function moment(text, now = new Date()) {
+  const at = new Date(text);
+  if (Number.isNaN(at.getTime())) return String(text);
+  const pad = (value) => String(value).padStart(2, "0");
+  const time = [at.getHours(), at.getMinutes(), at.getSeconds()].map(pad).join(":");
+  const date = [at.getFullYear(), pad(at.getMonth() + 1), pad(at.getDate())].join("-");
+  return at.toDateString() === now.toDateString() ? time : `${date} ${time}`;
+}
+
 // The path of a whole message that is text or bytes here, such as XML.
 export const WHOLE = "";
 
@@ -78,12 +88,34 @@ function bytesText(value) {
   return value.length > BYTES_SHOWN ? `${shown}…` : shown;
 }
 
-// A value of a record as the text of a cell.
+// Characters that would be seen as nothing, or turn what stands beside them, as a string of JavaScript
+// writes them.
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+function seen(character) {
+  const short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[character];
+  return short ?? `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+}
+
+export const visible = (text) => text.replace(UNSEEN, seen);
+
+// A value of a record as the text of a cell. A field that is absent is blank; NULL and the empty text
+// are written, and `isSpecial` is what parts them from texts that read alike.
 export function cell(value) {
-  if (value === undefined || value === null) return "";
+  if (value === undefined) return "";
+  if (value === null) return "null";
+  if (value === "") return '""';
   if (value instanceof Uint8Array) return bytesText(value);
   if (typeof value === "object") return json(value);
-  return String(value);
+  return typeof value === "string" ? visible(value) : String(value);
+}
+
+export const isSpecial = (value) => value === null || value === "";
+
+// A number in few characters.
+export function shortNumber(value) {
+  if (typeof value !== "number") return value == null ? "" : String(value);
+  return String(Number(value.toPrecision(6)));
 }
 
 // A value as JSON, with all digits of integers that a number does not represent (parseExact of sow.js).
@@ -91,6 +123,9 @@ export function json(value, indent) {
   const marked = JSON.stringify(value, (_, part) => (typeof part === "bigint" ? `\0${part}` : part), indent);
   return marked.replace(/"\\u0000(-?\d+)"/g, "$1");
 }
+
+// A document as indented JSON to look at: what is not seen is written, so that a text shows all it has.
+export const visibleJson = (value) => json(value, 2).split("\n").map(visible).join("\n");
 
 // The paths of all fields of a document, including nested ones.
 export function paths(document, before = [], found = []) {

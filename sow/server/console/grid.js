@@ -89,6 +89,7 @@ class Drawing {
       }
       const value = format.at(row.document, path);
       if (typeof value === "number") cell.classList.add("numeric");
+      if (format.isSpecial(value)) cell.classList.add("special");
       if (meta.x === meta.x0 || cell === cell.parentNode.firstElementChild) {
         this.styleRow(cell.parentNode, row, meta.y, now, chosen);
         cell.title = row.reason || "";

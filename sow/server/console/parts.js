@@ -72,6 +72,68 @@ export function Environment({of}) {
   return of.environment ? html`<span class="environment ${of.colour || ""}">${of.environment}</span>` : null;
 }
 
+// What Escape closes: the last of these that was opened. A part that has handled the key itself stops it.
+const closers = [];
+
+export function useEscape(close, isOpen = true) {
+  const now = useRef(close);
+  now.current = close;
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    const own = () => now.current();
+    closers.push(own);
+    return () => closers.splice(closers.indexOf(own), 1);
+  }, [isOpen]);
+}
+
+function onKey(event) {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.defaultPrevented) return;
+  const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.key === "/" && !isTyping) {
+    const box = document.querySelector("main input[aria-label=Filter], main input[type=search]");
+    if (!box) return;
+    box.focus();
+    event.preventDefault();
+  } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+    const menu = document.querySelector("details.menu[open]");
+    if (menu) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    } else if (problem.peek()) {
+      problem.value = null;
+    } else {
+      closers.at(-1)?.();
+    }
+  }
+}
+document.addEventListener("keydown", onKey);
+
+// The question that is open: {text, action, answer}.
+const question = signal(null);
+
+// Whether the user says yes to what cannot be undone; `action` is the word on the button.
+export const confirmed = (text, action) => new Promise((answer) => (question.value = {text, action, answer}));
+
+export function Question() {
+  const open = useSignal(question);
+  const dialog = useRef(null);
+  useEffect(() => {
+    if (open) dialog.current?.showModal();
+  }, [open]);
+  if (!open) return null;
+  const end = (isYes) => {
+    question.value = null;
+    open.answer(isYes);
+  };
+  return html`<dialog ref=${dialog} aria-labelledby="question" onCancel=${() => end(false)}>
+    <p id="question">${open.text}</p>
+    <div class="bar">
+      <button class="right" autofocus onClick=${() => end(false)}>Cancel</button>
+      <button class="danger" onClick=${() => end(true)}>${open.action}</button>
+    </div>
+  </dialog>`;
+}
+
 // The last error, shown at the foot of the page.
 export const problem = signal(null);
 

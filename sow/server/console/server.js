@@ -100,6 +100,25 @@ export async function learnServer() {
   }
 }
 
+// Whether the server takes messages, and what an operator should know, as a sentence.
+export async function health() {
+  const url = new URL("readyz", BASE);
+  const answer = await fetched(url, {method: "GET", headers: authorization(), cache: "no-store"}).catch(() => null);
+  if (!answer) return {isGood: false, text: "no answer"};
+  return {isGood: answer.ok, text: (await answer.text()).trim()};
+}
+
+// Saves an answer as a file of the user's.
+export async function save(name, path, params) {
+  saveText(name, await (await call(path, params, {headers: {Accept: "*/*"}})).blob());
+}
+
+export function saveText(name, content) {
+  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content]));
+  Object.assign(document.createElement("a"), {href: url, download: name}).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
 export const topicPath = (name, more = "") => `v1/topics/${encodeURIComponent(name)}${more}`;
 
 export const addressOf = (path = "") => new URL(path, BASE).href.replace(/\/$/, "");

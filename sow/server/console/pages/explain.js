@@ -5,6 +5,7 @@ import {html, problem, useEffect, useState} from "../parts.js";
 import {setParams, linkTo} from "../address.js";
 import {read, topicPath} from "../server.js";
 import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
+import {Tabs} from "../tabs.js";
 import {TopicChoice} from "../topic_choice.js";
 import * as format from "../format.js";
 
@@ -35,6 +36,7 @@ export function Explain({name, params}) {
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} onSet=${(text) => setParams({filter: text})} />
       <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} onSet=${(text) => setParams({order: text})} />
     </div>
+    <${Tabs} page="explain" name=${name} params=${params} />
     ${!name && html`<p class="dim">Choose a topic, and write a filter.</p>`}
     ${plan && html`<${Plan} plan=${plan} name=${name} params=${params} />`}`;
 }

@@ -2,7 +2,7 @@
 // reason. Queue and lag are lines over the last minutes. Conflation of a session can be switched, and
 // a session can be closed.
 
-import {html, useSignal, signal, useEvery, attempt} from "../parts.js";
+import {html, useSignal, signal, useEvery, attempt, confirmed} from "../parts.js";
 import {linkTo} from "../address.js";
 import {call, read} from "../server.js";
 import * as format from "../format.js";
@@ -68,13 +68,18 @@ function Session({one, isChosen}) {
       await call(path, {}, {method, body});
       await refresh(isChosen ? one.id : "");
     });
+  const disconnect = async () => {
+    const who = `${one.client || one.id}${one.user ? ` of ${one.user}` : ""} from ${one.address}`;
+    const text = `Disconnect ${who}, connected for ${format.duration(one.connected_ms)}? Its queue is lost; most clients connect again.`;
+    if (await confirmed(text, "Disconnect")) await send("DELETE");
+  };
   return html`<tr aria-selected=${isChosen}>
     <td><a href=${linkTo("sessions", "", {session: isChosen ? "" : one.id})}>${one.client || one.id}</a></td>
     <td class="faint minor">${one.client ? one.id : ""}</td>
     <td>${one.user}</td>
     <td class="minor">${one.address}</td>
     <td class=${one.connected ? "" : "bad"}>${one.connected ? "connected" : "away"}</td>
-    <td class="number minor" title=${one.since}>${format.duration(one.connected_ms)}</td>
+    <td class="number minor" title=${`for ${format.duration(one.connected_ms)}`}><time datetime=${one.since}>${format.moment(one.since)}</time></td>
     <td class="number">${format.count(one.subscriptions)}</td>
     <td class="number">${format.count(one.queue_messages)}</td>
     <td class="sparks minor"><${Queue} past=${queues.get(one.id)} /></td>
@@ -90,7 +95,7 @@ function Session({one, isChosen}) {
       >
         conflate ${one.conflated ? "on" : "off"}
       </button>
-      <button class="danger" onClick=${() => send("DELETE")}>disconnect</button>
+      <button class="danger" onClick=${disconnect}>disconnect</button>
     </td>
   </tr>`;
 }
@@ -195,7 +200,7 @@ export function Sessions({params}) {
           ${found.map((session) => html`<${Session} key=${session.id} one=${session} isChosen=${session.id === params.session} />`)}
         </tbody>
       </table>
-      ${!found.length && html`<p class="padded dim">Nobody is connected.</p>`}
+      ${!found.length && html`<p class="padded dim">Nobody is connected. <span class="code">sow watch TOPIC</span> is one way to be.</p>`}
     </div>
     <${Nodes} />
     <${Following} one=${one} />

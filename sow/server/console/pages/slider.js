@@ -4,16 +4,18 @@
 // published and as received.
 
 import {html, problem, useEffect, useEvery, useMemo, useRef, useState} from "../parts.js";
-import {address, setParams, goTo, linkTo} from "../address.js";
+import {address, setParams, goTo} from "../address.js";
 import {read, topicPath, CLIENT} from "../server.js";
 import {follow} from "../following.js";
 import {Chart, Series} from "../chart.js";
 import {ExpressionBox, FILTER, ofFilter} from "../expression_box.js";
+import {Tabs} from "../tabs.js";
 import {TopicChoice, busiest} from "../topic_choice.js";
 import * as format from "../format.js";
 
 export const INTERVALS = ["none", "50ms", "100ms", "250ms", "500ms", "1s", "2s", "5s", "10s"];
 const SPAN_S = 30;
+const RATES_S = 120;
 const EVERY_MS = 500;
 // One message of so many is measured: encoding all would cost more than receiving them.
 const MEASURED_EACH = 20;
@@ -80,7 +82,7 @@ export function Slider({name, params}) {
   const [fields, setFields] = useState([]);
   const [record, setRecord] = useState(key);
   const series = useMemo(() => new Series(2, SPAN_S), [name, record, field]);
-  const rates = useMemo(() => new Series(2, 60), [name]);
+  const rates = useMemo(() => new Series(2, RATES_S), [name]);
   const tally = useMemo(() => new Tally(), [name, filter]);
   const now = useRef({});
   now.current = {interval, filter, record, field: field || fields[0], series};
@@ -102,6 +104,12 @@ export function Slider({name, params}) {
   useEffect(() => {
     if (wrong && !ofFilter(wrong)) problem.value = wrong;
   }, [wrong]);
+
+  // The chart begins with what the server has kept; of a filter there is nothing to begin with.
+  useEffect(() => {
+    if (!name || !topic || filter) return;
+    read(topicPath(name, "/rates")).then((found) => rates.begin(performance.now() / 1000, found), () => {});
+  }, [name, topic?.name, filter, rates]);
 
   // The updates at this interval.
   useEffect(() => {
@@ -182,9 +190,9 @@ export function Slider({name, params}) {
   return html`<div class="bar">
       <h1>Slider</h1>
       <${TopicChoice} page="slider" name=${name} params=${{interval}} />
-      ${name && html`<a href=${linkTo("topic", name, {filter})}>Records</a>`}
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${fields} onSet=${(text) => setParams({filter: text})} />
     </div>
+    <${Tabs} page="slider" name=${name} params=${params} />
     ${name
       ? html`<${Stops} interval=${interval} onSet=${set} />
           <${Figures} figures=${figures} state=${state} interval=${interval} />
@@ -207,7 +215,7 @@ export function Slider({name, params}) {
               <h2>Updates a second</h2>
               <div class="legend right"><span><i></i>in</span><span><i class="out"></i>out</span></div>
             </div>
-            <${Chart} small=${true} series=${rates} labels=${["in", "out"]} description="Updates in and out a second over the last minute" />
+            <${Chart} small=${true} series=${rates} labels=${["in", "out"]} description="Updates in and out a second over the last two minutes" />
           </section>`
       : html`<p class="dim">Nothing has been published yet. Choose a topic, or wait for the first update: the busiest one is shown then.</p>`}`;
 }

@@ -1,16 +1,24 @@
-// One topic, live. The grid shows a window over its records in the chosen order, subscribes only to the
-// rows in view, and scrolls by replacing the subscription. Filter, order and columns are in the
-// address. The selected record is shown beside the grid.
+// The records of one topic, live, in groups (a pivot), or as of a moment. The grid shows a window over
+// them in the chosen order, subscribes only to the rows in view, and scrolls by replacing the
+// subscription. All that determines the view is in the address. Facets and the selected record stand
+// beside the grid. A filter that is wrong leaves the rows that there are.
 
 import {attempt, html, problem, useEffect, useEvery, useMemo, useRef, useSignal, useState} from "../parts.js";
 import {setParams, linkTo} from "../address.js";
-import {read, sow, state, topicPath} from "../server.js";
+import {call, read, save, sow, state, topicPath} from "../server.js";
+import {parseExact} from "../../sow.js";
 import {follow} from "../following.js";
 import {CopyAs} from "../copy_as.js";
-import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
+import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder, ofPivot} from "../expression_box.js";
+import {Facets} from "../facets.js";
 import {Grid} from "../grid.js";
 import {Ladder, sizePath} from "../ladder.js";
 import {TopicMap, coordinates} from "../map.js";
+import {Pivot, parted, projectionOf} from "../pivot.js";
+import {Publish, Record} from "../record_pane.js";
+import {Absent} from "../states.js";
+import {Tabs} from "../tabs.js";
+import {TimeTravel} from "../time_travel.js";
 import {Window} from "../window.js";
 import * as format from "../format.js";
 
@@ -51,7 +59,10 @@ function useTopic(name) {
 
 export function Topic({name, params}) {
   const {filter = "", order = "", columns: wanted = "", key = "", as = "", as_of: asOf = "", user = ""} = params;
+  const {group = "", project = "", pivot = ""} = params;
   const topic = useTopic(name);
+  const [publishing, setPublishing] = useState(false);
+  const [accepted, setAccepted] = useState(null);
   const model = useMemo(() => ({window: new Window(), skip: 0, touch() {}}), [name]);
   const [fields, setFields] = useState([]);
   const [matches, setMatches] = useState(null);
@@ -61,74 +72,110 @@ export function Topic({name, params}) {
   const feed = useRef(null);
   const range = useRef({skip: 0, top: 60});
 
+  // What is queried: the records, or groups of them.
+  const wantedNow = {
+    ...(filter && {filter}),
+    ...(order && {order_by: order}),
+    ...(group && {grouping: parted(group), projection: parted(projectionOf(group, project))}),
+  };
   // The number of matches; this also checks filter and order before they are used.
   const count = async () => {
-    const options = {top_n: 0, ...(filter && {filter}), ...(order && {order_by: order})};
-    const {matches: found} = await (await sow()).query(name, options);
+    const {matches: found} = await (await sow()).query(name, {...wantedNow, top_n: 0});
     setMatches(found);
   };
   // A topic that was removed meanwhile may come back, and is not an error of the filter.
   const counted = (error) => error.reason !== "invalid topic" && setWrong(error);
   // After a reconnect it is counted at once: much may have changed, or the server is another one.
   const isConnected = useSignal(state) === "connected";
-  useEvery(2000, () => (wrong || paused || !isConnected ? null : count().catch(counted)), [name, filter, order, wrong, paused, isConnected]);
+  useEvery(2000, () => (wrong || paused || asOf || !isConnected ? null : count().catch(counted)), [name, filter, order, group, project, wrong, paused, asOf, isConnected]);
 
-  useEffect(() => {
+  const end = () => {
+    feed.current?.close();
+    feed.current = null;
+  };
+  const clear = () => {
+    end();
     model.window.clear();
     model.skip = range.current.skip = 0;
-    setMatches(null);
+    model.touch();
+  };
+  // As they were: read once, since that does not change.
+  const remember = async () => {
+    const {grouping, projection, ...others} = wantedNow;
+    const query = {...others, grouping: grouping && `[${grouping.join(",")}]`, projection: projection && `[${projection.join(",")}]`, as_of: asOf, top_n: WINDOW_MAX, meta: true};
+    const answer = await call(topicPath(name, "/records"), query);
+    const found = parseExact(await answer.text());
+    return {found, matches: Number(answer.headers.get("SOW-Matches") ?? found.length)};
+  };
+  useEffect(() => {
     setWrong(null);
-    if (paused || as) return undefined;
+    if (paused || as) {
+      clear();
+      return undefined;
+    }
     let over = false;
     const options = () => ({
-      filter: filter || undefined,
-      order_by: order || undefined,
+      ...wantedNow,
       skip_n: range.current.skip,
       top_n: range.current.top,
       snapshot: true,
       live: true,
       positions: true,
     });
+    const take = (message, held) => {
+      model.skip = held.skip_n;
+      model.window.take(message, performance.now());
+      if (message.record && message.command !== "oof") learn(message.record);
+      model.touch();
+    };
+    const show = ({found, matches: all}) => {
+      model.window.rows = found.map(({k, d}, at) => ({key: k ?? String(at), document: d, entered: 0}));
+      for (const {d} of found.slice(0, LEARNED_FROM)) learn(d);
+      setMatches(all);
+      model.touch();
+    };
     const begin = async () => {
       try {
-        await count();
+        const past = asOf ? await remember() : await count();
+        if (over) return;
+        clear();
+        forget();
+        setAccepted(filter);
+        if (asOf) show(past);
+        else feed.current = follow(name, options, take, (error) => over || setWrong(error));
       } catch (error) {
+        // What was there before stays, and stays live.
         if (!over) setWrong(error);
-        return;
       }
-      if (over) return;
-      const take = (message, held) => {
-        model.skip = held.skip_n;
-        model.window.take(message, performance.now());
-        if (message.record && message.command !== "oof") learn(message.record);
-        model.touch();
-      };
-      const failed = (error) => over || setWrong(error);
-      feed.current = follow(name, options, take, failed);
     };
     begin();
-    return () => {
-      over = true;
-      feed.current?.close();
-      feed.current = null;
-    };
-  }, [name, filter, order, paused, as, model]);
+    return () => (over = true);
+  }, [name, filter, order, group, project, paused, as, asOf, model]);
+  useEffect(() => end, [model]);
 
   // Errors that belong to no box are shown at the foot of the page.
   useEffect(() => {
-    if (wrong && !ofFilter(wrong) && !ofOrder(wrong)) problem.value = wrong;
+    if (wrong && !ofFilter(wrong) && !ofOrder(wrong) && !ofPivot(wrong) && !isAbsent(wrong)) problem.value = wrong;
   }, [wrong]);
 
   // Fields in the order in which they are first seen.
   const known = useRef(new Set());
-  useEffect(() => {
+  const numbers = useRef(new Set());
+  // Groups have other fields than records, and these fields stand in another order.
+  const shape = useRef("");
+  const forget = () => {
+    if (shape.current === `${group}\n${project}`) return;
+    shape.current = `${group}\n${project}`;
     known.current = new Set();
+    numbers.current = new Set();
     setFields([]);
-  }, [name]);
+  };
   const learn = (document) => {
     const size = known.current.size;
     for (const path of format.paths(document)) {
-      if (known.current.size < COLUMNS_MAX) known.current.add(path);
+      if (known.current.size >= COLUMNS_MAX || known.current.has(path)) continue;
+      known.current.add(path);
+      if (typeof format.at(document, path) === "number") numbers.current.add(path);
     }
     if (known.current.size > size) setFields([...known.current]);
   };
@@ -184,20 +231,35 @@ export function Topic({name, params}) {
   const keys = (topic?.keys ?? []).map(format.canonical);
   const all = [...keys.filter((path) => fields.includes(path)), ...fields.filter((path) => !keys.includes(path))];
   const columns = wanted ? format.listed(wanted) : all;
-  const total = wrong ? 0 : Math.min(matches ?? 0, WINDOW_MAX);
+  const total = Math.min(matches ?? 0, WINDOW_MAX);
+  const may = topic?.may ?? [];
+  const isJson = topic?.message_type === "json";
+  const isPivot = pivot !== "" || group !== "";
+  // What can be counted: fields that are no key, and no list.
+  const facets = isPivot || asOf || as ? [] : all.filter((path) => path !== format.WHOLE && !keys.includes(path)).map((path) => [path, numbers.current.has(path)]);
   const places = useMemo(() => coordinates(fields), [fields]);
   const size = sizePath(fields, keys);
   const chosen = key ? model.window.rows.find((row) => row.key === key) : null;
+  if (isAbsent(wrong) && !topic) {
+    return html`<div class="bar"><h1>${name}</h1></div><${Absent} name=${name} wrong=${wrong} />`;
+  }
   return html`<${Heading} topic=${topic} name=${name} />
+    <${Tabs} page="topic" name=${name} params=${params} />
     <div class="bar">
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${all} onSet=${(text) => setParams({filter: text, key: ""})} />
       <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} fields=${all} onSet=${(text) => setParams({order: text})} />
       <${Columns} all=${all} shown=${columns} onSet=${(list) => setParams({columns: list.join(",")})} />
       <${Views} as=${as} places=${places} size=${size} />
+      ${!isPivot && html`<button onClick=${() => setParams({pivot: "1", key: ""})}>Pivot</button>`}
+      ${may.includes("write") && isJson && html`<button onClick=${() => (setPublishing(true), setParams({key: ""}))}>Publish</button>`}
       <button aria-pressed=${String(paused)} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button>
       <${CopyAs} topic=${name} params=${{filter, order, columns: wanted, top: WINDOW_MAX}} />
+      <${Export} name=${name} query=${{filter, order_by: order, select: wanted, as_of: asOf}} isPivot=${group !== ""} />
     </div>
+    ${isPivot && html`<${Pivot} topic=${name} type=${topic?.message_type ?? "json"} group=${group} project=${project} filter=${filter} wrong=${ofPivot(wrong)} fields=${all} onSet=${(changes) => setParams({...changes, key: "", order: ""})} />`}
+    ${!as && html`<${TimeTravel} asOf=${asOf} onSet=${(moment) => setParams({as_of: moment})} />`}
     <div class="split">
+      <${Facets} name=${name} fields=${facets} filter=${accepted} records=${topic?.records ?? 0} onFilter=${(text) => setParams({filter: text, key: ""})} />
       ${as === "map" && !places && html`<div class="grid"><div class="empty">No record says where it is.</div></div>`}
       ${as === "map" && places && html`<${TopicMap} name=${name} filter=${filter} paths=${places} chosen=${key} onChoose=${(record) => setParams({key: record ?? ""})} />`}
       ${as === "ladder" && topic && html`<${Ladder} name=${name} keys=${keys} size=${size ?? "/qty"} filter=${filter} />`}
@@ -213,11 +275,33 @@ export function Topic({name, params}) {
         onView=${onView}
         onOrder=${(path) => path !== format.WHOLE && setParams({order: turned(order, path)})}
         onChoose=${(record) => setParams({key: record ?? ""})}
-        empty=${matches === 0 && !figures.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
+        empty=${matches === 0 && !figures.rows ? nothing({filter, asOf, name, topic}) : ""}
       />`}
-      ${key && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} user=${user} isSeries=${Boolean(topic?.series)} onClose=${() => setParams({key: ""})} />`}
+      ${key && !group && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} user=${user} isSeries=${Boolean(topic?.series)} isJson=${isJson} may=${may} onClose=${() => setParams({key: ""})} />`}
+      ${publishing && !key && html`<${Publish} name=${name} keys=${keys} onClose=${() => setPublishing(false)} />`}
     </div>
     <${Status} matches=${matches} figures=${figures} wrong=${wrong} paused=${paused} as=${as} />`;
+}
+
+const isAbsent = (error) => [403, 404].includes(error?.status) || error?.reason === "invalid topic";
+
+// What to do where nothing is shown.
+function nothing({filter, asOf, name, topic}) {
+  if (filter) return "No record matches. Escape in the filter box takes back what you typed.";
+  if (asOf) return "There were no records then.";
+  if (topic && topic.kind !== "topic") return `There are no records yet. They come from ${topic.underlying ?? topic.underlyings?.join(", ") ?? "its topics"}.`;
+  return `There are no records yet. Publish one here, or with: sow publish ${name}`;
+}
+
+// The records of the view as a file; all of them, not the first of the grid.
+function Export({name, query, isPivot}) {
+  if (isPivot) return null;
+  const file = name.replaceAll("/", "_");
+  const forms = {CSV: "csv", JSON: "json", "JSON lines": "ndjson", Arrow: "arrow"};
+  return html`<details class="menu">
+    <summary>Export</summary>
+    <div>${Object.entries(forms).map(([title, format]) => html`<button key=${format} onClick=${() => attempt(() => save(`${file}.${format}`, topicPath(name, "/records"), {...query, format}))}>${title}</button>`)}</div>
+  </details>`;
 }
 
 // The views of a topic: all as a table, some as a map or as a ladder.
@@ -242,9 +326,6 @@ function Heading({topic, name}) {
         key ${(topic.keys || []).join(" ") || "given"}, ${format.count(topic.records)} records${topic.per_s === undefined ? "" : html`, <b>${format.rate(topic.per_s)}</b> updates/s`}
         ${topic.conflation_ratio && topic.updates_out ? html`, conflated <b>${format.ratio(topic.conflation_ratio)}</b>` : ""}
       </span>`}
-    <span class="right">
-      <a href=${linkTo("slider", name)}>Slider</a>${" · "}<a href=${linkTo("explain", name)}>Explain</a>
-    </span>
   </div>`;
 }
 
@@ -264,94 +345,6 @@ function Columns({all, shown, onSet}) {
       )}
     </div>
   </details>`;
-}
-
-function Record({name, record, row, asOf, user, isSeries, onClose}) {
-  const [stored, setStored] = useState(null);
-  useEffect(() => {
-    setStored(null);
-    // The server decodes the fields of a record that is text or bytes here.
-    if (!row || !format.isDocument(row.document)) attempt(async () => setStored(await read(topicPath(name, `/records/${encodeURIComponent(record)}`))));
-  }, [name, record, Boolean(row)]);
-  const document = row && format.isDocument(row.document) ? row.document : stored;
-  return html`<aside class="record panel padded" aria-label="The record">
-    <div class="bar">
-      <h2>Record</h2>
-      <a class="right" href=${linkTo("slider", name, {key: record})}>Slider</a>
-      <button class="quiet" aria-label="Close" onClick=${onClose}>×</button>
-    </div>
-    <div class="faint code">${record}</div>
-    <pre class="document">${document ? format.json(document, 2) : ""}</pre>
-    ${isSeries && html`<${Events} name=${name} record=${record} />`}
-    <${Why} name=${name} record=${record} asOf=${asOf} user=${user} />
-  </aside>`;
-}
-
-// The newest events of a record of a series: the first number in them as a line, by time, and the newest.
-const EVENTS_SHOWN = 200;
-
-function Events({name, record}) {
-  const [events, setEvents] = useState([]);
-  const path = topicPath(name, `/records/${encodeURIComponent(record)}/events`);
-  const learn = () => read(path, {limit: EVENTS_SHOWN}).then(setEvents, () => setEvents([]));
-  useEvery(2000, learn, [path]);
-  const newest = events.at(-1);
-  if (!newest) return null;
-  const numbers = format.isDocument(newest.d) ? Object.entries(newest.d).filter(([, value]) => typeof value === "number") : [];
-  const field = (numbers.find(([name]) => events.some(({d}) => d[name] !== newest.d[name])) ?? numbers[0])?.[0];
-  return html`<h2>Events</h2>
-    ${field !== undefined && html`<${EventLine} events=${events} field=${field} />`}
-    <div class="dim">
-      ${format.count(events.length)} ${field !== undefined && html`of <span class="code">${field}</span>`}, the newest
-      ${newest.author && html` by <b>${newest.author}</b>`} at <span class="code">${newest.ts}</span>
-    </div>`;
-}
-
-function EventLine({events, field}) {
-  const points = events.filter(({d}) => typeof d[field] === "number").map(({ts, d}) => [Date.parse(ts), d[field]]);
-  const [times, values] = [points.map(([at]) => at), points.map(([, value]) => value)];
-  const [start, low] = [Math.min(...times), Math.min(...values)];
-  const [span, height] = [Math.max(...times) - start || 1, Math.max(...values) - low || 1];
-  const place = ([at, value]) => `${((at - start) / span) * 96} ${17 - ((value - low) / height) * 16}`;
-  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" role="img" aria-label=${`${field} of its events`}>
-    <path d=${`M${points.map(place).join("L")}`} />
-  </svg>`;
-}
-
-// The followers that get the record, and how often; and those whose filter it does not match.
-const NAMED_MAX = 5;
-
-function recipients({followers}) {
-  const named = (some) => some.slice(0, NAMED_MAX).join(", ") + (some.length > NAMED_MAX ? ` and ${some.length - NAMED_MAX} more` : "");
-  const pace = ({auto, interval_ms}) => (auto ? "as fast as it reads" : interval_ms ? `once in ${format.duration(interval_ms)} at most` : "at once");
-  const client = (one) => one.client || one.session;
-  const yes = followers.filter((one) => one.told).map((one) => `${client(one)} (${pace(one)})`);
-  const no = followers.filter((one) => !one.told).map(client);
-  return [
-    ...(yes.length ? [`sent to ${named(yes)}`] : []),
-    ...(no.length ? [`not sent to ${named(no)}: it does not match the filter`] : []),
-  ];
-}
-
-// Why the record is as it is: which of its updates became one, and what is pending. With a moment of
-// the past: what a subscriber had been sent then, perhaps with the rights of a user, which stays as it is and is read once.
-const NOT_AGAIN_MS = 24 * 3_600_000;
-
-function Why({name, record, asOf, user}) {
-  const [why, setWhy] = useState([]);
-  const path = topicPath(name, `/records/${encodeURIComponent(record)}/why`);
-  // A record that was removed has no explanation.
-  const learn = () =>
-    read(path, asOf ? {as_of: asOf, ...(user && {user})} : {}).then(
-      (found) => setWhy([...found.why, ...recipients(found)]),
-      (error) => setWhy(asOf ? [error.message] : []),
-    );
-  useEvery(asOf ? NOT_AGAIN_MS : 2000, learn, [path, asOf, user]);
-  if (!why.length) return null;
-  return html`<h2>Why${asOf && `, as of ${asOf}`}${asOf && user && ` for ${user}`}</h2>
-    <ul class="why dim">
-      ${why.map((sentence, place) => html`<li key=${place}>${sentence}</li>`)}
-    </ul>`;
 }
 
 function Status({matches, figures, wrong, paused, as}) {

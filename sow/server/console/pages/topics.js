@@ -1,14 +1,17 @@
-// All topics at a glance: updates in and out, and what conflation saves. Rates are differences of the
-// server's counters between two answers. Topics of a pattern are folded under it, since there may be
+// All topics at a glance: whether the server is well, updates in and out, and what conflation saves.
+// Rates are differences of the server's counters between two answers; lines begin with the two minutes
+// that the server has kept. Topics of a pattern are folded under it, since there may be
 // very many; while none is unfolded they are not requested, and the server sends their totals.
 
 import {html, useSignal, signal, useEvery} from "../parts.js";
-import {linkTo} from "../address.js";
-import {read} from "../server.js";
+import {linkTo, setParams} from "../address.js";
+import {health, read, topicPath} from "../server.js";
+import {Spark} from "../spark.js";
 import * as format from "../format.js";
 
 const EVERY_MS = 1000;
-const KEPT = 60;
+const KEPT = 120;
+const BEGUN_AT_ONCE = 30; // of topics in view: a request each
 const SHOWN_MAX = 500; // of topics, and of those of a pattern: ten thousand rows would take seconds to draw
 const SOON_S = 0.5; // rates over less time are noise
 
@@ -17,6 +20,26 @@ const unfolded = signal(new Set());
 const wanted = signal("");
 let before = {at: 0, counts: new Map()};
 const histories = new Map();
+const state = signal(null);
+
+// Whether the server is well, who is connected, and who is behind.
+async function look() {
+  const [here, sessions] = await Promise.all([health(), read("v1/sessions").catch(() => null)]);
+  const behind = sessions?.filter((one) => one.lag_ms > 1000).length;
+  state.value = {...here, sessions: sessions?.length, behind};
+}
+
+// The past of topics without one; patterns, and what may not be read, begin with nothing.
+async function beginHistories(found) {
+  const first = found.filter((one) => one.kind !== "pattern" && one.updates != null && !histories.has(one.name));
+  await Promise.all(
+    first.slice(0, BEGUN_AT_ONCE).map(async ({name}) => {
+      histories.set(name, []);
+      const past = await read(topicPath(name, "/rates")).catch(() => null);
+      if (past) histories.get(name)?.unshift(...past.in.map((taken, at) => [taken, past.out[at]]));
+    }),
+  );
+}
 
 async function refresh(members) {
   const found = await read("v1/topics", {members});
@@ -30,11 +53,12 @@ async function refresh(members) {
     if (taken == null || given == null) continue;
     const known = before.counts.get(topic.name);
     counts.set(topic.name, [taken, given]);
+    topic.history = histories.get(topic.name);
     if (!known || seconds > 30) continue;
     const history = histories.get(topic.name) || [];
     if (seconds >= SOON_S) {
       history.push([taken - known[0], given - known[1]].map((count) => Math.max(0, count) / seconds));
-      if (history.length > KEPT) history.shift();
+      if (history.length > KEPT) history.splice(0, history.length - KEPT);
       histories.set(topic.name, history);
     }
     [topic.in_per_s, topic.out_per_s] = history.at(-1) ?? [];
@@ -43,6 +67,60 @@ async function refresh(members) {
   for (const name of histories.keys()) if (!counts.has(name)) histories.delete(name);
   if (seconds >= SOON_S) before = {at: now, counts};
   topics.value = found;
+  beginHistories(found);
+}
+
+// What a column is sorted by.
+const SORTS = {
+  topic: (one) => one.name.toLowerCase(),
+  kind: (one) => one.kind,
+  type: (one) => one.message_type,
+  interval: (one) => one.interval_ms ?? 0,
+  records: (one) => one.records,
+  "in/s": (one) => one.in_per_s ?? 0,
+  "out/s": (one) => one.out_per_s ?? 0,
+  ratio: (one) => (one.updates_out ? one.conflation_ratio : 0),
+  pending: (one) => one.pending ?? 0,
+  bytes: (one) => one.bytes ?? 0,
+  followers: (one) => one.subscriptions ?? 0,
+};
+
+// In the order of the configuration, or as `sort` says: a column, with - from the greatest on.
+function sorted(found, sort) {
+  const value = SORTS[sort.replace(/^-/, "")];
+  if (!value) return found;
+  const way = sort.startsWith("-") ? -1 : 1;
+  return [...found].sort((one, other) => {
+    const [a, b] = [value(one), value(other)];
+    return a === b ? 0 : a < b ? -way : way;
+  });
+}
+
+function Head({column, sort, minor}) {
+  const isNumber = !["topic", "kind", "type"].includes(column);
+  const isOn = sort.replace(/^-/, "") === column;
+  // Numbers begin with the greatest.
+  const [first, second] = isNumber ? [`-${column}`, column] : [column, `-${column}`];
+  const next = sort === first ? second : sort === second ? "" : first;
+  return html`<th scope="col" class="${isNumber ? "number" : ""} ${minor ? "minor" : ""}" aria-sort=${isOn ? (sort.startsWith("-") ? "descending" : "ascending") : null}>
+    <button class="quiet sorts" onClick=${() => setParams({sort: next})}>${column}${isOn ? (sort.startsWith("-") ? " ▼" : " ▲") : ""}</button>
+  </th>`;
+}
+
+function Health({now, count, per_s}) {
+  const records = (topics.peek() || []).reduce((sum, one) => sum + (one.of_pattern ? 0 : one.records), 0);
+  const figure = (what, value, more = "") => html`<div class="figure"><div class="what">${what}</div><div class="value">${value}</div><div class="more">${more}</div></div>`;
+  return html`<section class="figures" id="health" aria-label="Health">
+    <div class="figure wide">
+      <div class="what">health</div>
+      <div class="value ${now ? (now.isGood ? "good" : "bad") : ""}">${now ? (now.isGood ? "ok" : "not ready") : "…"}</div>
+      <div class="more wraps">${now && now.text !== "ok" ? now.text.replace(/^ok; /, "") : "takes messages"}</div>
+    </div>
+    ${figure("updates a second", format.rate(per_s), "published")}
+    ${figure("topics", format.count(count))}
+    ${figure("records", format.count(records))}
+    ${now?.sessions !== undefined && html`<a class="figure" href=${linkTo("sessions")}><div class="what">sessions</div><div class="value">${format.count(now.sessions)}</div><div class=${now.behind ? "more bad" : "more"}>${now.behind ? `${now.behind} behind by more than 1 s` : "none is behind"}</div></a>`}
+  </section>`;
 }
 
 // The rows of the table: members of a pattern below it, while it is unfolded.
@@ -85,21 +163,6 @@ function summed(found) {
   };
 }
 
-function Spark({history}) {
-  if (!history || history.length < 2) return null;
-  const most = Math.max(1, ...history.map(([taken]) => taken));
-  const path = (which) =>
-    history
-      .map((one, place) => {
-        const x = (96 * (KEPT - history.length + place)) / (KEPT - 1);
-        return `${place ? "L" : "M"}${x.toFixed(1)} ${(17 - (15 * one[which]) / most).toFixed(1)}`;
-      })
-      .join("");
-  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" aria-hidden="true">
-    <path d=${path(0)} /><path class="out" d=${path(1)} />
-  </svg>`;
-}
-
 function Row({topic, depth}) {
   const isPattern = topic.kind === "pattern";
   const isOpen = unfolded.peek().has(topic.name);
@@ -134,14 +197,17 @@ function Row({topic, depth}) {
   </tr>`;
 }
 
-export function Topics() {
+export function Topics({params}) {
+  const {sort = ""} = params;
+  const now = useSignal(state);
+  useEvery(2 * EVERY_MS, look, []);
   const found = useSignal(topics);
   const open = useSignal(unfolded);
   const text = useSignal(wanted);
   const members = open.size > 0 || text !== "";
   useEvery(EVERY_MS, () => refresh(members), [members]);
   if (!found) return html`<p class="dim">Loading the topics …</p>`;
-  const rows = arranged(found, open, text);
+  const rows = arranged(sorted(found, sort), open, text);
   const {count, per_s} = summed(found);
   return html`<div class="bar">
       <h1>Topics</h1>
@@ -155,23 +221,19 @@ export function Topics() {
         onInput=${(event) => (wanted.value = event.target.value)}
       />
     </div>
+    <${Health} now=${now} count=${count} per_s=${per_s} />
     <div class="panel scrolls">
       <table class="plain" id="topics">
         <caption class="hidden">Topics, with rates and what conflation saves</caption>
         <thead>
           <tr>
-            <th scope="col">topic</th>
-            <th scope="col">kind</th>
-            <th scope="col" class="minor">type</th>
-            <th scope="col" class="number minor">interval</th>
-            <th scope="col" class="number">records</th>
-            <th scope="col" class="number">in/s</th>
-            <th scope="col" class="number">out/s</th>
-            <th scope="col" class="minor">last minute</th>
-            <th scope="col" class="number">ratio</th>
-            <th scope="col" class="number">pending</th>
-            <th scope="col" class="number minor">bytes</th>
-            <th scope="col" class="number minor">followers</th>
+            <${Head} column="topic" sort=${sort} /><${Head} column="kind" sort=${sort} />
+            <${Head} column="type" sort=${sort} minor=${true} /><${Head} column="interval" sort=${sort} minor=${true} />
+            <${Head} column="records" sort=${sort} />
+            <${Head} column="in/s" sort=${sort} /><${Head} column="out/s" sort=${sort} />
+            <th scope="col" class="minor">two minutes</th>
+            <${Head} column="ratio" sort=${sort} /><${Head} column="pending" sort=${sort} />
+            <${Head} column="bytes" sort=${sort} minor=${true} /><${Head} column="followers" sort=${sort} minor=${true} />
           </tr>
         </thead>
         <tbody>
@@ -182,6 +244,10 @@ export function Topics() {
           )}
         </tbody>
       </table>
-      ${!rows.length && html`<p class="padded dim">${text ? "No topic has that in its name." : "There are no topics yet."}</p>`}
+      ${!rows.length && html`<p class="padded dim">${
+        text
+          ? "No topic has that in its name."
+          : html`There are no topics yet, or none that you may see. Add a <span class="code">${"<Topic>"}</span> to config.xml and reload, or publish to a topic of a Pattern: <span class="code">sow publish TOPIC</span>.`
+      }</p>`}
     </div>`;
 }

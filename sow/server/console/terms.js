@@ -1,0 +1,24 @@
+// Terms of a filter that the console writes for a value of a record, and the sum of two filters.
+
+import {canonical} from "./format.js";
+
+const quoted = (text) => `'${text.replace(/[\\']/g, "\\$&")}'`;
+
+// The term that records with this value pass; null for what a filter cannot compare with.
+export function termOf(path, value) {
+  const field = canonical(path);
+  if (value === undefined || value === null) return `${field} IS NULL`;
+  if (typeof value === "string") return `${field} = ${quoted(value)}`;
+  if (typeof value === "boolean") return `${field} = ${value ? 1 : 0}`;
+  return typeof value === "number" || typeof value === "bigint" ? `${field} = ${value}` : null;
+}
+
+// The filter that passes what both pass.
+export function joined(filter, term) {
+  if (!filter) return term;
+  if (filter === term || filter.split(" AND ").includes(term)) return filter;
+  return /\bOR\b/i.test(filter) ? `(${filter}) AND ${term}` : `${filter} AND ${term}`;
+}
+
+// A text in a list of an option: [/a, /b].
+export const fieldNamed = (name) => canonical(`/${name}`);

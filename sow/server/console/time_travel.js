@@ -1,0 +1,28 @@
+// Time travel: a slider from the oldest moment that the log still has until now. What is chosen stands
+// in the address as `as_of`, which may be a bookmark, too.
+
+import {html, useEvery, useState} from "./parts.js";
+import {read} from "./server.js";
+import {moment} from "./format.js";
+
+const EVERY_MS = 30_000;
+const STEPS = 1000;
+
+export function TimeTravel({asOf, onSet}) {
+  const [extent, setExtent] = useState(null);
+  // Of the whole log, since conflated topics and views are computed from others. Who may not read it has
+  // no past to look at.
+  useEvery(EVERY_MS, () => read("v1/log/extent").then(setExtent, () => setExtent(null)), []);
+  const [since, until] = extent ? [extent.since_us / 1000, extent.ts_us / 1000] : [NaN, NaN];
+  if (!asOf && !(until > since)) return null;
+  const at = /^\d+$/.test(asOf) ? NaN : Date.parse(asOf);
+  const place = asOf && at < until ? Math.round((STEPS * Math.max(0, at - since)) / (until - since)) : STEPS;
+  const set = (chosen) => onSet(chosen >= STEPS ? "" : new Date(since + ((until - since) * chosen) / STEPS).toISOString());
+  const text = !asOf ? "now" : Number.isNaN(at) ? asOf : moment(asOf);
+  return html`<div class="travel">
+    <span aria-hidden="true">As of</span>
+    <input aria-label="As of" type="range" min="0" max=${STEPS} value=${place} aria-valuetext=${text} disabled=${!extent} onChange=${(event) => set(Number(event.target.value))} />
+    <output class=${asOf ? "code past" : "code"}>${text}</output>
+    ${asOf && html`<button onClick=${() => onSet("")}>Now</button>`}
+  </div>`;
+}
