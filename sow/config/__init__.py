@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from sow.config.binder import Section, read_root
 from sow.config.diagnostics import Diagnostics, Finding, Loaded, Reviewed, Severity
 from sow.config.document import DOCUMENT_BYTES_MAX, Reader, Variables, include, parse_document
+from sow.config.elements.queue import QUEUE
 from sow.config.message_types import message_types_of
 from sow.config.rules.document_rules import check, file_name
 from sow.config.rules.security_rules import exposed, exposure
@@ -179,6 +180,8 @@ def _make(value: object) -> object:
     fields = {name: _make(part) for name, part in value.values.items()}
     if isinstance(make, type) and "line" in {field.name for field in dataclasses.fields(make)}:
         fields["line"] = value.line
+    if value.element is QUEUE:
+        fields |= {"line": value.line, "file_name": file_name(value)}
     if make is Topic:
         fields["file_name"] = file_name(value)
     if make is View:

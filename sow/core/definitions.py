@@ -77,6 +77,34 @@ class Series:
     age_us: int | None = None
 
 
+Semantics = Literal["at-least-once", "at-most-once"]
+FairnessModel = Literal["fast", "round-robin", "proportional"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What a `<Queue>` does with its messages, the publishes to `underlying`.
+
+    A lease lasts `lease_us`: half a minute is longer than most work takes, and short enough that
+    nobody misses what a dead consumer held. The bounds of a backlog are of messages that are
+    leased: of all consumers, None without one, and of one subscription, which by default has one
+    at a time, so that none waits behind a slow consumer. `deliveries_max` None: without a limit;
+    then a message goes to the topic `dead_letters`, or is dropped. `priority` is a path text,
+    `barrier` a filter.
+    """
+
+    underlying: str
+    semantics: Semantics = "at-least-once"
+    lease_us: int = 30_000_000
+    fairness: FairnessModel = "proportional"
+    backlog_max: int | None = None
+    subscription_backlog_max: int = 1
+    deliveries_max: int | None = None
+    dead_letters: str | None = None
+    priority: str | None = None
+    barrier: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Topic(BackPressure):
     """A keyed last-value store that clients publish to.
@@ -91,7 +119,7 @@ class Topic(BackPressure):
     is published: before its key is read, and before it becomes the record. What is published fits
     `schema`. With a `series` each publish is an event of its record, and the record is the newest
     of them (`sow.topic.series`). With a `view` the records are the rows of that view, which only
-    Spark writes (`stored`).
+    Spark writes (`stored`), with a `queue` the messages of that queue (`sow.engine.queues`).
     """
 
     name: str
@@ -115,6 +143,7 @@ class Topic(BackPressure):
     enrichment: tuple[str, ...] = ()
     series: Series | None = None
     view: "View | None" = None
+    queue: QueueSettings | None = None
     line: int = 0
 
     def __post_init__(self) -> None:
@@ -438,6 +467,10 @@ KNOWN_COLUMNS = _own("columns", "/topic", "/field")
 """The types of topics' fields that were queried as columns: a type never narrows, so it outlives
 the records that widened it."""
 
+LEASES = _own("leases", "/queue", "/bm")
+"""Which messages of queues are leased, their holders and ends, and how often each was delivered
+(`sow.engine.queues`)."""
+
 AUDIT = _own("audit", "/place")
 """Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
 
@@ -445,7 +478,7 @@ CONFIGURATIONS = _own("configurations", "/number")
 """The configurations that were in force, and since when (`sow.engine.configuration_history`)."""
 
 SYSTEM_TOPICS = (
-    WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, AUDIT, CONFIGURATIONS,
+    WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, LEASES, AUDIT, CONFIGURATIONS,
 )  # fmt: skip
 
 

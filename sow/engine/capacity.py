@@ -23,7 +23,7 @@ from typing import NamedTuple
 from sow.core.cooperative import Task
 from sow.core.definitions import Topic
 from sow.engine.catalog import Catalog
-from sow.engine.running_topics import LiveTopic
+from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.engine.wal import CommitSequencer
 from sow.errors import DiskFull, Full, StoreError, TooLarge
 from sow.store.memory import RECORD_BYTES, Table
@@ -141,7 +141,8 @@ class Capacity:
     def reserve(self, topic: LiveTopic, deeds: Sequence[Deed]) -> Reservation:
         """Reserve room for actions that remove nothing; `check` decides whether there is so much.
         To be released if they are not done."""
-        return Reservation(topic.name, deeds, len(self._holding(topic)), self._reserved)
+        tables = len(self._holding(topic)) + _queues(topic)
+        return Reservation(topic.name, deeds, tables, self._reserved)
 
     def _holding(self, topic: LiveTopic) -> list[Table]:
         """The tables that store a record of a topic: its own, and those of its copies."""
@@ -156,8 +157,8 @@ class Capacity:
         if not self.bounds(topic):
             return
         limit, most = self.limit_bytes, records_max(topic)
-        held = self._holding(topic)
-        if not held:
+        held, queues = self._holding(topic), _queues(topic)
+        if not (held or queues):
             return
         others = [one for one in self._reserved if one is not own]
         promised_bytes = sum(one.bytes for one in others)
@@ -166,11 +167,16 @@ class Capacity:
         there = len(topic.records.table) + sum(o.records for o in others if o.name == topic.name)
         count = sum(len(deed.identities) for deed in deeds if deed.sizes)
         size = sum(sum(deed.sizes) for deed in deeds if deed.sizes) + RECORD_BYTES * count
+        queued = size * queues
         size *= 1 if topic.records.events is None else 3  # as a record, and with its events
         room = None if limit is None else limit - used_bytes - promised_bytes
-        if (room is None or size * len(held) <= room) and (most is None or there + count <= most):
+        most_bytes = size * len(held) + queued
+        if (room is None or most_bytes <= room) and (most is None or there + count <= most):
             return
-        more, grown = yield from growth(held[0], deeds, topic.records.events)
+        more = grown = 0
+        if held:
+            more, grown = yield from growth(held[0], deeds, topic.records.events)
+        taken = max(0, grown) * len(held) + queued
         if most is not None and more > 0 and there + more > most and topic.records.retains:
             raise Full(
                 f"topic {topic.name} may hold {most} records (MaxRecords); it has "
@@ -178,12 +184,17 @@ class Capacity:
                 "raise MaxRecords",
                 reason="topic full",
             )
-        if room is not None and grown > 0 and grown * len(held) > room:
+        if room is not None and taken > max(0, room):
             raise Full(
                 f"records and views take {used_bytes + promised_bytes} of {limit} bytes "
-                f"(Limits/Memory), and {grown * len(held)} more do not fit: nothing was stored. "
+                f"(Limits/Memory), and {taken} more do not fit: nothing was stored. "
                 "Delete some records, or raise Memory"
             )
+
+
+def _queues(topic: LiveTopic) -> int:
+    """How many queues store each message of a topic, whatever record it replaces."""
+    return len(topic.queues) if isinstance(topic, SourceTopic) else 0
 
 
 def records_max(topic: LiveTopic) -> int | None:

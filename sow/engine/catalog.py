@@ -501,6 +501,15 @@ class Catalog:
 
 def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:
     """A topic whose records clients may change; raises InvalidTopic for any other."""
+    if topic.records.is_queue and isinstance(topic.definition, Topic) and topic.definition.queue:
+        source = topic.definition.queue.underlying
+        raise InvalidTopic(
+            f"{topic.name} is a queue, whose messages are the publishes to {source}: publish "
+            "there, and acknowledge what was delivered (sow_delete with bm)",
+            others=(source,),
+            alone=f"{topic.name} is a queue; you cannot {deed} it, only acknowledge what was "
+            "delivered (sow_delete with bm)",
+        )
     if topic.is_closed:
         raise InvalidTopic(
             f"{topic.name} is the server's own account, which only the server keeps; you cannot "

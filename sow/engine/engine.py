@@ -321,8 +321,12 @@ class Engine:
         if topic.name not in self.catalog.topics:
             self.enter(topic)
         self.removals.make_way(topic, messages.identities, now_us)
-        self.pass_on(topic, topic.put(messages, now_us, expires_us, keeps))
-        return self.sequencer.seq
+        batch = topic.put(messages, now_us, expires_us, keeps)
+        bookmark = self.sequencer.seq
+        self.pass_on(topic, batch)
+        if topic.queues:
+            topic.enqueue(messages.identities, messages.bodies, batch.changes.seqs, now_us)
+        return bookmark
 
     def enter(self, topic: SourceTopic) -> None:
         """Add a new topic of `publishable`, and schedule all that come into being with it."""

@@ -35,6 +35,7 @@ from sow.core.definitions import (
     Configuration,
     ConflatedTopic,
     Definition,
+    QueueSettings,
     Topic,
     View,
 )
@@ -458,11 +459,11 @@ class Reconfiguration:
 
 def _what(definition: Definition) -> str:
     if isinstance(definition, Topic):
-        return "topic" if definition.view is None else "view"
+        return "queue" if definition.queue else "view" if definition.view else "topic"
     return "view" if isinstance(definition, View) else "conflated topic"
 
 
-def _changed(old: Definition, new: Definition) -> set[str]:
+def _changed(old: Definition | QueueSettings, new: Definition | QueueSettings) -> set[str]:
     """The fields in which two definitions of one kind differ."""
     names = {field.name for field in dataclasses.fields(new)} - {"line"}
     return {name for name in names if getattr(old, name) != getattr(new, name)}
@@ -474,11 +475,14 @@ def _elements(old: Definition, new: Definition, fields: Collection[str]) -> list
         # It is run by Spark, and stored as a topic: its elements are those of the view.
         old, new = old.view, new.view
         fields = _changed(old, new)
+    if isinstance(old, Topic) and isinstance(new, Topic) and old.queue and new.queue:
+        fields = {*fields, *_changed(old.queue, new.queue)} - {"queue"}
     return _filling(new, fields)
 
 
 def _filling(definition: Definition, fields: Collection[str]) -> list[str]:
-    section = SECTION.child(type(definition).__name__)
+    is_queue = isinstance(definition, Topic) and definition.queue is not None
+    section = SECTION.child("Queue" if is_queue else type(definition).__name__)
     assert section is not None
     return sorted({section.filling(name) for name in fields})
 

@@ -13,6 +13,7 @@ and equals only itself: a text from a client never finds it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Protocol
 
 from sow.core.cooperative import Task
 from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
@@ -69,8 +70,8 @@ class LiveTopicBase:
         """The newest change that is not of a request under way, so that it may be acknowledged."""
         self.is_system = isinstance(definition, Topic) and definition.system
         """It is the server's own."""
-        self.is_closed = self.is_system
-        """Clients may not change it: it is the server's own, or being removed."""
+        self.is_closed = self.is_system or records.is_queue
+        """Clients may not change it: it is the server's own, a queue, or being removed."""
         self.is_listed = not self.is_system and not is_hidden(self.name)
         """Lists of topics show it."""
         self.is_logged = records.is_logged
@@ -134,16 +135,30 @@ class LiveTopicBase:
         )
 
 
+class FedQueue(Protocol):
+    """A queue, as the topic knows it whose publishes are its messages (`sow.engine.queues`)."""
+
+    topic: "SourceTopic"
+
+    def check_room(self, rows: int) -> None:
+        """Raise TooLarge where a batch has more rows than one step makes messages of."""
+        ...
+
+    def take(
+        self, keys: Sequence[str], bodies: Sequence[bytes], seqs: Sequence[int], now_us: int
+    ) -> None:
+        """Messages have been published, to records of these SowKeys."""
+        ...
+
+
 class SourceTopic(LiveTopicBase):
     """A topic that clients publish to. Its changes are logged in `sequencer`."""
 
-    __slots__ = ("_is_stored", "_sequencer", "expirations", "makes_records")
+    __slots__ = ("_is_stored", "_sequencer", "expirations", "kind", "makes_records", "queues")
 
     definition: Topic
     stopped = ""
     """A source never stops."""
-    kind = "topic"
-    """This kind in APIs and metrics."""
 
     def __init__(
         self,
@@ -158,6 +173,10 @@ class SourceTopic(LiveTopicBase):
         self.expirations = Expirations(records.table) if definition.expires else None
         self.makes_records = bool(definition.enrichment)
         """Messages have to be `finished` to be records, deltas or not."""
+        self.kind = "queue" if records.is_queue else "topic"
+        """This kind in APIs and metrics."""
+        self.queues: tuple[FedQueue, ...] = ()
+        """What each publish to it is a message of."""
         self._is_stored = is_persistent(definition)
         self._sequencer = sequencer
 
@@ -166,6 +185,22 @@ class SourceTopic(LiveTopicBase):
         self.redefine(definition)
         self.records.remake()
         self.makes_records = bool(definition.enrichment)
+
+    def feed(self, queue: FedQueue) -> None:
+        """From now on each publish is a message of a queue."""
+        self.queues += (queue,)
+
+    def enqueue(
+        self,
+        identities: Sequence[str],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        now_us: int,
+    ) -> None:
+        """Have the queues take what was published."""
+        keys = [*map(self.records.sow_key_of, identities)]
+        for queue in self.queues:
+            queue.take(keys, bodies, seqs, now_us)
 
     # Changes.
 

@@ -202,6 +202,7 @@ class Indexes:
         "_sow_keys",
         "_stored",
         "hashes",
+        "hidden",
         "name",
         "presence",
         "table",
@@ -228,6 +229,8 @@ class Indexes:
         self.hashes = tuple(HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values())
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
         """The fields whose values `put` reads at every publish."""
+        self.hidden: set[int] = set()
+        """Slots that queries pass over: messages of a queue that are leased."""
         self._pinned = tuple(memos)
         self._stored: StoredValues | None = None
         """Index contents of a checkpoint, until `fill` has used them."""

@@ -14,7 +14,7 @@ header. The format of lines is not known here.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -130,7 +130,10 @@ class Options:
         choices=("fail", "epoch", "now"),
     )
     gaps: bool = _option("flag", "numbers before seq may be left out")
+    cancel: bool = _option("flag", "give messages of a queue back instead of acknowledging them")
     ignored: tuple[str, ...] = ()
+    max_backlog: str | None = field(default=None, compare=False)
+    """How many messages of a queue a subscription may hold; only of queues, elsewhere ignored."""
 
 
 OPTIONS = {
@@ -231,7 +234,7 @@ _KINDS = (
         "sow_delete",
         "delete",
         "removes records",
-        ("t", "filter", "keys", "k", *_BODIES, "seq", "opts"),
+        ("t", "filter", "keys", "k", "bm", *_BODIES, "seq", "opts"),
     ),
     CommandKind("flush", "flush", "logon", "is acknowledged after everything before it"),
     CommandKind("heartbeat", "heartbeat", "logon", "is answered with a heartbeat"),
@@ -314,6 +317,11 @@ class Command:
         """Set the sender's identity."""
         self.identified = identified
 
+    def heed_backlog(self) -> None:
+        """It subscribes to a queue, which takes its `max_backlog`."""
+        ignored = tuple(name for name in self.options.ignored if name != "max_backlog")
+        self.options = replace(self.options, ignored=ignored)
+
     def ignored_in(self, kind: str) -> dict[str, object]:
         """What an ack of this kind says of options that were ignored."""
         ignored = self.options.ignored if kind == ACKS[0] else ()
@@ -348,6 +356,8 @@ def read_options(text: str) -> Options:
         if name in OPTIONS_LATER:
             raise NotAvailable(f"option {name} is not available yet")
         if name in OPTIONS_IGNORED:
+            if name == "max_backlog":
+                options.max_backlog = value
             continue
         option = OPTIONS.get(name)
         if option is None:

@@ -199,7 +199,7 @@ class LineFields(msgspec.Struct, forbid_unknown_fields=True):
     select: str | None = None
     projection: str | None = None
     grouping: str | None = None
-    bm: str | int | None = None
+    bm: str | int | list[str] | None = None
     as_of: str | int | None = None
     min_bookmark: str | int | None = None
     wait: float | int | None = None
@@ -372,7 +372,7 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         filter=header.filter,
         options=options,
         order_by=header.order_by,
-        bookmark=None if header.bm is None else str(header.bm),
+        bookmark=None if header.bm is None else _bookmark(header.bm),
         acks=read_acks(header.a) if header.a else frozenset(),
         expires_s=header.x,
         subscription=header.s,
@@ -399,6 +399,11 @@ def _check_stale(header: LineFields) -> None:
         )
     if "stale" not in COMMANDS[header.c].fields:
         raise ClientError(f"{header.c} reads nothing that may be stale; leave stale out")
+
+
+def _bookmark(given: str | int | list[str]) -> str:
+    """A bookmark, or several with commas between them."""
+    return ",".join(given) if isinstance(given, list) else str(given)
 
 
 def _enc(header: LineFields, bodies: Sequence[bytes]) -> str | None:

@@ -437,10 +437,18 @@ def answer(ready: IndexBuild, query: Query) -> QueryAnswer:
     ready.begin()
     search = Search(ready, query)
     found = search.run()
+    if ready.indexes.hidden:
+        found = _shown(ready.indexes, found)
     matches = len(ready.indexes.table) if found is None else len(found)
     page, step = arrange(ready, found, query)
     steps = (*search.steps, *([step] if step else []))
     return QueryAnswer(page, matches, steps, search.read, search.advice)
+
+
+def _shown(indexes: Indexes, found: Slots | None) -> Slots:
+    """Those that are not hidden."""
+    found = indexes.table.live() if found is None else found
+    return found[~np.isin(found, np.array([*indexes.hidden], np.int64))]
 
 
 def answering(indexes: Indexes, query: Query) -> Task[QueryAnswer]:

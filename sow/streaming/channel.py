@@ -355,3 +355,20 @@ def _have_one_policy(parts: Sequence[Part]) -> bool:
 
 def _count(updates: Update | Columns) -> int:
     return 1 if isinstance(updates, Update) else len(updates[0])
+
+
+class ReportingChannel(DirectChannel):
+    """Stands for a subscription of one session whose lines are made elsewhere; `on_end` is called
+    with its name when it ends, whatever ends it."""
+
+    def __init__(self, name: str, session: Session, on_end: Callable[[str], None]) -> None:
+        super().__init__(name, session.encoding)
+        self._on_end: Callable[[str], None] | None = on_end
+        self.join(session)
+
+    def end(self) -> None:
+        """The session has left it."""
+        super().end()
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self.name)

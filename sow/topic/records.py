@@ -75,6 +75,7 @@ class Records:
         "instance",
         "is_changing",
         "is_logged",
+        "is_queue",
         "is_timed",
         "keys",
         "late",
@@ -123,6 +124,8 @@ class Records:
         is_own = isinstance(definition, Topic) and definition.system
         self.is_logged = is_persistent(definition) and not is_own
         """The log has what is published to it: the numbers of its changes are bookmarks."""
+        self.is_queue = isinstance(definition, Topic) and definition.queue is not None
+        """They are messages of a queue."""
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.is_changing = False
         """A change may be incomplete that must not be seen in part: nothing falls due."""

@@ -40,7 +40,7 @@ class Described:
         if not answers:
             return what
         kind = content_type.partition(";")[0]
-        if status == 304 or any(kind in one.get("content", ()) for one in answers):
+        if status in (204, 304) or any(kind in one.get("content", ()) for one in answers):
             return None
         return f"{what} {kind}"
 

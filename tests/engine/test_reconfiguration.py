@@ -280,7 +280,7 @@ def test_a_refusal_names_what_the_writer_of_the_file_has_written(before, after, 
 def test_every_field_of_a_definition_is_called_as_in_the_file(kind):
     section = reconfiguration.SECTION.child(kind.__name__)
     without = [one.name for one in fields(kind) if not section.filling(one.name)]
-    assert set(without) <= {"line", "view"}
+    assert set(without) <= {"line", "view", "queue"}
     assert all(map(reconfiguration.ROOT.filling, reconfiguration.UNCHANGING))
 
 

@@ -91,6 +91,7 @@ class World:
         log, last_seq = self.journal.read(after), self.journal.last_seq
         run_to_completion(self.engine.restore(checkpoints, log, last_seq, before=self.windows()))
         self.engine.restore_accounts(self.journal.accounts())
+        self.executor.queues.queues.begin()
         self.clock.go_on_from(self.engine.now_us)
 
     @property
@@ -195,6 +196,7 @@ class World:
         for session in self.executor.sessions:
             session.check()
         self.executor.subscriptions.check()
+        self.executor.queues.check_parts()
         check_queue_memory(self)
 
 

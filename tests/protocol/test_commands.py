@@ -134,7 +134,7 @@ def test_the_options_that_are_ignored_are_named_in_order():
     assert read_options("pretty,max_backlog=1").ignored == ("pretty", "max_backlog")
 
 
-@pytest.mark.parametrize("text", ["cancel", "expire", "fully_durable", "rate_max_gap=1s"])
+@pytest.mark.parametrize("text", ["expire", "fully_durable", "rate_max_gap=1s"])
 def test_an_option_of_amps_that_does_more_than_tune_is_refused(text):
     with pytest.raises(ClientError, match="no option"):
         read_options(text)

@@ -9,6 +9,7 @@ which are parts of the table), and a field on the dataclass that its section mak
 from sow.config import value_types
 from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, leaf, unused
 from sow.config.elements.pipeline import PIPELINES
+from sow.config.elements.queue import QUEUE
 from sow.config.elements.security import ACCESS_OF_AMPS, SECURITY
 from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
 from sow.config.elements.view import VIEW
@@ -566,7 +567,7 @@ SOW = Element(
         TOPIC,
         CONFLATED_TOPIC,
         VIEW,
-        *later("Queue", "QueueDefinition"),
+        QUEUE,
         *later("LocalQueue", "GroupLocalQueue"),
     ),
 )

@@ -17,6 +17,7 @@ from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at, halves
 from sow.config.message_types import check_message_types
 from sow.config.rules.pipeline_rules import check_pipelines
+from sow.config.rules.queue_rules import check_queues
 from sow.config.rules.security_rules import check_security
 from sow.config.rules.shared_log_rules import check_shared_log
 from sow.config.rules.topic_rules import (
@@ -57,6 +58,7 @@ def check(root: Section, findings: Diagnostics) -> None:
     check_copy_names(root, findings)
     check_underlying_topics(root, findings)
     check_views(root, kinds, findings)
+    check_queues(root, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)
     check_shared_log(root, findings)
@@ -123,7 +125,7 @@ def _message_type(
     if not kind.structured:
         refused = (
             "Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Schema",
-            "Preprocessing", "Enrichment",
+            "Preprocessing", "Enrichment", "Priority", "BarrierExpression",
         )  # fmt: skip
         why = f"messages of the type {name} have no fields"
         instead = "publishers send a SowKey with each message, or choose a type with fields such as"
@@ -315,7 +317,7 @@ def _literal(entry: Section, topic: Section, findings: Diagnostics) -> None:
     name, line = entry.text("name"), entry.line_of("Name")
     own, other = entry.text("message_type"), topic.text("message_type")
     if topic.element.name != "Topic":
-        what = "view" if topic.element.name == "View" else "conflated topic"
+        what = {"View": "view", "Queue": "queue"}.get(topic.element.name, "conflated topic")
         message = f"the log of a {what} is not available yet"
         findings.error(line, "Name", message, f"remove the entry {name!r}")
     elif topic.text("durability") == "transient":
@@ -405,7 +407,7 @@ def _claims(root: Section) -> Iterator[tuple[Section, str, str, tuple[str, ...]]
     directory = section.text("directory") or DEFAULT_JOURNAL
     yield section, "JournalDirectory", "the journal", (directory,)
     for topic in root.sections("topics"):
-        if topic.element.name != "Topic" or not topic.text("name"):
+        if topic.element.name not in ("Topic", "Queue") or not topic.text("name"):
             continue
         if (name := file_name(topic)) is not None:
             # LMDB keeps a lock file beside each of its files.

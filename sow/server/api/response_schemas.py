@@ -11,7 +11,7 @@ import msgspec
 
 from sow.server.loop.log_checkpoint import LogCheckpoint, LogMark
 
-Kind = Literal["topic", "pattern", "conflated", "view"]
+Kind = Literal["topic", "pattern", "conflated", "view", "queue"]
 
 
 class ResponseModel(msgspec.Struct):
@@ -44,6 +44,26 @@ class Deleted(ResponseModel):
     """The result of a delete."""
 
     deleted: int
+
+
+class Leased(ResponseModel):
+    """A message of a queue: its lease, whose id acknowledges it, until when, and how often it was
+    delivered."""
+
+    lease: str
+    bm: str
+    k: str
+    d: Any
+    deliveries: int
+    until: str
+    enc: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class LeaseChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What becomes of a lease: it is given back, or lasts so long from now on."""
+
+    cancel: bool = False
+    extend: str = ""
 
 
 class EventAnswered(ResponseModel):
@@ -100,7 +120,7 @@ class QueueDescribed(ResponseModel):
 
 
 class TopicDescribed(ResponseModel):
-    """A topic, a pattern of topics, a conflated topic or a view, and its state."""
+    """A topic, a pattern of topics, a conflated topic, a view or a queue, and its state."""
 
     name: str
     kind: Kind
@@ -131,6 +151,8 @@ class TopicDescribed(ResponseModel):
     pending: int | msgspec.UnsetType = msgspec.UNSET
     oldest_pending_ms: float | msgspec.UnsetType = msgspec.UNSET
     left_out: int | msgspec.UnsetType = msgspec.UNSET
+    waiting: int | msgspec.UnsetType = msgspec.UNSET
+    leased: int | msgspec.UnsetType = msgspec.UNSET
     updates_in: int | msgspec.UnsetType = msgspec.UNSET
     updates_out: int | msgspec.UnsetType = msgspec.UNSET
     executions: int | msgspec.UnsetType = msgspec.UNSET

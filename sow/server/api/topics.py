@@ -247,6 +247,11 @@ def describe_topic(
         described["of_pattern"] = topic.pattern
     if isinstance(topic, SourceTopic):
         described["key_domain"] = records.domain
+    if isinstance(definition, Topic) and definition.queue is not None:
+        leased = len(records.indexes.hidden)
+        described["leased"], described["waiting"] = leased, len(records.table) - leased
+        if rights.sees(definition.queue.underlying):
+            described["underlying"] = definition.queue.underlying
     if records.events is not None:
         described["series"] = _of_events(records.events, is_hidden=topic.name in counts)
     if isinstance(topic, CopyTopic):

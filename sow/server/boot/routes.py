@@ -28,6 +28,7 @@ from sow.server.api.batch_commit import BatchCommitHandler
 from sow.server.api.cursors import ChangeCursors
 from sow.server.api.explain import ExplainHandler
 from sow.server.api.followers import FollowersHandler
+from sow.server.api.leases import LeasesHandler
 from sow.server.api.log import LogHandler
 from sow.server.api.openapi import DescriptionHandler
 from sow.server.api.rates import RatesHandler
@@ -54,6 +55,7 @@ RESOURCES: tuple[type, ...] = (
     RecordsHandler,
     RecordHandler,
     EventsHandler,
+    LeasesHandler,
     ExplainHandler,
     EventStreamHandler,
     LogHandler,
@@ -148,6 +150,7 @@ def open_handlers(
         RecordsHandler(runtime, executor, past, snapshots),
         RecordHandler(runtime, executor),
         EventsHandler(runtime, executor),
+        LeasesHandler(runtime, executor),
         ExplainHandler(runtime, executor, past),
         EventStreamHandler(runtime, executor),
         LogHandler(runtime, engine, ChangeCursors(runtime, engine, snapshots, past)),

@@ -12,7 +12,6 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from sow.core.media_types import EVENT_STREAM
 from sow.engine.following import FollowingEngine
-from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, SowError
 from sow.history.bookmarks import parse_bookmark, turn_time
 from sow.protocol.commands import OPTIONS_IGNORED, Command, options_of
@@ -139,7 +138,7 @@ class EventStreamHandler:
         topic = engine.topic(request.match_info["topic"])
         if turn_time(last) > self._runtime.now_us():
             return None  # of a server that was ahead: there it goes on later, here from now on
-        if topic.is_logged or topic.kind != SourceTopic.kind:
+        if topic.is_logged or topic.kind != "topic":
             with contextlib.suppress(ClientError):
                 parse_bookmark(last, self._runtime.journal, engine.seq)
                 return last

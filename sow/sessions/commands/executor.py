@@ -16,6 +16,7 @@ from sow.core.quota import RateLimiter
 from sow.core.security_definitions import User
 from sow.engine.bulk_publish import SLICE_ROWS, reading
 from sow.engine.engine import Engine
+from sow.engine.queues import Queues
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
 from sow.errors import (
     BadMessage,
@@ -36,6 +37,7 @@ from sow.security.authorization import Permissions, RoleSet
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.audit import Audit
 from sow.sessions.commands.publishers import NumberedTurn, Publishers
+from sow.sessions.commands.queue_commands import QueueCommands
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, SessionManager
 from sow.sessions.queries.access_control import permit_for, redact_error
 from sow.sessions.queries.query_planning import acknowledge, sow_keys
@@ -88,6 +90,7 @@ class Executor:
         self.sessions = SessionManager(engine, self.subscriptions, new_name, boot, self._fail)
         self.publishers = Publishers(engine, self.sessions.end)
         self.sessions.follow(self.publishers.disconnect, self.publishers.leave)
+        self.queues = QueueCommands(engine, Queues(engine, self._fail), self.subscriptions)
 
     def publish_under(self, publishers: Publishers, gone: Callable[[Session], None]) -> None:
         """From now on `publishers` has the names of those that number their messages; `gone` is
@@ -291,6 +294,8 @@ class Executor:
                 f"{' with sequence' if command.sequence else ''}: send it there",
                 primary=self.engine.primary,
             )
+        if command.topic in self.queues.queues.by_name and rights.sees(command.topic):
+            self.queues.check(command)
         if rights.is_open:
             return
         demand = command.kind.demand
@@ -412,6 +417,7 @@ class Executor:
             return None
         old.resume(command.client, session.address)
         self.sessions.come_back(old)
+        self.queues.go_on(old)
         had, rights = old.rights, session.rights
         self.sessions.entitle(old, rights, session.shown)
         ack = replies.ack(command.cid, "processed", **self._identity(old, command), resumed=True)
@@ -496,7 +502,15 @@ class Executor:
         more = {} if turn is None else turn.fields()
         acknowledge(session, command, *ACKS, **more, bm=str(bookmark))
 
-    def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None]:
+    def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None] | None:
+        if command.topic in self.queues.queues.by_name:
+            self.queues.acknowledge(session, command, now_us)
+            return None
+        if command.bookmark is not None or command.options.cancel:
+            raise ClientError(
+                f"{command.topic} is no queue, so nothing of it is acknowledged; leave out bm and "
+                "cancel, and name records by a filter, keys or bodies"
+            )
         if command.seq is None:
             return self._remove(session, command, now_us)
         return self._delete_numbered(session, command, command.seq, now_us)
@@ -529,10 +543,18 @@ class Executor:
         )
         acknowledge(session, command, *ACKS, deleted=deleted)
 
+    def _subscribe(self, session: Session, command: Command, _now_us: int) -> Task[None] | None:
+        if command.topic in self.queues.queues.by_name:
+            self.queues.subscribe(session, command)
+            return None
+        return self.subscriptions.subscribe(session, command)
+
+    def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        steps = self.subscriptions.unsubscribe(session, command)
+        return self.queues.unsubscribe(session, steps) if self.queues.queues.by_name else steps
+
     _sow = _of_subscriptions(Subscriptions.snapshot)
-    _subscribe = _of_subscriptions(Subscriptions.subscribe)
     _sow_and_subscribe = _of_subscriptions(Subscriptions.sow_and_subscribe)
-    _unsubscribe = _of_subscriptions(Subscriptions.unsubscribe)
 
 
 def _writes_all(rights: Permissions, topic: str) -> bool:

@@ -279,6 +279,7 @@ class StagedWrites:
             isinstance(topic, SourceTopic)
             and topic.is_logged
             and not topic.makes_records
+            and not topic.queues
             and permit_for(rights, "write", topic.name) is None
         )
 
@@ -378,6 +379,8 @@ class StagedWrites:
         engine = self._engine
         engine.atomic.plan()
         pieces = yield from plan.pieces()
+        for queue in topic.queues:
+            queue.check_room(sum(map(len, pieces)))
         deeds = [piece.deed for piece in pieces if engine.capacity.bounds(topic)]
         if prepared is not None and engine.capacity.bounds(topic):
             deeds += yield from prepared.deeds()
@@ -402,6 +405,9 @@ class StagedWrites:
                 prepared.is_logged = True
                 rows += prepared.load.records
             bookmark = engine.seq
+            for piece, seqs in numbered if topic.queues else ():
+                if not piece.removes:
+                    topic.enqueue(piece.messages.identities, piece.messages.bodies, seqs, now_us)
             self._note(noted, bookmark, rows, now_us)
             pieces.clear()
             while numbered:

@@ -251,7 +251,7 @@ class QueryPlanner:
 
     def is_requested(self, topic: LiveTopic, search: Search, command: Command) -> bool:
         """Whether a command's pattern names a topic; raises what speaks against it."""
-        if not topic.is_listed or not search(topic.name):
+        if not topic.is_listed or topic.records.is_queue or not search(topic.name):
             return False
         if not is_visible(command.rights, topic.records):
             return False

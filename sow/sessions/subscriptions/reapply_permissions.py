@@ -144,6 +144,8 @@ class PermissionReapplier:
         if self._sees_the_same(subscription, requested, rights):
             subscription.be_guarded_by(rights)
             return
+        if self._engine.topic(str(requested.topic)).records.is_queue:
+            raise Busy("messages of a queue are taken whole, by who may read all of it")
         if is_hidden(requested.topic):
             raise Busy("the aggregation is still being answered; request it again")
         if subscription.replay is not None and subscription.replay.goes_by_states:

@@ -172,11 +172,14 @@ class Subscription:
     def wants(self, topic: Records) -> bool:
         """Whether a topic is one of the pattern's.
 
-        Nothing is that the session may not read. Of messages without fields none passes a filter
-        over fields, and of those that are sent whole nothing can be selected.
+        Nothing is that the session may not read, nor a queue, which is only consumed. Of messages
+        without fields none passes a filter over fields, and of those that are sent whole nothing
+        can be selected.
         """
         assert self.pattern is not None
-        if self.command is not None and not is_visible(self.command.rights, topic):
+        if topic.is_queue or (
+            self.command is not None and not is_visible(self.command.rights, topic)
+        ):
             return False
         kind = topic.message_type
         reads = self.condition is not None and bool(self.condition.paths)

@@ -46,7 +46,9 @@ from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
 from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
+from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import FeedKey
 
 
 class Subscriptions:
@@ -82,6 +84,19 @@ class Subscriptions:
     def adopt(self, subscription: Subscription) -> None:
         """A subscription whose lines come from elsewhere has begun."""
         self._register.add(subscription)
+
+    def begin_elsewhere(
+        self, session: Session, command: Command, ended: Callable[[str], None]
+    ) -> str:
+        """A subscription begins whose lines are made elsewhere, and which is named here; `ended` is
+        called with its name when it ends."""
+        self._following.check_room(session, command)
+        channel = ReportingChannel(self._register.new_name("f"), session, ended)
+        key = FeedKey(None)
+        self.adopt(
+            Subscription(command.topic, channel, {}, session, key, None, False, command=command)
+        )
+        return channel.name
 
     def drop(self, session: Session, name: str) -> None:
         """It is over there, or has never begun; one that has ended is passed over."""

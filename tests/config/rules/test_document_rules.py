@@ -346,7 +346,7 @@ def test_what_it_is_sent_is_taken(instance):
 
 
 def test_the_log_of_a_queue_is_not_called_undefined(instance, only):
-    queue = "<SOW><Queue><Name>/queue/a</Name></Queue></SOW>"
+    queue = "<SOW><LocalQueue><Name>/queue/a</Name></LocalQueue></SOW>"
     log = "<TransactionLog><Topic><Name>/queue/a</Name></Topic></TransactionLog>"
     assert "Queue is not available yet" in only(instance(queue + log))
 

@@ -56,7 +56,7 @@ def test_the_message_type_must_be_that_of_the_underlying_topic(sow, only):
     assert text.endswith("write json")
 
 
-@pytest.mark.parametrize("element", ["Queue", "QueueDefinition", "LocalQueue"])
+@pytest.mark.parametrize("element", ["LocalQueue", "GroupLocalQueue"])
 def test_a_copy_of_what_is_not_available_yet_is_reported_once(sow, only, element):
     view = f"<{element}><Name>v</Name></{element}>"
     assert f"{element} is not available yet" in only(sow(view + copy("c", "v")))

@@ -1,0 +1,220 @@
+"""Queues in an engine: where messages come from, what is stored of them, and where they end."""
+
+from dataclasses import replace
+
+import pytest
+
+from sow.core.definitions import LEASES, Limits, QueueSettings, Topic
+from sow.engine import queues
+from sow.engine.queues import ReceivingConsumer
+from sow.errors import ClientError, Full, InvalidTopic
+from tests.laws.harness import ORDERS, SECOND, World
+
+LEASE_US = 10 * SECOND
+SETTINGS = QueueSettings("orders", lease_us=LEASE_US)
+DEAD = Topic("dead", "json", keys=("/id",))
+
+
+def topic(**more):
+    settings = replace(SETTINGS, **more)
+    return Topic("jobs", "json", conflation_policy="off", queue=settings)
+
+
+def world(*topics, **more):
+    settings = {name: more.pop(name) for name in ("limits", "start_us") if name in more}
+    return World(ORDERS, DEAD, topic(**more), *topics, LEASES, **settings)
+
+
+def taken(world, count=100, name="a"):
+    """What a consumer gets that takes so many at once, and keeps them leased."""
+    got, queue = [], world.executor.queues.find("jobs")
+    consumer = ReceivingConsumer(count, lambda bookmark: f"{bookmark}-{name}", got.extend)
+    queue.join(consumer, world.now)
+    queue.leave(consumer)
+    world.settle()
+    world.check()
+    return got
+
+
+def acknowledge(world, *messages):
+    queue = world.executor.queues.find("jobs")
+    count = sum(queue.acknowledge([one.bookmark], one.lease, world.now) for one in messages)
+    queue.settle(world.now)
+    world.settle()
+    world.check()
+    return count
+
+
+def test_each_publish_is_a_message_also_of_the_same_key_and_a_delta_is_as_merged():
+    here = world()
+    first = here.publish("orders", {"id": 1, "a": 1})
+    second = here.publish("orders", {"id": 1, "a": 2}, {"id": 2})
+    third = here.publish("orders", {"id": 1, "b": 3}, delta=True)
+    got = taken(here)
+    assert [message.bookmark for message in got] == [first, second - 1, second, third]
+    assert [message.body for message in got] == [
+        b'{"id":1,"a":1}',
+        b'{"id":1,"a":2}',
+        b'{"id":2}',
+        b'{"id":1,"a":2,"b":3}',
+    ]
+    assert [message.key for message in got] == [here.sow_key("orders", k) for k in "1121"]
+    assert {(message.deliveries, message.until_us) for message in got} == {(1, here.now + LEASE_US)}
+
+
+def test_an_acknowledgement_leaves_the_record_and_a_delete_the_message():
+    here = world()
+    here.publish("orders", {"id": 1}, {"id": 2})
+    here.delete("orders", "/id = 1")
+    got = taken(here)
+    assert acknowledge(here, *got) == 2
+    assert acknowledge(here, *got) == 0
+    assert here.records("orders") == [{"id": 2}]
+    assert here.records("jobs") == []
+
+
+def test_a_queue_of_a_topic_without_keys_and_without_records_has_the_publishers_keys():
+    bare = replace(ORDERS, keys=(), hash_indexes=(), retain=False)
+    here = World(bare, topic(), LEASES)
+    here.publish("orders", {"a": 1}, key="mine")
+    assert [message.key for message in taken(here)] == ["mine"]
+
+
+def test_leases_and_deliveries_hold_through_a_restart_until_they_end():
+    here = world()
+    here.publish("orders", {"id": 1}, {"id": 2})
+    (held,) = taken(here, 1)
+    here = here.restart()
+    (other,) = taken(here, 9, "b")
+    assert other.bookmark == held.bookmark + 1
+    assert acknowledge(here, held) == 1
+    here.advance(LEASE_US)
+    here = here.restart()
+    (again,) = taken(here, 9, "c")
+    assert (again.bookmark, again.deliveries) == (other.bookmark, 2)
+    assert acknowledge(here, other) == 0
+
+
+def test_what_was_acknowledged_leaves_nothing_behind():
+    here = world()
+    here.publish("orders", *({"id": number} for number in range(300)))
+    acknowledge(here, *taken(here, 300))
+    assert not here.engine.topics[LEASES.name].records.table.slots
+    assert not here.restart().executor.queues.find("jobs").queue.messages
+
+
+def test_many_messages_are_given_out_in_steps(monkeypatch):
+    monkeypatch.setattr(queues, "GIVEN_AT_ONCE", 200)
+    here = world()
+    here.publish("orders", *({"id": number} for number in range(300)))
+    got, queue = [], here.executor.queues.find("jobs")
+    queue.join(ReceivingConsumer(1_000, lambda one: f"{one}-a", got.append), here.now)
+    assert [len(part) for part in got] == [queues.GIVEN_AT_ONCE]
+    assert here.engine.due_us() == 0
+    here.advance(0)
+    assert sum(map(len, got)) == 300
+    here.advance(LEASE_US)
+    assert queue.expired == 300
+
+
+def test_a_message_that_was_delivered_too_often_is_a_dead_letter_as_it_was_published():
+    here = world(deliveries_max=2, dead_letters="dead")
+    here.publish("orders", {"id": 1, "a": 1})
+    here.publish("orders", {"id": 1, "a": 2})
+    for _ in range(2):
+        assert len(taken(here)) == 2
+        here.advance(LEASE_US)
+    assert taken(here) == []
+    assert here.records("dead") == [{"id": 1, "a": 2}]
+    queue = here.executor.queues.find("jobs")
+    assert (queue.dead, queue.dropped) == (2, 0)
+    assert here.records("jobs") == []
+
+
+def test_without_a_topic_for_it_a_dead_message_is_dropped_and_counted():
+    here = world(deliveries_max=1)
+    here.publish("orders", {"id": 1})
+    taken(here)
+    here.advance(LEASE_US)
+    assert here.executor.queues.find("jobs").dropped == 1
+    assert here.records("jobs") == []
+
+
+def test_a_dead_message_is_kept_while_its_topic_does_not_take_it():
+    full = replace(DEAD, records_max=0)
+    here = World(ORDERS, full, topic(deliveries_max=1, dead_letters="dead"), LEASES)
+    here.failures = []
+    here.publish("orders", {"id": 1})
+    taken(here)
+    here.advance(LEASE_US)
+    assert "dead does not take it" in here.failures[0]
+    assert here.records("jobs") == [{"id": 1}]
+    here = here.restart(ORDERS, DEAD, topic(deliveries_max=1, dead_letters="dead"), LEASES)
+    here.advance(LEASE_US)
+    assert here.records("dead") == [{"id": 1}]
+    assert here.records("jobs") == []
+
+
+def test_at_most_once_a_message_has_left_the_queue_on_disk_before_it_is_sent():
+    here = world(semantics="at-most-once")
+    here.publish("orders", {"id": 1})
+    client = here.client()
+    client.say(c="subscribe", t="jobs")
+    assert here.restart().records("jobs") == []
+    (message,) = [line for line in client.lines() if line["c"] == "p"] or [None] * 1
+    assert message is None or message["deliveries"] == 1
+
+
+def test_priorities_are_numbers_and_anything_else_is_none():
+    here = world(priority="/p")
+    values = [1, "7", None, True, "x", 10**300, -2, {"a": 1}]
+    for number, value in enumerate(values):
+        here.publish("orders", {"id": number, "p": value})
+    order = [message.body for message in taken(here)]
+    assert order[1] == b'{"id":1,"p":"7"}'
+    assert order[-1] == b'{"id":6,"p":-2}'
+    assert len(order) == len(values)
+
+
+def test_a_barrier_is_one_after_a_restart_too():
+    here = world(barrier="/b = 1")
+    here.publish("orders", {"id": 1}, {"id": 2, "b": 1}, {"id": 3})
+    here = here.restart()
+    for id_ in (1, 2, 3):
+        (one,) = taken(here)
+        assert one.body.startswith(b'{"id":%d' % id_)
+        acknowledge(here, one)
+
+
+def test_a_publish_is_refused_whose_message_has_no_room():
+    here = world(limits=Limits(memory_bytes_max=3_000))
+    messages = here.executor.queues.find("jobs").queue.messages
+    while len(messages) < 5:
+        here.publish("orders", {"id": 1})
+    with pytest.raises(Full):
+        here.publish("orders", *({"id": 1} for _ in range(20)))
+    assert len(messages) == 5
+    here.check()
+
+
+def test_nobody_publishes_to_a_queue_or_deletes_from_it():
+    here = world()
+    for act in (
+        lambda: here.engine.publish("jobs", [b"{}"], here.now, key="a"),
+        lambda: here.engine.catalog.deletable("jobs"),
+    ):
+        with pytest.raises(InvalidTopic, match="messages are the publishes to orders: publish the"):
+            act()
+
+
+def test_a_batch_of_too_many_rows_is_refused():
+    queue = world().executor.queues.find("jobs")
+    queue.check_room(queues.COMMITTED_MAX)
+    with pytest.raises(ClientError, match="write it in several batches"):
+        queue.check_room(queues.COMMITTED_MAX + 1)
+
+
+def test_a_topic_without_a_queue_has_none():
+    here = World(ORDERS)
+    assert here.engine.topics["orders"].queues == ()
+    assert here.executor.queues.queues.by_name == {}
