@@ -6,6 +6,7 @@ for programs without asyncio.
 """
 
 from sow.client.client import Client
+from sow.client.consuming import LeasedMessage, MessageConsumer
 from sow.client.errors import ClosedByServer, Disconnected, SequenceLost, Unreachable
 from sow.client.http import Answer, Rows
 from sow.client.idempotent import IdempotentPublisher
@@ -22,9 +23,11 @@ __all__ = [
     "ClosedByServer",
     "Disconnected",
     "IdempotentPublisher",
+    "LeasedMessage",
     "Live",
     "LiveWindow",
     "Message",
+    "MessageConsumer",
     "Publisher",
     "Retry",
     "Rows",

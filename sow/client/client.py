@@ -14,6 +14,7 @@ from typing import Any, Self, cast
 import aiohttp
 
 from sow.client.connector import ClientAuth, HttpSession, Token, checked_urls, refused_redirects
+from sow.client.consuming import MessageConsumer, QueueRequests
 from sow.client.encode import Document, RowBodies, encode_all, is_data_frame
 from sow.client.errors import Disconnected
 from sow.client.http import Http, Rows, length_prefixed, records_of, topic_path
@@ -46,7 +47,7 @@ def live_call(method: Callable[..., Live | LiveWindow]) -> LiveCall[Live, LiveWi
     return cast("LiveCall[Live, LiveWindow]", method)
 
 
-class Client(EventRequests):
+class Client(EventRequests, QueueRequests):
     """One server, from `async with` to its end (or `close`).
 
     `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for an
@@ -91,7 +92,7 @@ class Client(EventRequests):
         self._sockets = Sockets(self._addresses, session, self._access, name)
         self._publishers: dict[str, Publisher] = {}
         self._numbered: list[IdempotentPublisher] = []
-        self._subscriptions: dict[Subscription, None] = {}
+        self._subscriptions: dict[Subscription | MessageConsumer, None] = {}
         """Those that are not closed."""
 
     async def __aenter__(self) -> Self:
@@ -544,5 +545,10 @@ class Client(EventRequests):
         except SowError:
             return False
 
-    def _forget(self, closed: Subscription) -> None:
+    def _consumer(self, queue: str, max_backlog: int) -> MessageConsumer:
+        made = MessageConsumer(self._sockets, queue, max_backlog, self.retry, self._forget)
+        self._subscriptions[made] = None
+        return made
+
+    def _forget(self, closed: Subscription | MessageConsumer) -> None:
         self._subscriptions.pop(closed, None)

@@ -9,8 +9,10 @@ names.
 from sow.client.sync.client import (
     Client,
     IdempotentPublisher,
+    LeasedMessage,
     Live,
     LiveWindow,
+    MessageConsumer,
     Publisher,
     Subscription,
 )
@@ -20,8 +22,10 @@ __all__ = [
     "Client",
     "Http",
     "IdempotentPublisher",
+    "LeasedMessage",
     "Live",
     "LiveWindow",
+    "MessageConsumer",
     "Publisher",
     "Response",
     "Rows",

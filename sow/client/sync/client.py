@@ -8,6 +8,8 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from sow.client.client import Client as AsyncClient
 from sow.client.connector import Token
+from sow.client.consuming import LeasedMessage as AsyncLeasedMessage
+from sow.client.consuming import MessageConsumer as AsyncMessageConsumer
 from sow.client.http import Http as AsyncHttp
 from sow.client.idempotent import IdempotentPublisher as AsyncIdempotentPublisher
 from sow.client.live_view import Live as AsyncLive
@@ -23,6 +25,7 @@ from sow.client.sync.bridge import (
     Bridge,
     Each,
     SyncContext,
+    SyncWrapper,
     described,
     handed,
     mirrored,
@@ -262,6 +265,59 @@ def answered(bridge: Bridge, query: QueryRequest) -> TopicAnswer:
     return TopicAnswer(bridge, bridge.wait(query.answer()))
 
 
+class LeasedMessage(SyncWrapper[AsyncLeasedMessage]):
+    """One message of a queue."""
+
+    @property
+    def bookmark(self) -> str:
+        """The bookmark of its publish."""
+        return self.awaited.bookmark
+
+    @property
+    def key(self) -> str:
+        """The SowKey of the record that was published."""
+        return self.awaited.key
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered."""
+        return self.awaited.deliveries
+
+    @property
+    def body(self) -> bytes:
+        """The message as it was published."""
+        return self.awaited.body
+
+    document = handed(AsyncLeasedMessage.document)
+    ack = waited(AsyncLeasedMessage.ack)
+    cancel = waited(AsyncLeasedMessage.cancel)
+
+
+class MessageConsumer(SyncContext[AsyncMessageConsumer], Iterator[LeasedMessage]):
+    """Messages of one queue, as they come: an iterator, until `close` or the end of `with`."""
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self.awaited.queue
+
+    open = waited(AsyncMessageConsumer.open)
+    close = waited(AsyncMessageConsumer.close)
+
+    def next(self, timeout_s: float | None = None) -> LeasedMessage | None:
+        """The next message; None where none has come within `timeout_s` seconds."""
+        found = self._bridge.wait(self.awaited.next(timeout_s))
+        return None if found is None else LeasedMessage(self._bridge, found)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LeasedMessage:
+        found = self.next()
+        assert found is not None
+        return found
+
+
 class Client(SyncContext[AsyncClient]):
     """One server, until `close` or the end of `with`; methods as of `sow.client.Client`.
 
@@ -354,6 +410,7 @@ class Client(SyncContext[AsyncClient]):
 
     subscribe = mirrored(AsyncClient.subscribe, Subscription)
     sow_and_subscribe = mirrored(AsyncClient.sow_and_subscribe, Subscription)
+    consume = mirrored(AsyncClient.consume, MessageConsumer)
 
     def _live(self, *words: Any, **more: Any) -> Live | LiveWindow:
         requested: Callable[..., AsyncLive | AsyncLiveWindow] = self.awaited.live
