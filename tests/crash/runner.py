@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sow.core.definitions import Configuration, ConflatedTopic, Join, Topic, View
+from sow.core.definitions import Configuration, ConflatedTopic, Join, QueueSettings, Topic, View
 from sow.errors import SowError
 from sow.server.boot import app, checkpointer
 
@@ -58,6 +58,14 @@ REFUSED = {
     "transient": (ORDERS, replace(TRADES, durability="transient"), DESKS, COPY),
     "a narrower pattern": (ORDERS, TRADES, replace(DESKS, pattern="^/desk/1"), COPY),
 }
+LEASE_US = 500_000
+JOBS = Topic(
+    "jobs",
+    "json",
+    conflation_policy="off",
+    queue=QueueSettings("orders", lease_us=LEASE_US, subscription_backlog_max=5),
+)
+OF_QUEUES = {"queues": (ORDERS, JOBS)}
 CONFIGURATION = Configuration("crash", ALLOWED["as it was"])
 
 
@@ -65,7 +73,7 @@ async def serve(data, growth_bytes, port, configuration, say):
     checkpointer.GROWTH_BYTES_MIN = growth_bytes
     checkpointer.CHECK_S = 0.02
     app.Checkpointer = partial(checkpointer.Checkpointer, growth_bytes_min=growth_bytes)
-    topics = (ALLOWED | REFUSED)[configuration]
+    topics = (ALLOWED | REFUSED | OF_QUEUES)[configuration]
     if configuration in ALLOWED:
         topics += VIEWS
     server = app.Server(replace(CONFIGURATION, topics=topics, port=port), Path(data))

@@ -287,4 +287,22 @@ ENGINE = (
         "        records.discard(waiting[start : start + RECORDS_AT_ONCE])\n",
         "        records.discard(one for one in waiting[start:] if one not in table)\n",
     ),
+    Mutation(
+        "a lease is not in the journal",
+        "sow/engine/queues.py",
+        "        if queue.changed:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a lease that is over still acknowledges",
+        "sow/topic/message_queue.py",
+        " or message.until_us <= now_us",
+        "",
+    ),
+    Mutation(
+        "a message that is given back is lost",
+        "sow/topic/message_queue.py",
+        "        else:\n            self._wait(message)\n\n    # Time.",
+        "\n    # Time.",
+    ),
 )
