@@ -19,6 +19,9 @@ TOPICS = """
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
 <Expiration>900s</Expiration></Topic>
 <Topic><Name>prices</Name><MessageType>json</MessageType><Key>/id</Key><Series/></Topic>
+<Topic><Name>tasks</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Queue><Name>work</Name><MessageType>json</MessageType><UnderlyingTopic>tasks</UnderlyingTopic>
+<MaxPerSubscriptionBacklog>5</MaxPerSubscriptionBacklog></Queue>
 <Topic><Name>fixes</Name><MessageType>nvfix</MessageType><Key>/1</Key></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 """

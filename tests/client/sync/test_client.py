@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from sow.client import client as asynchronous
+from sow.client import consuming as consuming_module
 from sow.client import http, idempotent, live_view, publisher, subscription, sync
 from sow.client.sync import Client
 from sow.errors import ClientError, UnknownTopic
@@ -22,6 +23,8 @@ PAIRS = [
     (subscription.Subscription, sync.Subscription),
     (live_view.Live, sync.Live),
     (live_view.LiveWindow, sync.LiveWindow),
+    (consuming_module.MessageConsumer, sync.MessageConsumer),
+    (consuming_module.LeasedMessage, sync.LeasedMessage),
 ]
 
 
@@ -249,7 +252,23 @@ def editing(way):
     return [row["d"] for row in way.wait(client.events("prices", "key=1", to=first["seq"]))]
 
 
+def consuming(way):
+    client = way.client
+    way.wait(client.publish("tasks", [{"id": 1}, {"id": 2}]))
+    messages = way.enter(client.consume("work", max_backlog=2))
+    way.wait(messages.open())
+    first, second = way.wait(messages.next(5)), way.next(messages)
+    found = [messages.queue, first.document(), second.body, first.deliveries]
+    found += [len(first.key), first.bookmark.isdigit(), way.wait(first.ack())]
+    found += [way.wait(second.cancel()), way.wait(way.wait(messages.next(5)).ack())]
+    found.append(way.wait(messages.next(0.01)))
+    way.leave(messages)
+    way.wait(messages.close())
+    return found
+
+
 SCENARIOS = [
+    consuming,
     editing,
     publishing,
     publishing_fast,
