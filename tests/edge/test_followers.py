@@ -214,6 +214,25 @@ def test_it_starts_anew_when_the_primary_has_and_goes_on_by_the_log(primary, tmp
         assert status(follower)["state_hash"] == status(primary)["state_hash"]
 
 
+def test_several_starts_of_the_primary_take_one_of_a_follower(primary, tmp_path):
+    primary._config = replace(CONFIG, port=primary.server.port)
+    primary.stop()
+    primary.start()
+    primary.publish("orders", {"id": 1, "n": 1})
+    with following(primary, tmp_path / "one") as follower:
+        follower.stop()
+        for number in range(2, 5):
+            primary.stop()
+            primary.start()
+            bookmark = primary.publish("orders", {"id": number, "n": number}).json["bookmark"]
+        follower.start()
+        follower.reach(bookmark)
+        assert not follower.follower.is_over.is_set()
+        assert status(follower)["state_hash"] == status(primary)["state_hash"]
+        copied = [server.records("orders-C") for server in (primary, follower)]
+        assert copied[0] == copied[1] != []
+
+
 def test_what_is_of_another_log_is_copied_again(primary, tmp_path):
     primary.publish("orders", {"id": 1, "n": 1})
     with following(primary, tmp_path / "one") as follower:

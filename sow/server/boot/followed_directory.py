@@ -60,53 +60,79 @@ class FollowedData(NamedTuple):
 
 
 class LogTail:
-    """Appends what a primary sends to a journal that nobody else uses, up to the moment of the
-    windows that come first. Each append ends between two changes, and has the reloads up to there:
-    a start from it shows no half of a change, and nothing under an earlier configuration."""
+    """Appends what a primary sends to a journal that nobody else uses: up to the moment of the
+    windows that come first, if the primary has not started since what the journal holds. It may
+    have started again under the same configuration, as after a crash: then up to the last such
+    start, which makes everything of the records alone, as each of them did. Any other start has to
+    be made at its place, as has one at the very end of what is held (`starts_here`): nothing is
+    appended. Each append ends between two changes, and has the reloads up to there: a start from it
+    shows no half of a change, and nothing under an earlier configuration."""
 
-    def __init__(self, journal: LmdbJournal) -> None:
+    def __init__(self, journal: LmdbJournal, starts_here: bool = False) -> None:
         self._journal = journal
         self._known = {_place_of(one) for one in journal.accounts() or ()}
         self._accounts: list[LogEntry] = []
         self._last: list[LogEntry] = []
         """The newest change, which may go on in the next block: a beat ends it."""
-        self.open: OpenWindows | None = None
-        """The windows that are open at the end."""
-        self.has_started = False
-        """The primary has started again since what the journal holds: nothing was appended."""
+        self._windows: OpenWindows | None = None
+        self._restart_seq: int | None = None
+        """The record behind which the primary has started again last as it was before."""
+        self._is_changed = False
+        """Another configuration came in force: what comes behind it is none of these starts."""
+        self._starts = starts_here
+        """Something has to be made at its place."""
         self.is_over = False
+
+    @property
+    def open(self) -> OpenWindows | None:
+        """The windows that are open at the end; None: those that a start makes."""
+        return None if self._starts or self._restart_seq is not None else self._windows
+
+    @property
+    def _until_seq(self) -> int:
+        if self._windows is None:
+            raise Damaged("no open windows came, though they were requested")
+        if self._restart_seq is not None:
+            return self._restart_seq
+        return self._journal.last_seq if self._starts else self._windows.seq
 
     def take(self, kind: bytes, content: bytes) -> None:
         """Take the next frame; raises Damaged, NotKept, StoreError."""
         if self.is_over:
             return
         if kind == WINDOWS_FRAME:
-            self.open = windows_in(content)
+            self._windows = windows_in(content)
         elif kind == ACCOUNT_FRAME:
-            entry = account_of(content)
-            if _place_of(entry) not in self._known:
-                self._accounts.append(entry)
-                if entry.topic == CONFIGURATIONS.name:
-                    check_goes_on(entry, self._journal.last_seq)
-                    self.has_started |= orjson.loads(entry.bodies[0])["start"]
-        elif self.has_started:
+            self._take_account(account_of(content))
+        elif self._starts and self._restart_seq is None:
             self.is_over = True
-        elif self.open is None:
-            raise Damaged("no open windows came, though they were requested")
         elif kind == BLOCK_FRAME:
             *whole, self._last = changes([*self._last, *entries_of(content)])
             self._append([entry for change in whole for entry in change])
         else:
             last, self._last = self._last, []
             self._append(last)
-            self.is_over = self._journal.last_seq >= self.open.seq
+            self.is_over = self._journal.last_seq >= self._until_seq
+
+    def _take_account(self, entry: LogEntry) -> None:
+        if _place_of(entry) in self._known:
+            return
+        if entry.topic == CONFIGURATIONS.name:
+            check_goes_on(entry, self._journal.last_seq)
+            held = orjson.loads(entry.bodies[0])
+            self._starts |= held["start"]
+            self._is_changed |= "text" in held
+            if held["start"] and not self._is_changed:
+                self._restart_seq = entry.seq
+            elif self._restart_seq is not None:
+                return  # behind that start
+        self._accounts.append(entry)
 
     def _append(self, entries: Sequence[LogEntry]) -> None:
-        """Append entries, without what is there and what comes after the windows, together with the
+        """Append entries, without what is there and what comes after the end, together with the
         accounts up to there."""
-        assert self.open is not None
         last_seq = self._journal.last_seq
-        cut = [_between(one, last_seq, self.open.seq) for one in entries]
+        cut = [_between(one, last_seq, self._until_seq) for one in entries]
         more = [one for one in cut if len(one)]
         reached = more[-1].seq + len(more[-1]) - 1 if more else last_seq
         due = [one for one in self._accounts if one.seq <= reached]

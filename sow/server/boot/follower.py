@@ -161,8 +161,7 @@ class Follower:
                     await self._bring(calls, held if goes_on else None)
                     goes_on = True
                     held = await asyncio.to_thread(held_in, self.directory)
-                    # What has just been put in force takes a start at this very place.
-                    if held is not None and held.since_seq < held.seq:
+                    if held is not None:
                         await self._catch_up(calls, held)
             except NotKept as error:
                 log.warning("%s: everything is copied again", error.detail)
@@ -226,13 +225,14 @@ class Follower:
         log.info("copied everything of %s up to bookmark %s", self.upstream.url, contents.bookmark)
 
     async def _catch_up(self, calls: ClientSession, held: FollowedData) -> None:
-        """Read the log up to now into the directory, with the windows that are open now; neither if
-        the primary has started again meanwhile: then these do not continue what is held."""
+        """Read the log up to now into the directory, with the windows that are open now; where the
+        primary has started again meanwhile, up to its last start, however often that was."""
         frames: list[tuple[bytes, bytes]] = []
         reader = FrameReader(lambda kind, content: frames.append((kind, content)))
         path = f"/v1/log/entries?from={held.log_id}-{held.seq}&windows=true"
         with closing(DataDirectory(self.directory)) as directory, opened(directory) as journal:
-            tail = LogTail(journal)
+            # What has just been put in force takes a start at this very place.
+            tail = LogTail(journal, starts_here=held.since_seq == held.seq)
             async with calls.get(self._address(path), allow_redirects=False) as answer:
                 await checked(answer)
                 while not tail.is_over:
@@ -243,7 +243,7 @@ class Follower:
                         tail.take(kind, content)
                     if answer.content.at_eof():
                         raise ConnectionResetError("it ended the connection")
-        self._open = None if tail.has_started else tail.open
+        self._open = tail.open
         if self._open is not None:
             self.clock.go_on_from(self._open.time_us)
 

@@ -86,9 +86,8 @@ def published(seq, count, ts_us):
     return LogEntry("publish", "orders", seq, ts_us, None, [b'{"id":1}'] * count, 0)
 
 
-def reloaded(seq):
-    """The account of a reload behind a record."""
-    body = b'{"start":false}'
+def reloaded(seq, body=b'{"start":false,"text":"another"}'):
+    """The account of a reload behind a record, or of what else `body` says."""
     name = CONFIGURATIONS.name
     return LogEntry("publish", name, seq, seq + 1, [f"reload-{seq}"], [body], account=True)
 
@@ -145,6 +144,40 @@ def test_a_beat_ends_the_last_change_of_a_log(tmp_path, primary_log):
         taken(tail, [*primary_log[4:], beat_frame(Beat(9, 0))])
         assert (journal.last_seq, tail.is_over) == (9, True)
         assert [one.seq for one in journal.accounts() or ()] == [2]
+
+
+START = b'{"start":true,"goes_on":false}'
+CHANGED = b'{"start":true,"text":"another"}'
+GOES_ON = b'{"start":true,"goes_on":true}'
+
+
+@pytest.mark.parametrize(
+    ("bodies", "starts_here", "until", "accounts", "has_windows"),
+    [
+        ([], False, 9, [], True),
+        ([], True, 0, [], False),
+        ([(2, START)], False, 2, [2], False),
+        ([(2, START), (8, START)], False, 8, [2, 8], False),
+        ([(2, START), (8, START)], True, 8, [2, 8], False),
+        # What others than the last one have to do is done at their places.
+        ([(2, START), (8, CHANGED)], False, 2, [2], False),
+        ([(2, START), (2, b'{"start":false,"text":"another"}')], False, 2, [2], False),
+        ([(2, CHANGED), (8, START)], False, 0, [], False),
+        ([(2, GOES_ON), (8, START)], False, 8, [2, 8], False),
+        ([(2, START), (8, GOES_ON)], False, 8, [2, 8], False),
+    ],
+)
+def test_starts_that_change_nothing_are_passed_over_but_for_the_last(
+    bodies, starts_here, until, accounts, has_windows, tmp_path, primary_log
+):
+    noted = [account_frame(reloaded(seq, body)) for seq, body in bodies]
+    with journal_at(tmp_path / "held") as journal:
+        tail = LogTail(journal, starts_here)
+        beat = beat_frame(Beat(9, 0))
+        taken(tail, [primary_log[0], *noted, *primary_log[2:], beat])
+        assert (journal.last_seq, tail.is_over) == (until, True)
+        assert [one.seq for one in journal.accounts() or ()] == accounts
+        assert (tail.open is not None) == has_windows
 
 
 def test_what_was_in_force_is_held_when_its_place_is_there(tmp_path, primary_log):

@@ -100,6 +100,7 @@ class Full:
         monkeypatch.setattr(module, "held_in", lambda _path: held if self.is_copied else None)
         monkeypatch.setattr(self.follower, "_bring", self._bring)
         monkeypatch.setattr(self.follower, "_copy_to", self._copy_to)
+        monkeypatch.setattr(self.follower, "_catch_up", self._catch_up)
         monkeypatch.setattr(module.log, "warning", lambda *said: self.said.append(said[-1]))
         self.waits_for = []
 
@@ -107,6 +108,9 @@ class Full:
         self.pauses.append(pause_s)
         self.waits_for.append(self.follower.waits_for)
         assert len(self.pauses) < 100
+
+    async def _catch_up(self, _calls, _held):
+        """Nothing has come since the copy."""
 
     async def _bring(self, calls, _held):
         self.follower._is_copying = False
