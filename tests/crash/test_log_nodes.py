@@ -1,11 +1,11 @@
 """Three nodes of a shared log on a real NATS cluster; who leads is killed again and again.
 
-SOW_KILLS says how often (`make crash-log`: 200), SOW_SEED where the random numbers begin. Some are
-paused until another one leads, and not killed. Publishers write meanwhile to whoever leads, each
-document once, whatever becomes of it; readers read on every node. In the end what was acknowledged
-is there, what was refused as not applied is not, nothing is in the log twice, and every node has
-the same log, records, views and state hash. How long writes wait after a kill is printed, and how
-long reads did on the other nodes.
+SOW_KILLS says how often (`make crash-log`: 200), SOW_SEED where the random numbers begin, and
+SOW_RECORDS how many records there are before. Some are paused until another one leads, and not
+killed. Publishers write meanwhile to whoever leads, each document once, whatever becomes of it;
+readers read on every node. In the end what was acknowledged is there, what was refused as not
+applied is not, nothing is in the log twice, and every node has the same log, records, views and
+state hash. How long writes wait after a kill is printed, and how long reads did on other nodes.
 """
 
 import asyncio
@@ -30,8 +30,10 @@ from tests.shared_log.adapters.nats_cluster import NatsCluster
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("SOW_KILLS", "3"))
 SEED = int(os.environ.get("SOW_SEED", str(random.randrange(10**6))))
+RECORDS = int(os.environ.get("SOW_RECORDS", "0"))
 WAIT_S = 120.0
 PUBLISHERS = 3
+FILLED_AT_ONCE = 1000
 NODES = ("a", "b", "c")
 ANSWER_S = 1.5
 """A publisher waits for so long: a node that is paused does not answer."""
@@ -304,6 +306,7 @@ async def check(nodes, story):
     await nodes.primary()
     for name in NODES:
         await nodes.wait(lambda name=name: nodes.ask(name, "/v1/topics/sums/records"))
+    await fill(nodes)
     works = [*story.publishers, *story.readers.values()]
     tasks = [asyncio.create_task(one.run()) for one in works]
     try:
@@ -321,6 +324,15 @@ async def check(nodes, story):
         await asyncio.gather(*tasks, return_exceptions=True)
     await check_refusals(nodes, await nodes.primary())
     await agree(nodes, story)
+
+
+async def fill(nodes):
+    """Publish so many records, with ids of their own."""
+    leads = await nodes.primary()
+    for first in range(0, RECORDS, FILLED_AT_ONCE):
+        some = range(first, min(first + FILLED_AT_ONCE, RECORDS))
+        status, said = await nodes.post(leads, [{"id": -1 - n, "desk": 3, "n": 1} for n in some])
+        assert status == 200, said
 
 
 async def check_refusals(nodes, leads):

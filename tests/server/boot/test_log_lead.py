@@ -2,6 +2,7 @@
 
 import asyncio
 
+import aiohttp
 import pytest
 
 from sow.core.definitions import Topic
@@ -31,16 +32,27 @@ def test_a_node_that_begins_to_lead_goes_on_with_its_server_and_so_do_the_others
                 await node.until(lambda node=node: records(node.server) == ["1", "7"])
             servers = [node.server for node in others]
             number = servers[0].engine.configurations.all()
-            await first.die()
-            both = asyncio.gather(
-                *(node.until(lambda: any(not one.follows for one in others)) for node in others)
-            )
-            await both
+            async with aiohttp.ClientSession() as http:
+                sockets = [
+                    await http.ws_connect(f"{one.address}/v1/ws", protocols=["sow.text"])
+                    for one in servers
+                ]
+                for socket in sockets:
+                    await socket.send_json({"c": "subscribe", "cid": "1", "t": "orders"})
+                    assert (await socket.receive_json())["status"] == "success"
+                await first.die()
+                await asyncio.gather(
+                    *(node.until(lambda: any(not one.follows for one in others)) for node in others)
+                )
+                (leads,) = (node for node in others if not node.follows)
+                await publish(leads.server, 3)
+                for socket in sockets:
+                    assert (await asyncio.wait_for(socket.receive_json(), 10))["d"] == {"id": 3}
             leads, follows = sorted(others, key=lambda node: node.follows)
             await publish(leads.server, 2)
             # What has to expire does so by the primary, and on all nodes.
             for node in others:
-                await node.until(lambda node=node: records(node.server) == ["1", "2"])
+                await node.until(lambda node=node: records(node.server) == ["1", "2", "3"])
                 assert not node.is_over.is_set()
             assert [node.server for node in others] == servers
             assert leads.server.engine.configurations.all() == number
