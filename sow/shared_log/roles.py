@@ -168,7 +168,7 @@ class LogNode:
         return self.silent_us(now_us) > self.lease_us
 
     def submit(self, number: int | None, kind: EntryKind, content: bytes, time_us: int) -> bool:
-        """Append a group; False: this node does not lead. Raises TooLarge."""
+        """Append a group; False: this node does not lead."""
         if not self.is_primary or self._writer is None or self._resigns:
             return False
         self._writer.add(number, kind, content, time_us)

@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sow.errors import TooLarge
 from sow.shared_log.entry import EntryKind, LogEnvelope, NewToken, parts_of
 
 IN_FLIGHT_MAX = 8
 """Entries on their way at once. Deeper brings little, and in doubt all of them are sent again."""
 GROUP_BYTES_MAX = 64 * 1024**2
-"""Content of one group: every reader holds all of it. It is what group commit lets wait in all."""
+"""Content of one group, which every reader holds: what is more has to be several, unless it is one
+change that became so large, since what a node has taken it does not refuse any more."""
 
 
 class AppendBlock(NamedTuple):
@@ -116,12 +116,7 @@ class EntryWriter:
         return [one.number for one in self._entries if one.number is not None]
 
     def add(self, number: int | None, kind: EntryKind, content: bytes, time_us: int) -> None:
-        """Send a group when its turn comes; raises TooLarge."""
-        if len(content) > GROUP_BYTES_MAX:
-            raise TooLarge(
-                f"one change of {len(content)} bytes is more than the shared log takes at once, "
-                f"{GROUP_BYTES_MAX} bytes: send it in several"
-            )
+        """Send a group when its turn comes."""
         for part, goes_on in parts_of(content):
             last = None if goes_on else number
             self._entries.append(OutgoingEntry(kind, part, goes_on, time_us, last))

@@ -2,10 +2,6 @@
 
 from itertools import count
 
-import pytest
-
-from sow.errors import TooLarge
-from sow.shared_log import writer as module
 from sow.shared_log.chain import LogChain
 from sow.shared_log.entry import CONTENT_BYTES_MAX, EntryKind, Lead, LogEnvelope, decode
 from sow.shared_log.writer import EntryWriter
@@ -195,14 +191,6 @@ def test_a_group_that_is_large_is_released_with_its_last_part():
     assert desk.store(first.block) is None
     assert desk.writer.numbers == [1]
     assert desk.store(second.block) == 1
-
-
-def test_a_group_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(module, "GROUP_BYTES_MAX", 10)
-    desk = Desk()
-    with pytest.raises(TooLarge, match="11 bytes is more"):
-        desk.writer.add(1, EntryKind.RECORDS, bytes(11), 0)
-    assert desk.writer.is_idle
 
 
 def test_what_is_not_its_own_is_said():

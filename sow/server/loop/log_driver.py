@@ -246,7 +246,7 @@ class LogDriver:
 
     def submit(self, number: int | None, content: bytes, time_us: int) -> bool:
         """Append a group of records, which is released as `number` if it has one; False: this node
-        does not lead. Raises TooLarge."""
+        does not lead."""
         if self._is_over or not self.node.submit(number, EntryKind.RECORDS, content, time_us):
             return False
         self._go_on()

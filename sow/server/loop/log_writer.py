@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from sow.core.definitions import SYSTEM_PREFIX
-from sow.errors import Damaged, OutcomeUnknown, SowError, StoreError
+from sow.errors import Damaged, OutcomeUnknown, StoreError
 from sow.server.loop.group_commit import Entries, JournalThread, stored_bytes
 from sow.server.loop.log_driver import LogDriver
 from sow.shared_log.writer import GROUP_BYTES_MAX
@@ -78,15 +78,12 @@ class SharedLogThread(JournalThread):
         self._handed.append((number, entries))
         parts = [*parts_of(entries)]
         self._divided = number if len(parts) > 1 else self._divided
-        try:
-            for part in parts:
-                of_group = number if part is parts[-1] else None
-                if not self._driver.submit(of_group, encode_group(part), part[-1].ts_us):
-                    if not self._driver.is_primary:
-                        self.ended(self._driver.lost_lead())
-                    return  # else it steps down: this ends when all before is released
-        except SowError as error:  # too much for the log
-            self.loop.call_soon(self._refuse, error)
+        for part in parts:
+            of_group = number if part is parts[-1] else None
+            if not self._driver.submit(of_group, encode_group(part), part[-1].ts_us):
+                if not self._driver.is_primary:
+                    self.ended(self._driver.lost_lead())
+                return  # else it steps down: this ends when all before is released
 
     def again(self, number: int, entries: Entries) -> None:
         """Store what was refused; nothing where this node leads: it is read from the log again,

@@ -279,3 +279,18 @@ async def test_a_part_is_bounded_and_so_is_what_has_to_be_held(tmp_path, monkeyp
         assert answer.status == (200 if operation == "publish" else 413)
         assert "has to be held" in answer.json.get("detail", "has to be held")
         assert place.world.journal.loads.held == {} or operation == "publish"
+
+
+@stepped
+async def test_a_batch_is_no_more_than_a_shared_log_takes_as_one_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "HELD_BYTES_MAX", 0)
+    async with Place(tmp_path) as place:
+        thread = place.world.runtime.commit._thread
+        monkeypatch.setattr(thread, "writes_ahead", False, raising=False)
+        monkeypatch.setattr(thread, "change_bytes_max", 30, raising=False)
+        rows = [("publish", {"id": number}) for number in range(10, 14)]
+        answer = await write(place, [[[row] for row in rows]], "publish")
+        assert answer.status == 413
+        assert "shared log takes as one change" in answer.json["detail"]
+        answer = await write(place, [[[row] for row in rows[:2]]], "publish")
+        assert answer.status == 200

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sow.engine.wal import Group
-from sow.errors import Damaged, DiskFull, NoQuorum, NotLeading, TooLarge
+from sow.errors import Damaged, DiskFull, NoQuorum, NotLeading
 from sow.server.loop import log_writer
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.log_writer import SharedLogThread, encode_group, entries_in
@@ -23,7 +23,7 @@ class Driver:
     """Takes what is submitted, as long as it leads."""
 
     def __init__(self):
-        self.leads, self.submitted, self.failure, self.refusal = True, [], None, None
+        self.leads, self.submitted, self.failure = True, [], None
         self.ends = []
 
     @property
@@ -34,8 +34,6 @@ class Driver:
         self.submitter = submitter
 
     def submit(self, number, content, time_us):
-        if self.refusal is not None:
-            raise self.refusal
         if self.leads:
             self.submitted.append((number, time_us, [*entries_in(content)]))
         return self.leads
@@ -128,20 +126,6 @@ async def test_what_cannot_be_written_here_ends_the_driver():
     await asyncio.sleep(5)
     await commits.commit.close()
     assert commits.disk.stored == []
-
-
-@stepped
-async def test_what_is_too_much_for_the_log_ends_the_driver_and_is_not_in_it():
-    commits = Commits()
-    commits.driver.refusal = TooLarge("too much")
-    commits.add(1, entry(1))
-    while not commits.calls:
-        await asyncio.sleep(0.001)
-    ((failure, refused),) = commits.calls
-    assert failure.reason == "outcome unknown"
-    assert refused == [1]
-    assert isinstance(commits.driver.failure, TooLarge)
-    await commits.commit.close()
 
 
 @stepped
