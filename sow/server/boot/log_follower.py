@@ -206,6 +206,8 @@ class LogFollower:
             await self._lead()
         else:
             self.has_role.set()
+            if self._runtime.failure is not None:
+                driver.hold_off()
             await asyncio.shield(coming)
 
     async def _lead(self) -> None:
@@ -215,6 +217,7 @@ class LogFollower:
             await runtime.durable()
         except SowError:
             driver.step_down()  # the disk refuses: others may have room
+            await asyncio.wait((driver.next(),), timeout=driver.node.lease_us / SECOND_US)
             return
         await self._run(engine.prepare_to_lead())
         if driver.is_primary:

@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 
 from sow.core.definitions import Topic
-from sow.errors import NotPrimary, StoreError
-from tests.server.boot.log_nodes import node_configuration, nodes_of
+from sow.errors import DiskFull, NotPrimary, StoreError
+from tests.server.boot.log_nodes import LEASE_US, node_configuration, nodes_of
 from tests.server.boot.servers import SLOW, publish, records
 from tests.shared_log.files import FileLog
 
@@ -133,5 +133,30 @@ def test_without_a_quorum_writes_are_refused_and_taken_again(tmp_path):
             await node.until(lambda: node.server.runtime.refusal is None)
             await publish(node.server, 4)
             assert records(node.server) == ["1", "2", "4"]
+
+    asyncio.run(play())
+
+
+def test_a_node_whose_disk_refuses_does_not_begin_to_lead(tmp_path, monkeypatch):
+    async def play():
+        configs = [node_configuration(name, tmp_path) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            await first.start()
+            await publish(first.server, 1)
+            await second.start()
+            await second.until(lambda: records(second.server) == ["1"])
+
+            def refuses(_entries):
+                raise DiskFull("no room")
+
+            monkeypatch.setattr(second.server.runtime.journal, "append", refuses)
+            await publish(first.server, 2)
+            await second.until(lambda: second.server.runtime.failure is not None)
+            await asyncio.sleep(1)
+            await first.die()
+            await asyncio.sleep(3 * LEASE_US / 1e6)
+            assert not second.member._driver.is_primary
+            monkeypatch.undo()
+            await second.until(lambda: second.server.runtime.failure is None)
 
     asyncio.run(play())
