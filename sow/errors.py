@@ -32,6 +32,7 @@
         DiskFull             no room: nothing was stored, reads go on
         StoreFailing         the disk refuses for another reason: the same
         Damaged              stored bytes are not what was written
+          StateDiffers       a node has not the records that the others of its log have
         LogTrimmed           the shared log does not go back so far
         UnsafeLog            settings of its engine lose what was acknowledged
         NoQuorum             its engine stores nothing: nothing was applied
@@ -404,6 +405,12 @@ class Damaged(StoreError):
     """Stored bytes are not the bytes that were written; they are not served."""
 
     reason = "damaged"
+
+
+class StateDiffers(Damaged):
+    """A node of a shared log has not the records that the others have at the same bookmark."""
+
+    reason = "state differs"
 
 
 class LogTrimmed(StoreError):

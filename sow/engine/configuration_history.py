@@ -22,9 +22,9 @@ from sow.core import definitions, security_definitions
 from sow.core.definitions import (
     CONFIGURATIONS,
     Configuration,
-    JournalSettings,
     with_system_topics,
     without_secrets,
+    without_system_topics,
 )
 from sow.engine.catalog import Catalog
 from sow.engine.running_topics import SourceTopic
@@ -75,6 +75,11 @@ class Writer(Protocol):
         ...
 
 
+RELOADED = "reload"
+"""The topic of the record that a reload is in the log of several nodes. It is stored nowhere
+(`is_unstored`), so there may be a topic of this name."""
+
+
 class ConfigurationHistory:
     """The starts and reloads of one engine's log; `writer` changes the account."""
 
@@ -86,6 +91,11 @@ class ConfigurationHistory:
         """Those that were read, by their texts."""
         self._all: list[InForceSince] | None = None
         """What `all` has returned, until another one is noted."""
+        self._numbers = False
+
+    def number_reloads(self) -> None:
+        """Give each reload a number of its own in the log: the place at which it took effect."""
+        self._numbers = True
 
     def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
         """The present configuration is in force from now on. The log is kept after record
@@ -108,9 +118,16 @@ class ConfigurationHistory:
                 **({} if text == known else {"text": text}),
             }
             self._all = None
+            if self._numbers and not is_start:
+                self._take_number()
             messages = account.records.read([orjson.dumps(held)])
             self._writer.put(account, messages, self._sequencer.now_us)
         self._forget(account, noted, oldest_seq)
+
+    def _take_number(self) -> None:
+        """Log a record that is stored nowhere."""
+        (seq,), now_us = self._sequencer.numbers(1, account=False), self._sequencer.now_us
+        self._sequencer.write(LogEntry("publish", RELOADED, seq, now_us, None, (b"",)))
 
     def differs(self) -> bool:
         """Whether the present configuration is another one than what was noted last, by whatever
@@ -159,6 +176,14 @@ def noted(accounts: Iterable[LogEntry]) -> list[InForceSince]:
     return _in_force(_read(found), {})
 
 
+def reload_in(entries: Iterable[LogEntry]) -> Configuration | None:
+    """The newest configuration that entries put in force by a reload."""
+    ours = [one for one in entries if one.account and one.topic == CONFIGURATIONS.name]
+    held = [orjson.loads(body) for entry in ours for body in entry.bodies]
+    texts = [one["text"] for one in held if not one["start"] and "text" in one]
+    return configuration_of(texts[-1]) if texts else None
+
+
 def _read(found: Iterable[tuple[int, int, bytes]]) -> list[NotedStart]:
     read = (NotedStart(seq, time_us, orjson.loads(body)) for seq, time_us, body in found)
     return sorted(read, key=lambda one: one.number)
@@ -193,20 +218,25 @@ def text_of(configuration: Configuration) -> str:
     return json.dumps(_described(requested, but=("pipelines", "data_directory")))
 
 
-def node_text(configuration: Configuration) -> str:
-    """The text of all that is the same on every node of a shared log: all but Node, Advertise,
-    Listen and paths."""
-    unset = Configuration("")
-    shared = replace(
-        with_system_topics(configuration),
-        host=unset.host,
-        port=unset.port,
-        journal=replace(configuration.journal, directory=JournalSettings().directory),
-        server_log=unset.server_log,
-        follower=unset.follower,
-        shared_log=unset.shared_log,
+def shared_part(configuration: Configuration) -> Configuration:
+    """What has to be the same on every node of a shared log: all but Node, Advertise, Listen and
+    paths."""
+    same, configuration = Configuration(""), without_system_topics(configuration)
+    return replace(
+        configuration,
+        host=same.host,
+        port=same.port,
+        data_directory=same.data_directory,
+        journal=replace(configuration.journal, directory=same.journal.directory),
+        security=replace(configuration.security, tls=None),
+        shared_log=same.shared_log,
+        pipelines=(),
     )
-    return text_of(shared)
+
+
+def node_text(configuration: Configuration) -> str:
+    """The text of the same."""
+    return text_of(shared_part(configuration))
 
 
 def configuration_of(text: str) -> Configuration:

@@ -163,7 +163,7 @@ class Engine:
 
     def attach_topic(self, topic: LiveTopic) -> None:
         """Schedule the timers of a new topic."""
-        self._note(topic)
+        self.note_change(topic)
         self.columns.meet(topic.records)
         if isinstance(topic, CopyTopic):
             if topic.copy.copy is topic.records:
@@ -181,7 +181,7 @@ class Engine:
 
     def detach_topic(self, topic: LiveTopic) -> None:
         """Stop the timers of a topic that is being removed."""
-        self._note(topic)
+        self.note_change(topic)
         if not isinstance(topic, CopyTopic):
             self.timers.remove(topic)
         elif not topic.is_shared:
@@ -385,7 +385,8 @@ class Engine:
                 one for one in self._change_listeners if one is not listener
             )
 
-    def _note(self, topic: LiveTopic) -> None:
+    def note_change(self, topic: LiveTopic) -> None:
+        """A topic is changed, added or removed."""
         for noted in self._noting:
             noted[topic] = None
 
@@ -397,7 +398,7 @@ class Engine:
             self.sequencer.note(topic.name, batch)
             request = self.requests.current
         if self._noting:
-            self._note(topic)
+            self.note_change(topic)
         for notify in self._change_listeners:
             notify(topic.records, batch.changes.identities)
         passed_seq = None

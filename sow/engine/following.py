@@ -57,6 +57,7 @@ class FollowedConfigurations(ConfigurationHistory):
         """Note them from now on. What is in force begins where the log has another one: else copies
         and views go on."""
         self._is_followed = False
+        self.number_reloads()
         if self.differs():
             self.note(is_start=True)
         self.forget(oldest_seq)

@@ -261,11 +261,11 @@ class Reconfiguration:
         if old is None:
             self._refuse_addition(new)
             return Difference(new, None, wrong=self._wrong(new))
-        if _what(old) != _what(new):
-            self._refused.append(f"{_what(old)} {new.name} cannot become a {_what(new)}")
+        if kind_of(old) != kind_of(new):
+            self._refused.append(f"{kind_of(old)} {new.name} cannot become a {kind_of(new)}")
             return Difference(new, set())
         if type(old) is not type(new):
-            self._refused.append(f"Engine of {_what(new)} {new.name} cannot be changed")
+            self._refused.append(f"Engine of {kind_of(new)} {new.name} cannot be changed")
             return Difference(new, set())
         fields = _changed(old, new)
         allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
@@ -276,7 +276,7 @@ class Reconfiguration:
         if isinstance(old, Topic) and isinstance(new, Topic) and not (old.series and new.series):
             allowed -= EVENT_FIELDS
         for element in _elements(old, new, fields - allowed):
-            self._refused.append(f"{element} of {_what(new)} {new.name} cannot be changed")
+            self._refused.append(f"{element} of {kind_of(new)} {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
             self._check_keys(old, new)
         if is_again:
@@ -290,7 +290,7 @@ class Reconfiguration:
         if isinstance(new, Topic):
             self._refused.append(f"topic {new.name} cannot be added")
         elif new.engine == "spark":
-            self._refused.append(f"{_what(new)} {new.name}, run by Spark, cannot be added")
+            self._refused.append(f"{kind_of(new)} {new.name}, run by Spark, cannot be added")
 
     def _wrong(self, definition: Definition) -> SowError | None:
         """Why a definition cannot run beside the others, whatever their names."""
@@ -298,7 +298,7 @@ class Reconfiguration:
         try:
             check_definition(self._engine.catalog, definition, filters)
         except SowError as error:
-            error.detail = f"{_what(definition)} {definition.name}: {error.detail}"
+            error.detail = f"{kind_of(definition)} {definition.name}: {error.detail}"
             return error
         return None
 
@@ -355,7 +355,7 @@ class Reconfiguration:
     def _removal(self, definition: Definition) -> ReconfigurationStep:
         assert not isinstance(definition, Topic)
         return ReconfigurationStep(
-            [f"{_what(definition)} {definition.name} removed"],
+            [f"{kind_of(definition)} {definition.name} removed"],
             lambda: self._remove(definition.name),
         )
 
@@ -368,7 +368,7 @@ class Reconfiguration:
     def _addition(self, definition: Definition) -> ReconfigurationStep:
         assert not isinstance(definition, Topic)
         return ReconfigurationStep(
-            [f"{_what(definition)} {definition.name} added"], lambda: self._add(definition)
+            [f"{kind_of(definition)} {definition.name} added"], lambda: self._add(definition)
         )
 
     def _add(self, definition: ConflatedTopic | View) -> Task[None]:
@@ -457,7 +457,8 @@ class Reconfiguration:
         return self._changes.refocus(topic, definition)
 
 
-def _what(definition: Definition) -> str:
+def kind_of(definition: Definition) -> str:
+    """What a definition is called."""
     if isinstance(definition, Topic):
         return "queue" if definition.queue else "view" if definition.view else "topic"
     return "view" if isinstance(definition, View) else "conflated topic"
@@ -478,6 +479,11 @@ def _elements(old: Definition, new: Definition, fields: Collection[str]) -> list
     if isinstance(old, Topic) and isinstance(new, Topic) and old.queue and new.queue:
         fields = {*fields, *_changed(old.queue, new.queue)} - {"queue"}
     return _filling(new, fields)
+
+
+def changed_elements(old: Definition, new: Definition) -> list[str]:
+    """The elements of config.xml in which two definitions of one kind differ."""
+    return _elements(old, new, _changed(old, new))
 
 
 def _filling(definition: Definition, fields: Collection[str]) -> list[str]:
@@ -517,7 +523,7 @@ def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
             names = copies.held_among(catalog.topics)
         for topic in map(catalog.topics.__getitem__, names):
             if isinstance(topic, SourceTopic) and catalog.pattern_of(topic) is not None:
-                kind = _what(definition) if underlying is None else f"copy of {definition.name}"
+                kind = kind_of(definition) if underlying is None else f"copy of {definition.name}"
                 found[topic] = f"{topic.name} is the name of a {kind} now"
     return found
 

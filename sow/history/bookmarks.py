@@ -170,8 +170,8 @@ def parse_moment(
     try:
         if time_us is not None and time_us > now_us:
             raise NotKept(
-                f"{name}={_shown(text)} is in the future: it is {_time(now_us)} now; write a time "
-                "up to that"
+                f"{name}={_shown(text)} is in the future: it is {time_text(now_us)} now; write a "
+                "time up to that"
             )
         instead = "a state is of one moment: write a bookmark or a time"
         seq = parse_start(name, text, journal, newest, instead)
@@ -292,12 +292,13 @@ def covered(
         # A time includes everything before it.
         since_us = now_us if first is None else first.ts_us + (oldest > 0)
     return {
-        "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
-        "newest": {"bookmark": str(newest), "time": _time(now_us)},
+        "oldest": {"bookmark": str(oldest), "time": time_text(since_us)},
+        "newest": {"bookmark": str(newest), "time": time_text(now_us)},
     }
 
 
-def _time(time_us: int) -> str:
+def time_text(time_us: int) -> str:
+    """A time as text, in UTC."""
     return (EPOCH + time_us * MICROSECOND).isoformat().replace("+00:00", "Z")
 
 

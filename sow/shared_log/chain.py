@@ -8,7 +8,8 @@ the second copy of a doubled append, an attempt that comes late, a lead of a nod
 everything, bytes that are no entry. So no condition of the engine is needed, and no clock.
 
 A group of records that is too large for one entry is several; it counts once the last one is there.
-A lead drops what was not complete. Time is that of the log and never goes back.
+A lead drops what was not complete. Time is that of the log and never goes back. A reload changes
+under which configuration is led.
 """
 
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from sow.shared_log.entry import (
     LogEnvelope,
     decode,
     decode_lead,
+    decode_reload,
 )
 
 KNOWN_KINDS = frozenset(EntryKind)
@@ -112,11 +114,22 @@ class LogChain:
             self._parts.append(entry.content)
             if not entry.goes_on:
                 content = b"".join(self._parts)
+                if entry.kind == EntryKind.RELOAD:
+                    self._reload(content)
                 group = LogGroup(entry.kind, content, time_us, entry.term, self.state)
                 self._parts.clear()
         if not self._parts:
             self.settled = self.state
         return ReadEntry(entry_hash, True, lead, group, entry.kind)
+
+    def _reload(self, content: bytes) -> None:
+        """Another configuration holds."""
+        reload = decode_reload(content)
+        if reload is not None and self.state.lead is not None:
+            lead = self.state.lead._replace(
+                fingerprint=reload.fingerprint, configuration=reload.configuration
+            )
+            self.state = self.state._replace(lead=lead)
 
     def _check_known(self, position: int, entry: LogEnvelope, lead: Lead | None) -> None:
         newest = max(entry.format, lead.format if lead else 0)

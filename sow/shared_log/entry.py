@@ -42,7 +42,7 @@ GOES_ON = 1
 
 
 class EntryKind(IntEnum):
-    """What an entry is for. The content of all but a lead is of no concern here."""
+    """What an entry is for. The content of all but leads and reloads is of no concern here."""
 
     LEAD = 1
     BEAT = 2
@@ -110,6 +110,8 @@ class Lead(NamedTuple):
     """The newest format of the entries that this node writes."""
     log: str = ""
     """The name of the log, which bookmarks have: that of the first lead, also under later ones."""
+    configuration: str = ""
+    """That configuration, to say in what another one differs; of no concern here."""
 
     def encode(self) -> bytes:
         """As JSON, where a later release may add members."""
@@ -123,10 +125,35 @@ def decode_lead(content: bytes) -> Lead | None:
         lead = Lead(*(found[name] for name in Lead._fields))
     except (ValueError, KeyError, TypeError):
         return None
-    kinds = (str, str, int, str, int, str)
+    kinds = (str, str, int, str, int, str, str)
     if any(type(value) is not kind for value, kind in zip(lead, kinds, strict=True)):
         return None
     return lead if lead.lease_us > 0 else None
+
+
+class Reload(NamedTuple):
+    """The content of a `reload`: another configuration holds from there on, as `Lead` has it, and
+    what else was logged with it."""
+
+    fingerprint: str
+    configuration: str
+    records: bytes
+
+    def encode(self) -> bytes:
+        """A line of JSON, then the records."""
+        said = {"fingerprint": self.fingerprint, "configuration": self.configuration}
+        return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE) + self.records
+
+
+def decode_reload(content: bytes) -> Reload | None:
+    """What a `reload` says; None where it is not readable."""
+    line, _, records = content.partition(b"\n")
+    try:
+        said = orjson.loads(line)
+        found = Reload(said["fingerprint"], said["configuration"], records)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if type(found.fingerprint) is type(found.configuration) is str else None
 
 
 def parts_of(content: bytes) -> Iterator[tuple[bytes, bool]]:

@@ -106,6 +106,17 @@ class EndSearch:
         return None if self.began_us is None else self.began_us + self._answer_us
 
 
+class FailOver(NamedTuple):
+    """The last change of who leads: at a time of the log, from one node to another, after so long
+    without an entry, as this node has heard them, or as the one before `resigned`."""
+
+    time_us: int
+    before: str
+    after: str
+    silent_us: int
+    resigned: bool
+
+
 class LogNode:
     """A node of a shared log, a follower at first, that has read it up to `state`.
 
@@ -123,6 +134,8 @@ class LogNode:
     ) -> None:
         self.chain = LogChain(state)
         self.is_primary = False
+        self.failover: FailOver | None = None
+        """None: none since it began to read."""
         self._lead = lead
         self._new_token = new_token
         self._log_time_us = log_time_us
@@ -167,6 +180,10 @@ class LogNode:
         """Whether answers may be out of date without anybody knowing."""
         return self.silent_us(now_us) > self.lease_us
 
+    def lead_with(self, lead: Lead) -> None:
+        """Say this from the next `lead` on."""
+        self._lead = lead
+
     def submit(self, number: int | None, kind: EntryKind, content: bytes, time_us: int) -> bool:
         """Append a group; False: this node does not lead."""
         if not self.is_primary or self._writer is None or self._resigns:
@@ -192,11 +209,20 @@ class LogNode:
 
     def read(self, position: int, block: bytes, now_us: int) -> None:
         """A block was read. Raises StoreError for an entry that this release does not know."""
+        before = self.chain.state.lead
         entry = self.chain.take(position, block)
         self._read_us = now_us
         if entry is None:
             return
         if entry.is_valid:
+            if entry.lead is not None and before is not None and before.node != entry.lead.node:
+                self.failover = FailOver(
+                    self.chain.state.time_us,
+                    before.node,
+                    entry.lead.node,
+                    now_us - self._heard_us,
+                    self._is_vacant,
+                )
             self._heard_us = now_us
             self._is_vacant = entry.kind == EntryKind.RESIGN
             self._take_valid(entry)

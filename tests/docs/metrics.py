@@ -11,7 +11,7 @@ from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.query import Query
 from sow.server.api.metrics import Scrape, exposing, process_exposition
-from sow.server.api.nodes import Nodes, ServerNode
+from sow.server.api.nodes import LOG_FIGURES, Nodes, ServerNode
 from sow.server.api.status import replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
@@ -53,6 +53,7 @@ def exposed() -> str:
     lags = ConsumerLags(world.engine, world.journal)
     nodes = Nodes(lambda: 0.0)
     nodes.note(ServerNode("http://f:8080", "follower"))
+    nodes.have_log(lambda: dict.fromkeys(LOG_FIGURES, 0.0))
     names = "connected losses reconnects subscriptions subscribers bytes lines idle_seconds"
     upstream = dict.fromkeys(names.split(), 0.0)
     scrape = Scrape(

@@ -6,7 +6,7 @@ import pytest
 
 from sow.errors import StoreError
 from sow.shared_log.chain import ChainState, LogChain
-from sow.shared_log.entry import GENESIS, EntryKind, Lead, LogEnvelope
+from sow.shared_log.entry import GENESIS, EntryKind, Lead, LogEnvelope, Reload
 from sow.shared_log.protocol import StoredBlock
 from tests.effort import seeds
 from tests.shared_log.simulation import Model
@@ -194,3 +194,16 @@ def test_a_reader_goes_on_from_where_it_was(written):
         for position, block in enumerate(blocks, 2):
             reader.take(position, block)
         assert reader.state == written.chain.state
+
+
+def test_a_reload_changes_under_which_configuration_is_led(written):
+    reload = Reload("other", "its text", b"records\nof it")
+    found = written.write(EntryKind.RELOAD, reload.encode())
+    assert (found.lead, found.group.kind) == (None, EntryKind.RELOAD)
+    leads = written.chain.state.lead
+    assert leads == LEAD._replace(fingerprint="other", configuration="its text")
+    assert written.chain.settled == written.chain.state
+    written.write(EntryKind.RELOAD, b"no reload")
+    assert written.chain.state.lead == leads
+    written.lead()
+    assert written.chain.state.lead == LEAD

@@ -14,8 +14,10 @@ from sow.shared_log.entry import (
     EntryKind,
     Lead,
     LogEnvelope,
+    Reload,
     decode,
     decode_lead,
+    decode_reload,
     digest,
     parts_of,
 )
@@ -118,3 +120,11 @@ def test_parts_are_the_whole(content, size_max):
     assert b"".join(part for part, _ in parts) == content
     assert [goes_on for _, goes_on in parts] == [True] * (len(parts) - 1) + [False]
     assert all(len(part) <= size_max for part, _ in parts)
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.binary(max_size=50))
+def test_a_reload_is_read_as_it_was_written(fingerprint, configuration, records):
+    reload = Reload(fingerprint, configuration, records)
+    assert decode_reload(reload.encode()) == reload
+    for wrong in (b"", b"{}\n", b"[]", b'{"fingerprint":1,"configuration":""}\n', records):
+        assert decode_reload(wrong) is None or wrong == records

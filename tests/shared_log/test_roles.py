@@ -303,3 +303,18 @@ def test_who_holds_off_does_not_lead_before():
     table.node.hold_off(table.now_us)
     assert table.orders(10 * LEASE_US - 1) == []
     assert table.orders(1) == [FindEnd()]
+
+
+def test_the_last_fail_over_says_whether_the_one_before_was_silent_or_stepped_down():
+    table = Table().become_primary()
+    assert table.node.failover is None
+    table.orders(3 * LEASE_US)
+    table.store(table.foreign_lead())
+    found = table.node.failover
+    assert (found.before, found.after, found.resigned) == ("a", "b", False)
+    assert found.silent_us >= 3 * LEASE_US
+    table.store(table.foreign(EntryKind.RESIGN, b""))
+    lead = Lead("c", "http://c", LEASE_US).encode()
+    table.store(table.foreign(EntryKind.LEAD, lead))
+    found = table.node.failover
+    assert (found.before, found.after, found.resigned) == ("b", "c", True)

@@ -392,7 +392,8 @@ async def serve_until_stopped(
         lambda: (configuration if server is None else server.configuration).server_log,
     )
     shares = configuration.shared_log.engine != "local" and upstream is None
-    member = LogMember(configuration, peers=peers) if shares else None
+    corrupts = os.environ.get("SOW_TEST_CORRUPT") == "1"
+    member = LogMember(configuration, peers=peers, corrupts=corrupts) if shares else None
     try:
         while True:
             is_over = None
@@ -403,7 +404,7 @@ async def serve_until_stopped(
             else:
                 if not await _done_unless(stop, member.joined()):
                     return True
-                server, is_over = member.server(configuration, make)
+                server, is_over = member.server(make, configuration.port)
             in_time = await _serve(server, stop, ready, edges, is_over)
             if stop.is_set() or not in_time:
                 return in_time

@@ -23,7 +23,7 @@ from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
 from sow.engine.capacity import records_max
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.server.api.nodes import Nodes
+from sow.server.api.nodes import LOG_FIGURES, UPSTREAM_FIGURES, Nodes
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency
@@ -189,14 +189,20 @@ def _of_consumers(
     return found
 
 
-def _of_upstream(name: str) -> Callable[[Scrape], Mapping[str, float]]:
-    """A figure of a chained server; other servers have none."""
+def _of_role(
+    all_figures: Callable[[Scrape], Mapping[str, float]], name: str
+) -> Callable[[Scrape], Mapping[str, float]]:
+    """A figure of servers of one role; others have none."""
 
     def found(scrape: Scrape) -> Mapping[str, float]:
-        figures = scrape.upstream()
+        figures = all_figures(scrape)
         return {"": figures[name]} if figures else {}
 
     return found
+
+
+def _log_figures(scrape: Scrape) -> Mapping[str, float]:
+    return {} if scrape.nodes is None else scrape.nodes.log_figures()
 
 
 def _steps_long(watch: LoopLatency) -> Mapping[str, float]:
@@ -206,19 +212,6 @@ def _steps_long(watch: LoopLatency) -> Mapping[str, float]:
 def _limit_bytes(scrape: Scrape) -> float:
     limit_bytes = scrape.executor.engine.capacity.limit_bytes
     return math.inf if limit_bytes is None else limit_bytes
-
-
-UPSTREAM = (
-    (Gauge, "connected", "Of a chained server: 1 while its upstream answers."),
-    (Counter, "losses", "Losses of the upstream server."),
-    (Counter, "reconnects", "Connections to it that were made again."),
-    (Gauge, "subscriptions", "Subscriptions there that sessions share."),
-    (Gauge, "subscribers", "Sessions that share them, once for each."),
-    (Counter, "bytes", "Bytes of lines that have come from there."),
-    (Counter, "lines", "Lines that have come from there."),
-    (Gauge, "idle_seconds", "Time since the last of these lines, or the start."),
-)
-"""What a chained server counts: family, name and help."""
 
 
 SERVER_METRICS = (
@@ -343,8 +336,12 @@ SERVER_METRICS = (
         "node",
     ),
     *(
-        ServerMetric(family, f"sow_upstream_{name}", text, _of_upstream(name))
-        for family, name, text in UPSTREAM
+        ServerMetric(family, f"sow_upstream_{name}", text, _of_role(lambda s: s.upstream(), name))
+        for family, name, text in UPSTREAM_FIGURES
+    ),
+    *(
+        ServerMetric(Gauge, f"sow_log_{name}", text, _of_role(_log_figures, name))
+        for name, text in LOG_FIGURES.items()
     ),
     ServerMetric(
         Gauge,

@@ -21,6 +21,8 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout
+from prometheus_client.core import CounterMetricFamily as Counted
+from prometheus_client.core import GaugeMetricFamily as Gauge
 
 from sow.errors import TooLarge
 from sow.server.http.body_reading import beginning
@@ -47,6 +49,25 @@ class ServerNode(msgspec.Struct, frozen=True):
     """Of a node of a shared log: what it needs nothing before."""
 
 
+UPSTREAM_FIGURES = (
+    (Gauge, "connected", "Of a chained server: 1 while its upstream answers."),
+    (Counted, "losses", "Losses of the upstream server."),
+    (Counted, "reconnects", "Connections to it that were made again."),
+    (Gauge, "subscriptions", "Subscriptions there that sessions share."),
+    (Gauge, "subscribers", "Sessions that share them, once for each."),
+    (Counted, "bytes", "Bytes of lines that have come from there."),
+    (Counted, "lines", "Lines that have come from there."),
+    (Gauge, "idle_seconds", "Time since the last of these lines, or the start."),
+)
+"""What a chained server counts: family, name and help."""
+LOG_FIGURES = {
+    "leads": "Of a node of a shared log: 1 where it leads.",
+    "term": "How often a node has begun to lead.",
+    "silent_seconds": "How long it knows nothing for certain: since its last durable entry where "
+    "it leads, since an entry was read where it follows.",
+    "void_entries": "Entries that were passed over since it started.",
+}
+"""What a node reports of its shared log, by the names of the metrics."""
 HEARD_S = 30.0
 """Of a node that is silent for longer nothing is known any more: followers report every second or
 two."""
@@ -78,9 +99,15 @@ class Nodes:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
+        self.log_figures: Callable[[], Mapping[str, float]] = dict
+        """`LOG_FIGURES` of the server itself; none where it is no node of a shared log."""
         self._said: dict[str, ServerNode] = {}
         self._read: dict[str, FeedPosition] = {}
         self._heard_s: dict[str, float] = {}
+
+    def have_log(self, figures: Callable[[], Mapping[str, float]]) -> None:
+        """The server itself is a node of a shared log, with these `LOG_FIGURES`."""
+        self.log_figures = figures
 
     def note(self, *nodes: ServerNode) -> None:
         """Nodes have reported; raises TooLarge, and notes none then."""

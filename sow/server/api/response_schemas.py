@@ -352,6 +352,15 @@ class NodeStatus(ResponseModel):
     checkpoint: LogMark | None
 
 
+class FailOverStatus(ResponseModel):
+    """When a node began to lead in place of another, and why."""
+
+    at: str
+    before: str
+    after: str
+    why: str
+
+
 class SharedLogStatus(ResponseModel):
     """How a node stands in the shared log, and what it knows of all nodes; a server with a log of
     its own has an engine and a role."""
@@ -368,6 +377,7 @@ class SharedLogStatus(ResponseModel):
     silent_ms: int | None = None
     stale: bool | None = None
     void: int | None = None
+    failover: FailOverStatus | None = None
     checkpoint: LogCheckpoint | None = None
     nodes: list[NodeStatus] = msgspec.field(default_factory=list)
 

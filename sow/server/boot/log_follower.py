@@ -3,7 +3,8 @@
     a group of the log ──> its entries applied (`Following`), its accounts taken over, both logged
                            here: then the next one
     no group, a beat ────> time passes, up to that of the log
-    another configuration ─> this server starts again, as copies and views are made again there
+    a reload ────────────> it goes on under that, whatever its own file says
+    another start ───────> this server starts again, as copies and views are made again there
     this node leads ─────> once all is applied and stored it goes on as the primary (`LogLead`)
     it leads no more ────> this server starts again from its own disk
 
@@ -19,34 +20,30 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from aiohttp import ClientError as CallFailed
 from aiohttp import web
 
 from sow.core.clock import SECOND_US, SharedLogClock, monotonic_us
 from sow.core.cooperative import Task
 from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration, View
 from sow.engine.catalog import Catalog
+from sow.engine.configuration_history import InForceSince
 from sow.engine.following import Following, FollowingEngine
 from sow.engine.output import HELD_US_MAX
+from sow.engine.shared_configuration import with_own
 from sow.errors import SowError
-from sow.server.api.nodes import Nodes, ServerNode, Upstream, report
+from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import StatusHandler
-from sow.server.boot.follower import Adopt, ended, session_with
+from sow.server.boot.follower import Adopt, ended
 from sow.server.boot.log_lead import LogLead
+from sow.server.boot.log_reports import NodeReports
 from sow.server.http.preconditions import Heard, Moments
-from sow.server.loop.log_checkpoint import CheckpointKeeper, mark_of
+from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import SharedLogThread, entries_in, newest_of
+from sow.server.loop.log_writer import SharedLogThread, entries_of, newest_of
 from sow.server.loop.runtime import ServerRuntime
 from sow.store.protocols import LogEntry
 
 log = logging.getLogger("sow.follower")
-
-REPORT_S = 1.0
-"""Between two reports to the primary: people look at them."""
-REPORT_S_MAX = 5.0
-"""How long one may take."""
 
 
 class HeardLog(Heard):
@@ -70,7 +67,8 @@ class HeardLog(Heard):
 
 class LogFollower:
     """Applies the groups of `driver` to a server that has the configuration `own`, and has `keeper`
-    write how far it is; `clock` is its clock, which shows the time of the log."""
+    write how far it is; `clock` is its clock, which shows the time of the log. `adopted` is called
+    with each configuration that the log has put in force."""
 
     waits_for = "the shared log is read"
 
@@ -80,11 +78,13 @@ class LogFollower:
         keeper: CheckpointKeeper,
         own: Configuration,
         clock: SharedLogClock,
-        peers: Upstream = Upstream(""),  # noqa: B008
+        adopted: Callable[[Configuration], None],
+        reports: NodeReports,
     ) -> None:
         self.clock = clock
         self._keeper = keeper
-        self._peers = peers
+        self._adopted = adopted
+        self._reports = reports
         self.heard = HeardLog(
             driver, lambda: own.follower.lag_us_max, lambda: monotonic_us() / SECOND_US
         )
@@ -97,12 +97,11 @@ class LogFollower:
         self._own = own
         self._waiting: deque[LogEntry] = deque()
         """The newest entries: a turn of views may go on in the next group."""
-        self._tasks: list[asyncio.Task[None]] = []
-        self._status: StatusHandler
-        self._nodes: Nodes
+        self._task: asyncio.Task[None] | None = None
         self._engine: FollowingEngine
         self._runtime: ServerRuntime
         self._following: Following
+        self._adopt: Adopt
         self._thread: SharedLogThread
         self._moments: Moments
 
@@ -127,7 +126,7 @@ class LogFollower:
         self,
         engine: FollowingEngine,
         runtime: ServerRuntime,
-        _adopt: Adopt,
+        adopt: Adopt,
         status: StatusHandler,
         nodes: Nodes,
     ) -> None:
@@ -136,38 +135,32 @@ class LogFollower:
         self.clock.go_on_from(engine.now_us)
         self.heard.apply(engine.now_us)
         self._keeper.start(runtime)
-        self._status, self._nodes = status, nodes
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._report())]
+        self._adopt = adopt
+        self._reports.start(status, nodes, engine)
+        self._task = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
         """Apply no more."""
         await self._keeper.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._task is not None:
+            await self._reports.close()
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def above(self, _request: web.Request) -> Sequence[ServerNode]:
-        """What the primary knows of all nodes: nothing is known here."""
-        return ()
+        """What the primary has said of all nodes, if it was heard of late."""
+        is_new = not self.leads and self.heard.stale_s() is None
+        return self._reports.known if is_new else ()
 
-    async def _report(self) -> None:
-        """Tell the primary now and then how far this node is, and what it needs of the log."""
-        while True:
-            await asyncio.sleep(REPORT_S)
-            driver = self._driver
-            if driver.is_primary or not driver.address:
-                continue
-            mark = mark_of(self._keeper.kept)
-            try:
-                own = msgspec.structs.replace(
-                    await self._status.own(), url=driver.lead.address, checkpoint=mark
-                )
-                async with session_with(self._peers, REPORT_S_MAX) as calls:
-                    await report(calls, driver.address.rstrip("/"), own, below=self._nodes.heard())
-            except (CallFailed, OSError, TimeoutError, SowError):
-                pass  # who reads the log sees the loss of the primary there
-            except Exception:
-                log.exception("the node failed to report to the primary, and tries again")
+    @property
+    def leads(self) -> bool:
+        """It takes what is published."""
+        return not self._engine.primary
+
+    def go_on_under(self, configuration: Configuration) -> None:
+        """The log has another configuration from here on."""
+        self._own = with_own(configuration, self._own)
+        self._adopted(self._own)
 
     async def _follow(self) -> None:
         try:
@@ -190,7 +183,7 @@ class LogFollower:
         self.heard.follow(driver.address)
         self._engine.follow(driver.address)
         if driver.waiting:
-            entries = [*entries_in(driver.waiting[0].content)]
+            entries = [*entries_of(driver.waiting[0])]
             await self._apply_group(entries)
             if not self.is_over.is_set():
                 driver.applied(newest_of(entries))
@@ -254,14 +247,28 @@ class LogFollower:
     async def _take_account(self, entry: LogEntry) -> None:
         if entry.topic == AUDIT.name:
             return  # each server's own
-        is_start = False
+        is_new = False
         if entry.topic == CONFIGURATIONS.name and entry.op == "publish":
             await self._apply(entry.ts_us + 1)
-            is_start = entry.seq >= self._engine.seq and not self._engine.has_account(entry)
+            is_new = entry.seq >= self._engine.seq and not self._engine.has_account(entry)
+            if is_new:
+                await self._run(self._following.pass_time(entry.ts_us))
         self._engine.apply_account(entry)
-        if is_start:
+        if is_new:
             await self._runtime.durable()
+            await self._begin_under(self._engine.configurations.all()[-1])
+
+    async def _begin_under(self, change: InForceSince) -> None:
+        """The log has a start under another configuration, or a reload."""
+        if change.is_start:
             log.info("another configuration is in force, or was begun again: this server starts")
+            self.is_over.set()
+            return
+        self.go_on_under(change.configuration)
+        try:
+            await self._adopt(self._own)
+        except SowError as error:
+            log.warning("this reload takes a start: %s", error.detail)
             self.is_over.set()
 
     async def _run(self, steps: Task[None]) -> None:

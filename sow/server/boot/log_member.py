@@ -12,23 +12,21 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from hashlib import blake2b
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sow.core.clock import SECOND_US, SharedLogClock
-from sow.core.definitions import (
-    Configuration,
-    SharedLogSettings,
-)
-from sow.engine.configuration_history import node_text
-from sow.errors import ConfigError, LogTrimmed
+from sow.core.definitions import Configuration, SharedLogSettings
+from sow.engine.shared_configuration import differences, fingerprint, packed
+from sow.errors import ConfigError, LogTrimmed, StateDiffers
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.bootstrap import LOG_ID_BYTES
 from sow.server.boot.follower import session_with
 from sow.server.boot.log_copy import begins_at, copy_of_primary
 from sow.server.boot.log_follower import LogFollower
+from sow.server.boot.log_reports import NodeReports
 from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_operations import LogOperations
@@ -69,11 +67,6 @@ def open_log(given: SharedLogSettings) -> Any:
     return engine.NatsLog(place, answer_s)
 
 
-def fingerprint(configuration: Configuration) -> str:
-    """Of all that has to be the same on every node."""
-    return blake2b(node_text(configuration).encode(), digest_size=8).hexdigest()
-
-
 class LogMember:
     """The node that a configuration describes; `opened` makes a client of its log."""
 
@@ -82,9 +75,13 @@ class LogMember:
         configuration: Configuration,
         opened: Callable[[SharedLogSettings], Any] = open_log,
         peers: Upstream = Upstream(""),  # noqa: B008
+        corrupts: bool = False,
     ) -> None:
+        self._corrupts = corrupts
+        self._configuration = configuration
+        """As of its file, until the log has another one."""
         self._settings = configuration.shared_log
-        self._fingerprint = fingerprint(configuration)
+        self._has_joined = False
         self._address = self._settings.advertise or configuration.url
         self._directory = Path(configuration.data_directory)
         self._opened = opened
@@ -92,13 +89,17 @@ class LogMember:
         self._shared: Any = None
         self._driver: LogDriver | None = None
         self._keeper: CheckpointKeeper
+        self.reports: NodeReports
+        """Those of the server of now."""
 
     async def joined(self) -> None:
-        """Return when it is known who leads. Raises ConfigError where that node has another
-        configuration, and what the log refuses for good."""
+        """Return when it is known who leads. Raises ConfigError where the log has another
+        configuration when this node joins, and what it refuses for good."""
         driver = self._driver
         if driver is None:
             driver = await self._begin()
+        elif isinstance(driver.failure, StateDiffers):
+            raise driver.failure
         elif driver.failure is not None:
             driver = await self._begin_again(driver.failure)
         while not driver.has_joined:
@@ -110,13 +111,14 @@ class LogMember:
                 await asyncio.shield(driver.next())
         leader = driver.leader
         assert leader is not None
-        if leader.fingerprint != self._fingerprint:
+        if not self._has_joined and leader.fingerprint != fingerprint(self._configuration):
             raise ConfigError(
-                f"node {leader.node} leads the shared log under another configuration "
-                f"({leader.fingerprint}, and this one is {self._fingerprint}): nodes of one log "
-                "have the same file but for Node, Advertise, Listen and paths; make them equal, or "
-                "stop all nodes and start them with the new one"
+                f"node {leader.node} leads the shared log under another configuration, which "
+                f"differs in {differences(leader.configuration, self._configuration)}: nodes of "
+                "one log have the same file but for Node, Advertise, Listen and paths; make them "
+                "equal, or stop all nodes and start them with the new one"
             )
+        self._has_joined = True
         await self._check_name(driver)
 
     async def _check_name(self, driver: LogDriver) -> None:
@@ -166,26 +168,33 @@ class LogMember:
         return driver
 
     def _lead(self) -> Lead:
-        settings = self._settings
+        settings, configuration = self._settings, self._configuration
         return Lead(
             settings.node,
             self._address,
             settings.lease_us,
-            self._fingerprint,
+            fingerprint(configuration),
             log=secrets.token_hex(LOG_ID_BYTES),
+            configuration=packed(configuration),
         )
 
-    def server(
-        self,
-        configuration: Configuration,
-        make: Callable[..., Server],
-    ) -> tuple[Server, asyncio.Event]:
-        """The server of now, of those that `make` makes, and what is set when that is another."""
-        driver = self._driver
+    def _adopt(self, configuration: Configuration) -> None:
+        """The log has put another configuration in force: this node leads under it, too."""
+        self._configuration = configuration
+        if self._driver is not None:
+            self._driver.lead_with(self._lead())
+
+    def server(self, make: Callable[..., Server], port: int) -> tuple[Server, asyncio.Event]:
+        """The server of now, of those that `make` makes of a configuration, and what is set when
+        that is another. It listens on `port`, as the one before."""
+        driver, configuration = self._driver, replace(self._configuration, port=port)
         assert driver is not None
         assert driver.leader is not None
         operations = LogOperations(self._shared, driver, self._keeper)
-        follower = LogFollower(driver, self._keeper, configuration, SharedLogClock(), self._peers)
+        reports = self.reports = NodeReports(driver, self._keeper, self._peers, self._corrupts)
+        follower = LogFollower(
+            driver, self._keeper, configuration, SharedLogClock(), self._adopt, reports
+        )
         machine = Machine(log_id=driver.leader.log, shared=operations, writer=follower.writer)
         return make(configuration, follower, machine, LogServer), follower.is_over
 
@@ -212,9 +221,14 @@ class LogServer(Server):
         assert isinstance(self._follower, LogFollower)
         await self._follower.begun()
 
-    async def reload(self, allow_loss: bool = False) -> list[str]:  # noqa: ARG002
-        """Raises ConfigError: nodes of a log change their configuration together."""
-        raise ConfigError(
-            "a node of a shared log takes no reload yet: stop all nodes, and start them with the "
-            "new file"
-        )
+    async def reload(self, allow_loss: bool = False) -> list[str]:
+        """As any server's, of the node that leads; an entry of the log carries it to all nodes, and
+        it counts from there. Raises ConfigError."""
+        follower = self._follower
+        assert isinstance(follower, LogFollower)
+        if not follower.leads:
+            return await super().reload(allow_loss)
+        changes = await self._reloader.reload(allow_loss)
+        await self.runtime.durable()
+        follower.go_on_under(self.configuration)
+        return changes

@@ -239,15 +239,22 @@ class LogDriver:
             primary=self.address,
         )
 
+    def lead_with(self, lead: Lead) -> None:
+        """Say this from the next `lead` on."""
+        self.lead = lead
+        self.node.lead_with(lead)
+
     @property
     def has_led_last(self) -> bool:
         """No other node has begun to lead since this one did."""
         return self.node.chain.state.term == self._own_term
 
-    def submit(self, number: int | None, content: bytes, time_us: int) -> bool:
-        """Append a group of records, which is released as `number` if it has one; False: this node
+    def submit(
+        self, number: int | None, content: bytes, time_us: int, kind: EntryKind = EntryKind.RECORDS
+    ) -> bool:
+        """Append a group of changes, which is released as `number` if it has one; False: this node
         does not lead."""
-        if self._is_over or not self.node.submit(number, EntryKind.RECORDS, content, time_us):
+        if self._is_over or not self.node.submit(number, kind, content, time_us):
             return False
         self._go_on()
         return True

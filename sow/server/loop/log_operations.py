@@ -13,13 +13,16 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+from sow.core.clock import SECOND_US
 from sow.errors import ClientError, LogTrimmed, StoreError
+from sow.history.bookmarks import time_text
 from sow.server.loop.log_checkpoint import CheckpointKeeper, LogCheckpoint, LogMark, mark_of
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import entries_in, newest_of
+from sow.server.loop.log_writer import entries_of, newest_of
 from sow.shared_log.chain import ChainState, LogChain, LogGroup
 from sow.shared_log.entry import decode
 from sow.shared_log.protocol import SharedLog
+from sow.shared_log.roles import LogNode
 
 
 class LogRead(NamedTuple):
@@ -28,6 +31,24 @@ class LogRead(NamedTuple):
     group: LogGroup | None
     state: ChainState
     void_count: int
+
+
+def failover_of(node: LogNode) -> dict[str, Any] | None:
+    """When another node began to lead, and why, for people."""
+    found = node.failover
+    if found is None:
+        return None
+    why = f"{found.before} was not heard for {found.silent_us / SECOND_US:.1f} s"
+    if found.resigned:
+        why = f"{found.before} stepped down"
+    elif found.silent_us <= node.lease_us:
+        why = f"{found.before} was not heard, as this node has read later"
+    return {
+        "at": time_text(found.time_us),
+        "before": found.before,
+        "after": found.after,
+        "why": why,
+    }
 
 
 class LogOperations:
@@ -68,6 +89,7 @@ class LogOperations:
             "silent_ms": driver.silent_us() // 1000,
             "stale": driver.is_stale,
             "void": driver.node.chain.void_count,
+            "failover": failover_of(driver.node),
         }
 
     async def verify(self) -> dict[str, Any]:
@@ -116,7 +138,7 @@ class LogOperations:
         begins = last = await self._begins()
         async with aclosing(self._read_again(begins)) as read:
             async for group, state, _ in read:
-                is_needed = group is not None and newest_of(entries_in(group.content)) >= before
+                is_needed = group is not None and newest_of(entries_of(group)) >= before
                 if is_needed or state.position > position_max:
                     break
                 last = state

@@ -20,9 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from sow.core.definitions import SYSTEM_PREFIX
+from sow.engine.configuration_history import reload_in
+from sow.engine.shared_configuration import fingerprint, packed
 from sow.errors import Damaged, OutcomeUnknown, StoreError
 from sow.server.loop.group_commit import Entries, JournalThread, stored_bytes
 from sow.server.loop.log_driver import LogDriver
+from sow.shared_log.chain import LogGroup
+from sow.shared_log.entry import EntryKind, Reload, decode_reload
 from sow.shared_log.writer import GROUP_BYTES_MAX
 from sow.store.layout import GROUP, decode_entries, encode_entries, seal, unseal
 from sow.store.protocols import Journal, LogEntry, goes_on
@@ -80,7 +84,7 @@ class SharedLogThread(JournalThread):
         self._divided = number if len(parts) > 1 else self._divided
         for part in parts:
             of_group = number if part is parts[-1] else None
-            if not self._driver.submit(of_group, encode_group(part), part[-1].ts_us):
+            if not self._driver.submit(of_group, *kept_as(part)):
                 if not self._driver.is_primary:
                     self.ended(self._driver.lost_lead())
                 return  # else it steps down: this ends when all before is released
@@ -150,6 +154,22 @@ def parts_of(entries: Entries) -> Iterator[Entries]:
 def newest_of(entries: Iterable[LogEntry]) -> int:
     """The newest record of a group; accounts have the number of one before."""
     return max((one.seq + max(0, len(one) - 1) for one in entries), default=0)
+
+
+def kept_as(entries: Entries) -> tuple[bytes, int, EntryKind]:
+    """The group of the shared log that entries become: content, time and kind."""
+    content, time_us = encode_group(entries), entries[-1].ts_us
+    reloaded = reload_in(entries)
+    if reloaded is None:
+        return content, time_us, EntryKind.RECORDS
+    reload = Reload(fingerprint(reloaded), packed(reloaded), content)
+    return reload.encode(), time_us, EntryKind.RELOAD
+
+
+def entries_of(group: LogGroup) -> Iterator[LogEntry]:
+    """The entries of a group that was read from the log, a reload or not. Raises Damaged."""
+    reload = decode_reload(group.content) if group.kind == EntryKind.RELOAD else None
+    return entries_in(group.content if reload is None else reload.records)
 
 
 def encode_group(entries: Entries) -> bytes:

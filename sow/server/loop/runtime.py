@@ -351,7 +351,7 @@ class ServerRuntime:
         # or this one leaves the shared log, and who waits gets to know that.
         with suppress(NotLeading, NoQuorum, OutcomeUnknown, LogUnanswered):
             await asyncio.gather(*self._finishing)
-            if self.failure is None:
+            if self.engine.disk.failure is None:
                 await self.durable()
                 while self.engine.output.is_behind:
                     await self.durable()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import ClientSession
 
-from sow.server.boot import log_follower
+from sow.server.boot import log_reports
 from sow.server.loop import log_checkpoint
 from tests.crash.test_nodes import free_port
 from tests.server.boot.log_nodes import node_configuration, nodes_of
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.edge
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     monkeypatch.setattr(log_checkpoint, "KEPT_S", 0.02)
-    monkeypatch.setattr(log_follower, "REPORT_S", 0.02)
+    monkeypatch.setattr(log_reports, "REPORT_S", 0.02)
 
 
 class Pair:
@@ -149,7 +149,7 @@ def test_records_that_differ_at_one_bookmark_are_found(tmp_path):
         engine = pair.second.server.engine
         topic = engine.topic("orders")
         topic.records.table.seqs[topic.records.table.slots["1"]] += 7
-        engine._note(topic)
+        engine.note_change(topic)
         async with asyncio.timeout(30):
             while True:
                 _, found = await pair.ask(pair.first, "POST", "/v1/log/verify")

@@ -37,6 +37,7 @@ class Node:
         return kind(
             config,
             Path(config.data_directory),
+            reread=lambda: self.config,
             follower=follower,
             machine=machine or Machine(),
             names=lambda: ["here"],
@@ -45,7 +46,7 @@ class Node:
     async def start(self):
         """Start the server of now."""
         await self.member.joined()
-        server, self.is_over = self.member.server(self.config, self._make)
+        server, self.is_over = self.member.server(self._make, self.config.port)
         await server.start()
         self.server = server
 

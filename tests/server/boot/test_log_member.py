@@ -7,21 +7,15 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from sow.core.definitions import SharedLogSettings, Topic
-from sow.errors import ConfigError, StoreError
-from sow.server.boot.log_member import fingerprint, open_log
+from sow.core.definitions import ConflatedTopic, SharedLogSettings, Topic
+from sow.errors import ConfigError, StateDiffers, StoreError
+from sow.server.boot.log_member import open_log
+from sow.server.loop.log_driver import LogDriver
 from tests.server.boot.log_nodes import node_configuration, nodes_of
-from tests.server.boot.servers import ORDERS, configuration, publish, records
+from tests.server.boot.servers import ORDERS, publish, records
 from tests.shared_log.files import FileLog
 
 pytestmark = pytest.mark.edge
-
-
-def test_nodes_differ_in_name_address_and_paths_alone(tmp_path):
-    one = node_configuration("a", tmp_path, dsn="postgres://secret@here")
-    other = replace(node_configuration("b", tmp_path / "other"), host="0.0.0.0", port=9)
-    assert fingerprint(one) == fingerprint(other)
-    assert fingerprint(one) != fingerprint(configuration(ORDERS, Topic("more", "json", ("/id",))))
 
 
 def test_each_engine_has_its_client():
@@ -52,11 +46,15 @@ def test_the_first_node_leads_and_another_goes_on_when_it_is_gone(tmp_path):
             await second.until(lambda: second.follows and records(second.server) == ["1"])
             log_id = first.server.runtime.journal.log_id
             assert second.server.runtime.journal.log_id == log_id
-            with pytest.raises(ConfigError, match="reload"):
-                await first.server.reload()
             await first.die()
             await second.until(lambda: not second.follows)
             assert records(second.server) == ["1"]
+            failover = (await get(second, "/v1/log/status"))[2]["failover"]
+            assert (failover["before"], failover["after"]) == ("a", "b")
+            assert failover["why"].startswith("a was not heard for ")
+            figures = (await get(second, "/metrics"))[2]
+            assert "sow_log_leads 1.0" in figures
+            assert "sow_log_term 2.0" in figures
             await publish(second.server, 2)
             await first.start()
             await first.until(lambda: first.follows and records(first.server) == ["1", "2"])
@@ -222,7 +220,8 @@ def test_a_bookmark_that_is_newer_than_a_node_has_waits(tmp_path):
         shared = FileLog(tmp_path / "log")
         async with nodes_of(shared, node_configuration("a", tmp_path)) as (node,):
             await node.start()
-            late = asyncio.create_task(get(node, "/v1/log?from=1&wait=20"))
+            late = asyncio.create_task(get(node, f"{RECORDS}?as_of=1&wait=20"))
+            await asyncio.sleep(0)
             await publish(node.server, 1)
             assert (await late)[0] == 200
             status, _, said = await get(node, f"{RECORDS}?as_of=7&wait=0.1")
@@ -245,8 +244,46 @@ def test_a_node_with_another_configuration_does_not_join(tmp_path):
         shared = FileLog(tmp_path / "log")
         async with nodes_of(shared, node_configuration("a", tmp_path), other) as (first, second):
             await first.start()
-            with pytest.raises(ConfigError, match="node a leads the shared log under another"):
+            with pytest.raises(ConfigError, match=r"topic more, which is only here:"):
                 await second.start()
+
+    asyncio.run(play())
+
+
+FAST = ConflatedTopic("fast", "json", "orders", interval_us=100_000)
+
+
+def test_a_reload_takes_effect_on_every_node_at_its_place_in_the_log(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path) for name in "abc"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second, third):
+            await first.start()
+            await publish(first.server, 1)
+            await second.start()
+            await second.until(lambda: second.follows and records(second.server) == ["1"])
+            first.config = replace(first.config, topics=(ORDERS, FAST), colour="red")
+            assert len(await first.server.reload()) == 2
+            assert first.server.engine.seq == 2  # it has a place of its own
+            await publish(first.server, 2)
+            await second.until(lambda: records(second.server) == ["1", "2"])
+            assert "fast" in second.server.engine.topics
+            assert second.server.configuration.colour == "red"
+            for node in (first, second):
+                since = node.server.engine.configurations.all()[-1]
+                assert (since.seq, since.is_start) == (2, False)
+            shown = [await get(node, "/v1/log?from=1&min_bookmark=3") for node in (first, second)]
+            assert [(status, said["seq"]) for status, _, said in shown] == 2 * [(200, 3)]
+            with pytest.raises(ConfigError, match=r"in <.*>, conflated topic fast, which is only"):
+                await third.start()
+            await first.die()
+            await second.until(lambda: not second.follows)  # under what the log has
+            assert "fast" in second.server.engine.topics
+            first.config = replace(configs[0], topics=(ORDERS, FAST), colour="red")
+            first.member = type(first.member)(first.config, first.member._opened)
+            await first.start()
+            await first.until(lambda: first.follows and records(first.server) == ["1", "2"])
+            with pytest.raises(ConfigError, match="reload that one"):
+                await first.server.reload()
 
     asyncio.run(play())
 
@@ -278,3 +315,46 @@ def test_records_of_another_log_are_not_taken_for_those_of_this_one(tmp_path):
     asyncio.run(play(tmp_path / "one"))
     with pytest.raises(StoreError, match="the shared log is"):
         asyncio.run(play(tmp_path / "two"))
+
+
+def test_a_node_that_has_not_what_the_others_have_stops_for_good(tmp_path, caplog, monkeypatch):
+    async def play():
+        configs = [node_configuration(name, tmp_path) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            second.member._corrupts = True
+            await first.start()
+            await publish(first.server, 1)
+            # Where nodes are called is not where they listen in these tests.
+            called = property(lambda _driver: first.server.address)
+            monkeypatch.setattr(LogDriver, "address", called)
+            await second.start()
+            with pytest.raises(StateDiffers, match="at bookmark 1 node b has the state hash"):
+                await second.until(lambda: False)
+            assert "it stops" in caplog.text
+            await publish(first.server, 2)
+
+    asyncio.run(play())
+
+
+def test_every_node_lists_all_of_them(tmp_path, monkeypatch):
+    async def play():
+        configs = [node_configuration(name, tmp_path) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            await first.start()
+            await publish(first.server, 1)
+            called = property(lambda _driver: first.server.address)
+            monkeypatch.setattr(LogDriver, "address", called)
+            await second.start()
+            await second.until(lambda: second.follows and len(second.member.reports.known) == 2)
+            shown = [(await get(node, "/v1/status"))[2] for node in (first, second)]
+            listed = [
+                {one["url"]: (one["role"], one["bookmark"]) for one in said["nodes"]}
+                for said in shown
+            ]
+            assert listed[0] == {"http://a": ("primary", "1"), "http://b": ("follower", "1")}
+            assert listed[1] == listed[0]
+            assert [said["role"] for said in shown] == ["primary", "follower"]
+            assert shown[0]["state_hash"] == shown[1]["state_hash"]
+            assert shown[0]["lag_ms"] == 0
+
+    asyncio.run(play())

@@ -9,6 +9,7 @@ from sow.errors import Damaged, DiskFull, NoQuorum, NotLeading
 from sow.server.loop import log_writer
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.log_writer import SharedLogThread, encode_group, entries_in
+from sow.shared_log.entry import EntryKind
 from sow.store.protocols import LogEntry
 from tests.server.loop.test_group_commit import Disk
 from tests.server.stand_ins import stepped, turns
@@ -33,7 +34,8 @@ class Driver:
     def serve(self, submitter):
         self.submitter = submitter
 
-    def submit(self, number, content, time_us):
+    def submit(self, number, content, time_us, kind):
+        assert kind == EntryKind.RECORDS
         if self.leads:
             self.submitted.append((number, time_us, [*entries_in(content)]))
         return self.leads

@@ -1,0 +1,136 @@
+"""What the nodes of a shared log report to each other, and how one finds that it is not as others.
+
+    a follower ──> reports to the primary each second how far it is, and what it needs of the log,
+                   and requests what the primary knows of all nodes
+    each node ───> compares state hashes with those that were at its own bookmark: in the minority,
+                   or with no majority unlike the primary, it stops, for good
+
+A node that stops has lost, kept or changed a record that the others have not: it serves nothing any
+more, and never leads. What it has on its disk is not to be trusted. While changes come without a
+pause nodes are at equal bookmarks only by chance: the difference is found in the next pause.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from aiohttp import ClientError as CallFailed
+
+from sow.core.clock import SECOND_US
+from sow.engine.engine import Engine
+from sow.engine.running_topics import SourceTopic
+from sow.errors import SowError, StateDiffers
+from sow.server.api.nodes import AS_PRIMARY, Nodes, ServerNode, Upstream, nodes_of, report
+from sow.server.api.status import StatusHandler
+from sow.server.boot.follower import session_with
+from sow.server.loop.log_checkpoint import CheckpointKeeper, mark_of
+from sow.server.loop.log_driver import LogDriver
+
+log = logging.getLogger("sow.log")
+
+REPORT_S = 1.0
+"""Between two reports to the primary: people look at them."""
+REPORT_S_MAX = 5.0
+"""How long one may take."""
+
+
+class NodeReports:
+    """The reports of the node that `driver` drives; `keeper` has what it needs of the log. It calls
+    others as `peers` says. `corrupts`: a record is changed before the first report, for tests."""
+
+    def __init__(
+        self, driver: LogDriver, keeper: CheckpointKeeper, peers: Upstream, corrupts: bool = False
+    ) -> None:
+        self._driver = driver
+        self._keeper = keeper
+        self._peers = peers
+        self._corrupts = corrupts
+        self.known: Sequence[ServerNode] = ()
+        """What the primary has said of all nodes."""
+        self._status: StatusHandler
+        self._nodes: Nodes
+        self._engine: Engine
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, status: StatusHandler, nodes: Nodes, engine: Engine) -> None:
+        """Report what `status` says of `engine` from now on; `nodes` have reported to this one."""
+        self._status, self._nodes, self._engine = status, nodes, engine
+        status.be_listed_as(self._driver.lead.address)
+        nodes.have_log(self._figures)
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Report no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _figures(self) -> dict[str, float]:
+        driver, chain = self._driver, self._driver.node.chain
+        return {
+            "leads": float(driver.is_primary),
+            "term": chain.state.term,
+            "silent_seconds": driver.silent_us() / SECOND_US,
+            "void_entries": chain.void_count,
+        }
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            try:
+                await self._report()
+            except (CallFailed, OSError, TimeoutError, SowError):
+                pass  # who reads the log sees the loss of the primary there
+            except Exception:
+                log.exception("the node failed to report to the primary, and tries again")
+
+    async def _report(self) -> None:
+        if self._corrupts:
+            self._corrupts = not corrupt(self._engine)
+        driver, mark = self._driver, mark_of(self._keeper.kept)
+        own = await self._status.own()
+        own = msgspec.structs.replace(own, url=driver.lead.address, checkpoint=mark)
+        others: Sequence[ServerNode] = ()
+        if driver.is_primary:
+            others = self._nodes.heard()
+        elif driver.address:
+            url = driver.address.rstrip("/")
+            async with session_with(self._peers, REPORT_S_MAX) as calls:
+                await report(calls, url, own, below=self._nodes.heard())
+                others = self.known = await nodes_of(calls, url)
+        if not driver.is_stale and is_outvoted(own, others):
+            error = StateDiffers(
+                f"at bookmark {own.bookmark} node {driver.lead.node} has the state hash "
+                f"{own.state_hash}, and other nodes of the log have another one: its records are "
+                "not what was written, so it stops. Move its data directory aside and start it "
+                "again: it copies everything from the others"
+            )
+            log.error("%s", error.detail)
+            driver.fail(error)
+
+
+def is_outvoted(own: ServerNode, others: Iterable[ServerNode]) -> bool:
+    """Whether most nodes that are at a node's bookmark have another state than it; of as many the
+    primary is right."""
+    there = [own, *(one for one in others if one.url != own.url and one.bookmark == own.bookmark)]
+    votes = Counter(one.state_hash for one in there if one.state_hash is not None)
+    if own.state_hash is None or len(votes) < 2:
+        return False
+    leading = {one.state_hash for one in there if one.role == AS_PRIMARY}
+    wins = max(votes, key=lambda state: (votes[state], state in leading))
+    return wins != own.state_hash
+
+
+def corrupt(engine: Engine) -> bool:
+    """Change one record as nothing of the product does, for tests; False: there is none."""
+    for topic in engine.catalog:
+        if isinstance(topic, SourceTopic) and topic.is_logged and not topic.is_system:
+            table = topic.records.table
+            slots = table.occupied()
+            if len(slots):
+                table.seqs[slots[0]] += 1
+                engine.note_change(topic)
+                return True
+    return False
