@@ -224,7 +224,8 @@ TOPIC = Element(
                         persistent=("disk", "durable", "file", "true"),
                         transient=("memory", "volatile", "none", "false"),
                     ),
-                    "Persistent: on disk before it is acknowledged. Transient: in memory.",
+                    "Persistent: on disk before it is acknowledged. Transient: in memory, but for "
+                    "a shared log, which has every topic.",
                     default="persistent",
                     fields=("durability",),
                 ),

@@ -43,6 +43,7 @@ def check(root: Section, findings: Diagnostics) -> None:
     """Apply every rule to a document."""
     kinds = check_message_types(root, findings)
     _unique_names(root, findings)
+    check_shared_log(root, findings)
     for topic in root.sections("topics"):
         _pattern_like_name(topic, findings)
         kind = _message_type(topic, kinds, findings)
@@ -61,7 +62,6 @@ def check(root: Section, findings: Diagnostics) -> None:
     check_queues(root, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)
-    check_shared_log(root, findings)
     check_pipelines(root, findings)
     check_security(root, findings)
     _limits(root, findings)

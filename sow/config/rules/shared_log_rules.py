@@ -56,8 +56,9 @@ def check_shared_log(root: Section, findings: Diagnostics) -> None:
         _copies(shared, findings)
     for topic in root.sections("topics"):
         if topic.text("durability") == "transient":
-            message = "is transient, which no topic of a shared log can be yet"
-            findings.error(*topic.where("Durability"), message, "remove <Durability>")
+            message = "has no effect: a shared log has every topic, so that all nodes serve it"
+            findings.warning(*topic.where("Durability"), message, "remove it")
+            topic.values["durability"] = "persistent"
 
 
 def _local(shared: Section, findings: Diagnostics) -> None:

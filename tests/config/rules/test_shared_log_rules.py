@@ -89,12 +89,17 @@ def test_copies_that_do_not_survive_a_machine_are_unsafe(instance, only):
     assert "Replicas: is 4, and Servers names 3" in more
 
 
-def test_a_transient_topic_is_refused(instance, only):
+def test_a_transient_topic_is_in_a_shared_log_as_every_other(instance, only):
     topic = (
         "<SOW><Topic><Name>a</Name><MessageType>json</MessageType><Key>/id</Key>"
         "<Durability>transient</Durability></Topic></SOW>"
     )
-    assert "which no topic of a shared log can be yet" in only(instance(log("nats") + topic))
+    loaded = instance(log("nats") + topic)
+    assert "Durability: has no effect: a shared log has every topic" in only(loaded)
+    (found,) = loaded.configuration.topics
+    assert (found.durability, bool(found.file_name)) == ("persistent", True)
+    (alone,) = instance(topic).configuration.topics
+    assert (alone.durability, alone.file_name) == ("transient", None)
 
 
 def test_secrets_of_a_place_are_not_published(instance):

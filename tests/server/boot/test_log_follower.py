@@ -5,9 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from sow.config import loads
 from sow.core.definitions import CONSUMERS, with_system_topics
 from sow.engine.following import FollowingEngine
+from sow.engine.shared_configuration import with_own
 from sow.errors import NotPrimary
+from sow.server.api.status import StatusHandler
 from sow.server.boot.log_follower import HeardLog
 from sow.store.protocols import LogEntry
 from tests.server.boot.log_nodes import node_configuration, nodes_of
@@ -92,5 +95,82 @@ def test_a_process_that_reads_the_log_again_applies_nothing_twice(tmp_path):
             with pytest.raises(NotPrimary) as refused:
                 again.server.engine.publish("orders", [b'{"id":9}'], 0)
             assert refused.value.primary == "http://a"
+
+    asyncio.run(play())
+
+
+KINDS = """<SOWConfig><Name>kinds</Name><Log><Engine>nats</Engine><Node>a</Node>
+<Servers>nats://a,nats://b,nats://c</Servers></Log><SOW>
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>quick</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Durability>transient</Durability></Topic>
+<Topic><Name>passing</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Retain>false</Retain></Topic>
+<Topic><Name>brief</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Expiration>1s</Expiration></Topic>
+<Topic><Name>named</Name><MessageType>json</MessageType></Topic>
+<Topic><Name>many</Name><Pattern>many-.*</Pattern><MessageType>json</MessageType>
+  <Key>/id</Key></Topic>
+<Topic><Name>steps</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Series><Retain>limit 3</Retain></Series></Topic>
+<View><Name>sums</Name><MessageType>json</MessageType><UnderlyingTopic>quick</UnderlyingTopic>
+  <Projection><Field>/desk AS /desk</Field><Field>SUM(/n) AS /n</Field></Projection>
+  <Grouping><Field>/desk</Field></Grouping></View>
+<ConflatedTopic><Name>slow</Name><UnderlyingTopic>quick</UnderlyingTopic>
+  <MessageType>json</MessageType><Interval>200ms</Interval></ConflatedTopic>
+</SOW></SOWConfig>"""
+STORED = ("orders", "quick", "brief", "named", "many-1", "many-2", "steps", "sums", "slow")
+
+
+def of_kinds(name, directory):
+    found = loads(KINDS, "kinds.xml").configuration
+    own = node_configuration(name, directory)
+    return with_own(found, own)
+
+
+def state_of(node):
+    """The records of every topic that has some, by its name."""
+    topics = node.server.engine.topics
+    found = {}
+    for name in STORED:
+        if name in topics:
+            table = topics[name].records.table
+            found[name] = {key: bytes(table.bodies[at]) for key, at in table.slots.items()}
+    return found
+
+
+async def traffic(server, round_):
+    """Some of everything that changes a topic."""
+    engine, now_us = server.engine, server.runtime.now_us()
+    for topic in ("orders", "quick", "passing", "brief", "many-1", "many-2", "steps"):
+        bodies = [b'{"id":%d,"desk":%d,"n":%d}' % (at, at % 2, round_) for at in range(4)]
+        engine.publish(topic, bodies, now_us)
+    engine.publish("named", [b'{"n":%d}' % round_], now_us, key="one")
+    engine.publish("quick", [b'{"id":1,"n":7}'], now_us, delta=True)
+    await server.runtime.durable()
+
+
+def test_every_kind_of_topic_is_the_same_on_every_node(tmp_path):
+    async def play():
+        configs = [of_kinds(name, tmp_path) for name in "abc"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (a, b, late):
+            await a.start()
+            await traffic(a.server, 1)
+            await b.start()
+            await traffic(a.server, 2)
+            await late.start()
+            await traffic(a.server, 3)
+            await b.until(lambda: not state_of(a)["brief"])  # its records have expired
+            for node in (b, late):
+                await node.until(lambda node=node: node.server.engine.seq == a.server.engine.seq)
+                await node.until(lambda node=node: state_of(node) == state_of(a))
+            status = [await node.server._handlers[StatusHandler].own() for node in (a, b, late)]
+            assert len({(one.bookmark, one.state_hash) for one in status}) == 1
+            full = state_of(a)
+            assert [name for name in STORED if full[name]] == [*STORED[:2], *STORED[3:]]
+            assert len(full["many-1"]) == 4
+            await a.die()
+            await b.until(lambda: not b.follows and b.server.engine.seq > 0)
+            assert state_of(b) == full  # also what is transient elsewhere
 
     asyncio.run(play())
