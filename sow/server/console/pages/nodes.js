@@ -1,5 +1,5 @@
 // Nodes: the servers of this log, each below the one that it follows or is chained to, with how far it
-// is. One server alone needs no table.
+// is; of a shared log also the last fail-over, and why. One server alone needs no table.
 
 import {html, useSignal, signal, useEvery} from "../parts.js";
 import {read} from "../server.js";
@@ -8,9 +8,13 @@ import * as format from "../format.js";
 const EVERY_MS = 2000;
 
 const nodes = signal([]);
+const failover = signal(null);
 
 async function refresh() {
   nodes.value = tree((await read("v1/status")).nodes || []);
+  if (nodes.value.length < 2) return;
+  // Only for who may administer the server.
+  failover.value = (await read("v1/log/status").catch(() => ({}))).failover ?? null;
 }
 
 // In the order of a tree, each with its depth. Who calls the primary by a name that is not known here
@@ -40,6 +44,7 @@ export function tree(found) {
 export function Nodes() {
   useEvery(EVERY_MS, refresh, []);
   const found = useSignal(nodes);
+  const last = useSignal(failover);
   if (found.length < 2) return null;
   return html`<section class="panel scrolls" aria-label="Nodes">
     <table class="plain" id="nodes">
@@ -64,5 +69,6 @@ export function Nodes() {
         )}
       </tbody>
     </table>
+    ${last && html`<p class="padded" id="failover">Last fail-over: ${last.after} leads since ${last.at}, as ${last.why}.</p>`}
   </section>`;
 }
