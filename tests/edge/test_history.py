@@ -15,8 +15,8 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic, History, Series, View
 from sow.engine.recovery.redo import stored_slices
 from sow.errors import NotKept
-from sow.history.bookmarks import _time as written
 from sow.history.bookmarks import moment_us
+from sow.history.bookmarks import time_text as written
 from sow.query import Query
 from sow.server.api.records import RecordsHandler
 from sow.server.api.snapshots import AsOfQueries, SnapshotHandler

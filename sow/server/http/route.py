@@ -111,12 +111,12 @@ class Route(NamedTuple):
             admit(request, self.taken if request.query else ())
             # As `reach_moment` does, without a call for each request.
             moments = request.app[MOMENTS]
-            if moments.doubt_s is not None or "stale" in request.query:
+            parameters = parameters_of(request)
+            if moments.doubt_s is not None or "stale" in parameters:
                 self._check_stale(request)
-            sought = moments.sought(parameters_of(request))
+            sought = moments.sought(parameters)
             if sought is not None:
-                wait_s = read_seconds(parameters_of(request), "wait")
-                await moments.wait(sought, wait_s)
+                await moments.wait(sought, read_seconds(parameters, "wait"))
             if self.method in READ_METHODS:
                 request[CODING] = coding_of(request)
             if self.demand == "admin" and self.method not in READ_METHODS:
