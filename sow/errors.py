@@ -34,6 +34,7 @@
         Damaged              stored bytes are not what was written
           StateDiffers       a node has not the records that the others of its log have
         LogTrimmed           the shared log does not go back so far
+        LogEnded             its content was moved to a local log
         UnsafeLog            settings of its engine lose what was acknowledged
         NoQuorum             its engine stores nothing: nothing was applied
         NotLeading           another node leads it now: what was not acknowledged is not in it
@@ -426,6 +427,12 @@ class LogTrimmed(StoreError):
     def afresh(self) -> Self:
         """See `SowError`."""
         return type(self)(self.detail, self.until)
+
+
+class LogEnded(StoreError):
+    """The shared log goes on elsewhere: no node writes behind its end."""
+
+    reason = "log ended"
 
 
 class UnsafeLog(StoreError):

@@ -91,7 +91,7 @@ SENTENCES = {
     "DIRECTORY.",
     "restore": "Make DATA_DIRECTORY, which must be empty or missing, from BACKUP.",
     "verify": "Verify every checksum of stored data, and name each damaged file.",
-    "log": "Look at a shared log, verify it and trim it.",
+    "log": "Look at a shared log, verify it and trim it; move data in and out.",
     "rehearse": "Replay a log under another configuration, and show what would differ.",
     "dump": "Write the records of TOPIC to FILE, or to standard output (-), as they are at one "
     "moment.",

@@ -50,6 +50,10 @@ class EntryKind(IntEnum):
     RELOAD = 4
     RESIGN = 5
     """Who leads leads no more: the last entry of its term."""
+    BACKUP = 6
+    """A part of a data directory, with which a log begins."""
+    END = 7
+    """The log goes on elsewhere."""
 
 
 class LogEnvelope(NamedTuple):

@@ -4,16 +4,20 @@ All but the move ask a node (`sow.server.api.shared_log`). The node that leads
 trims the log, whichever of them the command asks.
 """
 
+import os
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from sow.cli.connecting import confirm, connected, server_command
-from sow.cli.options import example, run, yes_option
+from sow.cli.options import command, example, run, variables_option, yes_option
 from sow.cli.output import printable, show
 from sow.cli.tables import Column, write_table
 from sow.client import Client
+from sow.config import require
 from sow.core.humanize import counted, duration
+from sow.errors import ClientError
 
 LOG_NODE_COLUMNS = (
     Column("node"),
@@ -27,7 +31,7 @@ LOG_NODE_COLUMNS = (
 
 @click.group("log", epilog=example("sow log status", "sow log trim --before 4711"))
 def log() -> None:
-    """Look at a shared log, verify it and trim it."""
+    """Look at a shared log, verify it and trim it; move data in and out."""
 
 
 @server_command("sow log status", "sow log status --json")
@@ -111,5 +115,34 @@ async def _trim(before: str) -> dict[str, Any]:
         return dict(answer)
 
 
-for one in (status, verify, trim):
+@command("sow log move config.xml", "sow log move config.xml --out", options=[variables_option])
+@click.argument("config", default="config.xml", type=click.Path())
+@click.option(
+    "--out", is_flag=True, help="The other way: the directory goes on as that of a local server."
+)
+@click.option(
+    "--data-dir", metavar="DIRECTORY", help="The data directory; the default is that of CONFIG."
+)
+def move(config: str, variables: dict[str, str], out: bool, data_dir: str | None) -> None:
+    """Make a data directory the beginning of an empty shared log, or end that log.
+
+    CONFIG is that of a node, with its <Log>. Stop the server of the directory first, and with --out
+    all nodes: then a node of the log, which holds all of it, goes on without <Log>.
+    """
+    from sow.server.boot.log_move import move_in, move_out
+
+    found = require(config, variables, os.environ)
+    if found.shared_log.engine == "local":
+        raise ClientError(f"{config} has no <Log>: name the configuration of a node")
+    if data_dir is not None:
+        found = replace(found, data_directory=data_dir)
+    bookmark = run((move_out if out else move_in)(found))
+    where, name = found.data_directory, found.shared_log.node
+    text = f"the shared log begins with {where}, up to bookmark {bookmark}: start node {name}"
+    if out:
+        text = f"the shared log has ended at bookmark {bookmark}: start {where} without <Log>"
+    show({"data_directory": where, "bookmark": str(bookmark)}, printable(text))
+
+
+for one in (status, verify, trim, move):
     log.add_command(one)

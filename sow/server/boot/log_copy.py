@@ -14,14 +14,14 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession
 
 from sow.core.clock import SECOND_US
-from sow.errors import LogUnanswered, StoreError, clipped
+from sow.errors import LogEnded, LogTrimmed, LogUnanswered, StoreError, clipped
 from sow.server.api.nodes import STATUS_BYTES_MAX
 from sow.server.boot.followed_directory import BACKED_UP, COMING, held_in, remove
 from sow.server.boot.follower import checked, fetch_backup
@@ -30,14 +30,15 @@ from sow.server.chained.upstream import failure_of
 from sow.server.http.body_reading import beginning
 from sow.server.loop.log_checkpoint import (
     LogCheckpoint,
+    checkpoint_of,
     checkpoint_said,
     read_checkpoint,
     write_checkpoint,
 )
-from sow.shared_log.chain import ChainState
+from sow.shared_log.chain import ChainState, LogChain, LogGroup
 from sow.shared_log.entry import EntryKind, Lead, decode, decode_lead
 from sow.shared_log.protocol import SharedLog
-from sow.store.backup import StoredBackup
+from sow.store.backup import BackupContents, BackupWriter, FrameReader, StoredBackup
 from sow.store.directory import LOCK_FILE
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 from sow.store.restoring import restore
@@ -52,6 +53,10 @@ RETRY_S = 1.0
 """Before another attempt; then double of that, since each may cost the primary a backup."""
 RETRY_S_MAX = 30.0
 """The most: after half a minute with somebody who leads it goes on."""
+BEGINS, GOES_ON, ENDS = b"b", b"g", b"e"
+"""Before each part of a backup in a log: the first one, others, the last one."""
+PAUSE_S_MAX = 10.0
+"""Between two parts of one: whatever an engine takes to send what it has."""
 LEASES_OF_BEATS = 4
 """Within so many somebody who leads has said so."""
 
@@ -94,6 +99,81 @@ async def copy_of_primary(shared: SharedLog, directory: Path, lease_us: int, cal
         pause_s = min(2 * pause_s, RETRY_S_MAX)
 
 
+def check_goes_on(group: LogGroup) -> None:
+    """Raise LogEnded for the group that ends a log, and LogTrimmed for one that stands for what is
+    not here."""
+    if group.kind == EntryKind.END:
+        raise LogEnded(
+            f"the shared log has ended: node {clipped(group.content.decode(errors='replace'))} has "
+            "taken its content to a local log (sow log move --out); to share that, move it to "
+            "another Stream"
+        )
+    if group.kind == EntryKind.BACKUP:
+        raise LogTrimmed("the shared log begins with a data directory, which is not here")
+
+
+async def copy_of_log(shared: SharedLog, directory: Path) -> None:
+    """Fill a data directory with the one that the log begins with. Raises StoreError where that
+    was not moved whole."""
+    copied, coming, chain = directory / BACKED_UP, directory / COMING, LogChain()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        stack.callback(remove, copied, coming)
+        backup = _BackupInLog(copied)
+        stack.callback(backup.close)
+        async with aclosing(shared.read(0)) as blocks:
+            try:
+                async with asyncio.timeout(PAUSE_S_MAX) as pause:
+                    while backup.contents is None:
+                        position, block = await anext(blocks)
+                        pause.reschedule(asyncio.get_running_loop().time() + PAUSE_S_MAX)
+                        found = chain.take(position, block)
+                        if found is not None and found.group is not None:
+                            await asyncio.to_thread(backup.take, found.group)
+            except TimeoutError:
+                raise StoreError(
+                    "the shared log begins with a data directory that was not moved whole: run sow "
+                    "log move again, where that is",
+                    reason="not moved whole",
+                ) from None
+        place = checkpoint_of(chain.settled, int(backup.contents.bookmark))
+        assert place is not None
+        await asyncio.to_thread(_check_replaces, directory, place)
+        await asyncio.to_thread(put_in_place, directory, place)
+    log.info("made the data directory of what the shared log begins with")
+
+
+class _BackupInLog:
+    """Writes the backup in the first groups of a log to a directory."""
+
+    def __init__(self, copied: Path) -> None:
+        self.contents: BackupContents | None = None
+        self._copied = copied
+        self._stack = ExitStack()
+        self._reader: FrameReader | None = None
+        self._writer: BackupWriter
+
+    def take(self, group: LogGroup) -> None:
+        """The next group; a backup that begins anew replaces one without an end."""
+        if group.kind != EntryKind.BACKUP:
+            raise StoreError(
+                "the shared log begins with a data directory without its end",
+                reason="not moved whole",
+            )
+        if group.content[:1] == BEGINS:
+            self._stack.close()
+            remove(self._copied)
+            self._writer = self._stack.enter_context(BackupWriter(self._copied))
+            self._reader = FrameReader(self._writer.take)
+        if self._reader is not None:
+            self._reader.feed(group.content[1:])
+            self.contents = self._writer.contents
+
+    def close(self) -> None:
+        """Close its files."""
+        self._stack.close()
+
+
 async def leader_of(shared: SharedLog, wait_s: float) -> Lead:
     """Who says at the end of the log that it leads; raises LogUnanswered where nobody does."""
     end = await shared.last()
@@ -117,13 +197,7 @@ async def _copy(session: ClientSession, leader: Lead, directory: Path) -> None:
         checkpoint = checkpoint_said(await beginning(answer, STATUS_BYTES_MAX))
     if checkpoint is None:
         raise LogUnanswered(f"{address} has no checkpoint yet")
-    held = await asyncio.to_thread(held_in, directory)
-    if held is not None and held.seq and held.log_id != checkpoint.log:
-        raise StoreError(
-            f"{directory} has records of log {held.log_id}, and the shared log is "
-            f"{checkpoint.log}: start with an empty DataDirectory",
-            reason="another log",
-        )
+    await asyncio.to_thread(_check_replaces, directory, checkpoint)
     copied, coming = directory / BACKED_UP, directory / COMING
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     await asyncio.to_thread(remove, copied, coming)
@@ -132,6 +206,17 @@ async def _copy(session: ClientSession, leader: Lead, directory: Path) -> None:
         await asyncio.to_thread(put_in_place, directory, checkpoint)
     finally:
         await asyncio.to_thread(remove, copied, coming)
+
+
+def _check_replaces(directory: Path, checkpoint: LogCheckpoint) -> None:
+    """Raise StoreError for records of another log."""
+    held = held_in(directory)
+    if held is not None and held.seq and held.log_id != checkpoint.log:
+        raise StoreError(
+            f"{directory} has records of log {held.log_id}, and the shared log is "
+            f"{checkpoint.log}: start with an empty DataDirectory",
+            reason="another log",
+        )
 
 
 def put_in_place(directory: Path, checkpoint: LogCheckpoint) -> None:

@@ -30,10 +30,11 @@ from sow.engine.configuration_history import InForceSince
 from sow.engine.following import Following, FollowingEngine
 from sow.engine.output import HELD_US_MAX
 from sow.engine.shared_configuration import with_own
-from sow.errors import SowError
+from sow.errors import LogEnded, LogTrimmed, SowError
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import StatusHandler
 from sow.server.boot.follower import Adopt, ended
+from sow.server.boot.log_copy import check_goes_on
 from sow.server.boot.log_lead import LogLead
 from sow.server.boot.log_reports import NodeReports
 from sow.server.http.preconditions import Heard, Moments
@@ -166,6 +167,9 @@ class LogFollower:
         try:
             while not self.is_over.is_set():
                 await self._go_on()
+        except (LogEnded, LogTrimmed) as error:
+            self._driver.fail(error)
+            self.is_over.set()
         except Exception as error:
             log.exception("the server failed to apply the shared log, and starts again")
             self._driver.fail(error)
@@ -183,6 +187,7 @@ class LogFollower:
         self.heard.follow(driver.address)
         self._engine.follow(driver.address)
         if driver.waiting:
+            check_goes_on(driver.waiting[0])
             entries = [*entries_of(driver.waiting[0])]
             await self._apply_group(entries)
             if not self.is_over.is_set():

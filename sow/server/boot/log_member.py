@@ -19,19 +19,19 @@ from typing import Any
 from sow.core.clock import SECOND_US, SharedLogClock
 from sow.core.definitions import Configuration, SharedLogSettings
 from sow.engine.shared_configuration import differences, fingerprint, packed
-from sow.errors import ConfigError, LogTrimmed, StateDiffers
+from sow.errors import ConfigError, LogEnded, LogTrimmed, StateDiffers
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.bootstrap import LOG_ID_BYTES
 from sow.server.boot.follower import session_with
-from sow.server.boot.log_copy import begins_at, copy_of_primary
+from sow.server.boot.log_copy import begins_at, check_goes_on, copy_of_log, copy_of_primary
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.log_reports import NodeReports
 from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_operations import LogOperations
 from sow.shared_log.adapters import adapter
-from sow.shared_log.entry import Lead
+from sow.shared_log.entry import EntryKind, Lead
 from sow.shared_log.roles import LEASES_OF_SILENCE
 
 log = logging.getLogger("sow.log")
@@ -65,6 +65,10 @@ def open_log(given: SharedLogSettings) -> Any:
         unsafe=unsafe,
     )
     return engine.NatsLog(place, answer_s)
+
+
+def _begins_with_directory(driver: LogDriver) -> bool:
+    return bool(driver.waiting) and driver.waiting[0].kind == EntryKind.BACKUP
 
 
 class LogMember:
@@ -102,13 +106,17 @@ class LogMember:
             raise driver.failure
         elif driver.failure is not None:
             driver = await self._begin_again(driver.failure)
-        while not driver.has_joined:
+        while not driver.has_joined or _begins_with_directory(driver):
             if isinstance(driver.failure, LogTrimmed):
                 driver = await self._begin_again(driver.failure)
             elif driver.failure is not None:
                 raise driver.failure
+            elif _begins_with_directory(driver):
+                driver = await self._begin_with_log()
             else:
                 await asyncio.shield(driver.next())
+        for group in driver.waiting:
+            check_goes_on(group)
         leader = driver.leader
         assert leader is not None
         if not self._has_joined and leader.fingerprint != fingerprint(self._configuration):
@@ -148,6 +156,8 @@ class LogMember:
     async def _begin_again(self, failure: Exception) -> LogDriver:
         """Go on after a failure: what the log has no more another node has."""
         await self.close()
+        if isinstance(failure, LogEnded):
+            raise failure
         if isinstance(failure, LogTrimmed):
             log.warning("%s: everything is copied from the node that leads", failure.detail)
             shared = self._opened(self._settings)
@@ -166,6 +176,16 @@ class LogMember:
         if not isinstance(failure, LogTrimmed):
             driver.hold_off()
         return driver
+
+    async def _begin_with_log(self) -> LogDriver:
+        """Begin again with the data directory with which the log begins."""
+        await self.close()
+        shared = self._opened(self._settings)
+        try:
+            await copy_of_log(shared, self._directory)
+        finally:
+            await shared.close()
+        return await self._begin()
 
     def _lead(self) -> Lead:
         settings, configuration = self._settings, self._configuration

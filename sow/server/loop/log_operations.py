@@ -20,7 +20,7 @@ from sow.server.loop.log_checkpoint import CheckpointKeeper, LogCheckpoint, LogM
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_writer import entries_of, newest_of
 from sow.shared_log.chain import ChainState, LogChain, LogGroup
-from sow.shared_log.entry import decode
+from sow.shared_log.entry import EntryKind, decode
 from sow.shared_log.protocol import SharedLog
 from sow.shared_log.roles import LogNode
 
@@ -138,7 +138,7 @@ class LogOperations:
         begins = last = await self._begins()
         async with aclosing(self._read_again(begins)) as read:
             async for group, state, _ in read:
-                is_needed = group is not None and newest_of(entries_of(group)) >= before
+                is_needed = group is not None and newest_in(group) >= before
                 if is_needed or state.position > position_max:
                     break
                 last = state
@@ -174,3 +174,10 @@ class LogOperations:
                     yield LogRead(found.group, chain.state, chain.void_count)
                 if position >= end:
                     return
+
+
+def newest_in(group: LogGroup) -> int:
+    """The newest record of a group; what has none may go with what comes before."""
+    if group.kind not in (EntryKind.RECORDS, EntryKind.RELOAD):
+        return 0
+    return newest_of(entries_of(group))
