@@ -69,6 +69,17 @@ def _row(one: dict[str, Any]) -> dict[str, str]:
     }
 
 
+@server_command("sow log step-down", "sow log step-down --url http://a:8080")
+async def step_down(client: Client) -> None:
+    """Have another node lead a shared log, such as before an upgrade of the one that does.
+
+    The node that leads ends to do so once all that it was given is in the log, and does not lead
+    again for ten leases while another one can.
+    """
+    found = await client.http.json("POST", "/v1/log/step-down", kind=dict)
+    show(found, printable(f"node {found['node']} has stepped down"))
+
+
 @server_command("sow log verify", "sow log verify --url http://b:8080")
 @click.pass_context
 def verify(ctx: click.Context) -> None:
@@ -144,5 +155,5 @@ def move(config: str, variables: dict[str, str], out: bool, data_dir: str | None
     show({"data_directory": where, "bookmark": str(bookmark)}, printable(text))
 
 
-for one in (status, verify, trim, move):
+for one in (status, step_down, verify, trim, move):
     log.add_command(one)

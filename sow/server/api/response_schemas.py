@@ -404,6 +404,12 @@ class LogVerified(ResponseModel):
     nodes: list[NodeCompared]
 
 
+class SteppedDown(ResponseModel):
+    """The node that leads no more."""
+
+    node: str
+
+
 class LogCut(ResponseModel):
     """Up to where the shared log was trimmed."""
 

@@ -1,6 +1,7 @@
 """Routes for operators and nodes of a shared log, of the server of one node.
 
     GET  /v1/log/status      how the node stands in the log, what it keeps of it, and the others
+    POST /v1/log/step-down   another node is to lead
     POST /v1/log/verify      the log is read again, and compared with what the node has applied
     POST /v1/log/trim        what all nodes have goes
 
@@ -21,6 +22,7 @@ from sow.server.api.response_schemas import (
     LogVerified,
     NodeStatus,
     SharedLogStatus,
+    SteppedDown,
 )
 from sow.server.api.status import StatusHandler
 from sow.server.http.responses import json_response
@@ -79,6 +81,12 @@ class SharedLogHandler:
     def _of_log(self, nodes: Iterable[ServerNode]) -> list[ServerNode]:
         """Those that are nodes of the log, and not followers or chained servers."""
         return [one for one in nodes if one.checkpoint is not None]
+
+    @route("POST", "/v1/log/step-down", "admin", "Have another node of the shared log lead")
+    @operation("step_down", SteppedDown)
+    async def step_down(self, _request: web.Request) -> web.Response:
+        """`POST /v1/log/step-down`: lead no more, and not for ten leases while another node can."""
+        return json_response({"node": self._shared().step_down()})
 
     @route("POST", "/v1/log/verify", "admin", "Read the shared log again, and compare")
     @operation("verify_log", LogVerified)

@@ -1,6 +1,7 @@
-"""What an operator does with a shared log: look, verify, trim.
+"""What an operator does with a shared log: look, step down, verify, trim.
 
     status ──> how this node stands in the log
+    step_down > another node leads
     verify ──> the log is read again, and has the entries that this node has read
     trim ────> entries before a bookmark go, as far as every node has a checkpoint behind them
 
@@ -91,6 +92,15 @@ class LogOperations:
             "void": driver.node.chain.void_count,
             "failover": failover_of(driver.node),
         }
+
+    def step_down(self) -> str:
+        """Have another node lead; the name of this one. Raises ClientError where it does not."""
+        if not self._driver.step_down():
+            raise ClientError(
+                f"node {self._driver.lead.node} does not lead the shared log",
+                reason="not primary",
+            )
+        return self._driver.lead.node
 
     async def verify(self) -> dict[str, Any]:
         """Read the log again; raises StoreError where it is not what this node has read."""

@@ -53,7 +53,7 @@ def answers(monkeypatch):
 def test_a_server_with_a_log_of_its_own_says_so(sow, server):
     assert "log of its own" in sow.ok("log", "status")
     assert json.loads(sow.ok("log", "status", "--json"))["engine"] == "local"
-    for words in (("verify",), ("trim", "--before", "4")):
+    for words in (("step-down",), ("verify",), ("trim", "--before", "4")):
         assert "has a log of its own" in sow("log", *words).stderr
 
 

@@ -159,3 +159,15 @@ def test_records_that_differ_at_one_bookmark_are_found(tmp_path):
         assert [one["same"] for one in found["nodes"]] == [True, False]
 
     played(tmp_path, work)
+
+
+def test_a_node_that_steps_down_is_followed_by_the_other(tmp_path):
+    async def work(pair):
+        status, found = await pair.ask(pair.first, "POST", "/v1/log/step-down")
+        assert (status, found) == (200, {"node": "a"})
+        await pair.second.until(lambda: not pair.second.follows)
+        await pair.first.until(lambda: pair.first.follows)
+        status, refused = await pair.ask(pair.first, "POST", "/v1/log/step-down")
+        assert (status, refused["reason"]) == (421, "not primary")
+
+    played(tmp_path, work)
