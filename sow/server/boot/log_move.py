@@ -98,7 +98,7 @@ def stopped_store(path: Path) -> Iterator[StoppedStore]:
         yield StoppedStore(path, journal, checkpoints, manifest.log_id)
 
 
-class Appender:
+class GroupAppender:
     """Appends groups to the log that `driver` leads, and waits until they are durable."""
 
     def __init__(self, driver: LogDriver) -> None:
@@ -138,7 +138,7 @@ async def leading(
     state: ChainState,
     opened: Opened,
     take: Callable[[LogGroup], None],
-) -> AsyncIterator[tuple[LogDriver, Appender]]:
+) -> AsyncIterator[tuple[LogDriver, GroupAppender]]:
     """Lead the shared log of a configuration, once `take` has had all its groups behind a state.
     Raises StoreError where another node leads."""
     settings = configuration.shared_log
@@ -154,7 +154,7 @@ async def leading(
     )
     driver = LogDriver(shared, lead, state=state)
     driver.keep_time(lambda: time.time_ns() // 1000)
-    appender = Appender(driver)
+    appender = GroupAppender(driver)
     driver.start()
     try:
         while True:
