@@ -20,6 +20,7 @@ from tests.benchmarks import page as performance
 from tests.benchmarks.nodes import page as measured_nodes
 from tests.benchmarks.sowbench import page as sowbench
 from tests.benchmarks.spark import loads, scale
+from tests.crash.faults import catalogue as faults
 from tests.docs import capacity, functions, metrics, nodes, sizes
 from tests.docs.elements import reference
 
@@ -31,6 +32,7 @@ PARTS: dict[str, Callable[[], str]] = {
     name: functools.cache(make)
     for name, make in {
         "capacity": capacity.table,
+        "faults": faults.table,
         "configuration": lambda: reference().rstrip("\n"),
         "metrics": metrics.table,
         "nodes": nodes.table,

@@ -10,7 +10,7 @@ from tests.crash.faults.catalogue import KINDS, entry, write
 from tests.crash.faults.engines import ENGINES
 from tests.crash.faults.faults import Run
 
-A_RUN = 60
+A_RUN = 24
 """Faults between two verdicts, each over a log and nodes of its own."""
 
 

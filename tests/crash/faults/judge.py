@@ -7,6 +7,7 @@ different   nodes that show another state hash, records or log at one bookmark
 gaps        lines that a subscriber lacks, has twice or in another order than the log
 """
 
+import json
 from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from sow.shared_log.chain import LogChain
 from tests.crash.faults.nodes import NAMES, TOPICS
 
+PAGE_ROWS = 10_000
 COUNTS = ("lost", "doubled", "refused", "different", "gaps", "errors")
 
 
@@ -74,12 +76,22 @@ async def logs(nodes, bookmark):
         status = await nodes.until(
             lambda name=name, path=path: nodes.ask(name, path), f"{name} comes to {bookmark}"
         )
-        text = await nodes.until(
-            lambda name=name: nodes.text(name, "/v1/log?from=0&limit=1000000"), "a log"
-        )
+        text = await log_of(nodes, name)
         records = [await nodes.ask(name, f"/v1/topics/{topic}/records") for topic in TOPICS]
         found[name] = (text, status["bookmark"], status["state_hash"], records)
     return found
+
+
+async def log_of(nodes, name):
+    """The whole log of a node, in pages: a long one takes longer than an answer may."""
+    pages, after = [], 0
+    while not pages or pages[-1]:
+        path = f"/v1/log?from={after}&limit={PAGE_ROWS}"
+        page = await nodes.until(lambda path=path: nodes.text(name, path), f"the log of {name}")
+        pages.append(page)
+        if page:
+            after = json.loads(page.splitlines()[-1])["seq"]
+    return "".join(pages)
 
 
 def unlike(found):

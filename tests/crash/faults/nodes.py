@@ -95,18 +95,21 @@ class Nodes:
         self._limit(name, 1)
 
     async def free_disk(self, name):
+        """There is room again. A node that had to begin another role without any has ended, and is
+        started again, as by systemd."""
         self._limit(name, resource.RLIM_INFINITY)
-        if self._processes[name].returncode is not None:
-            await self.start(name)
+
+        async def served():
+            if self._processes[name].returncode is not None:
+                await self.start(name)
+            return await self.serves(name)
+
+        await self.until(served, f"{name} serves with room")
 
     def _limit(self, name, size):
         with suppress(ProcessLookupError):
             pid = self._processes[name].pid
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-    def ended(self):
-        """Nodes that have ended by themselves."""
-        return [name for name, one in self._processes.items() if one.returncode is not None]
 
     async def ask(self, name, path):
         """An answer as JSON; None if there is none."""

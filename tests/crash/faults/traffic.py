@@ -16,7 +16,7 @@ from sow.errors import StoreError
 from tests.crash.faults.nodes import NAMES, WAIT_S
 
 ENDLESS = Retry(first_s=0.05, longest_s=0.5, give_up_s=WAIT_S)
-PAUSE_S = 0.02
+PAUSE_S = 0.03
 KEYS = 50
 
 
