@@ -93,6 +93,16 @@ def test_each_format_has_a_tag_that_ends_with_any_change_and_parts_that_fit(serv
         assert server.request("GET", file_of(name), headers={"If-Match": tag}).status == 412
 
 
+def test_parquet_is_not_packed_again(server):
+    packing = {"Accept-Encoding": "gzip, zstd"}
+    answer = server.request("GET", file_of("parquet"), headers=packing)
+    assert "Content-Encoding" not in answer.headers
+    assert answer.headers["ETag"] == server.get(file_of("parquet")).headers["ETag"]
+    assert answer.headers["Content-Length"] == str(len(answer.body))
+    part = server.request("GET", file_of("parquet"), headers={**packing, "Range": "bytes=-4"})
+    assert (part.status, part.body) == (206, b"PAR1")
+
+
 def test_a_record_has_parts_too_and_any_of_its_tags_is_good(server):
     key = server.records("orders", meta="true", top_n=1)[0]["k"]
     path = f"{records('orders')}/{key}"

@@ -122,11 +122,15 @@ def _preferred(text: str, formats: tuple[str, ...]) -> str:
 def form_of(request: web.Request, requested: Mapping[str, str], formats: Sequence[str]) -> str:
     """The requested format: by the end of the address, by the parameter `format`, or by
     `Accept`."""
-    ending = request.match_info.get(FORMAT_ENDING)
+    ending, name = request.match_info.get(FORMAT_ENDING), requested.get("format")
     if ending is not None:
-        return format_of_ending(ending)
-    name = requested.get("format")
-    return accepted(request, formats) if name is None else named_format(name, formats)
+        kind = format_of_ending(ending)
+    else:
+        kind = accepted(request, formats) if name is None else named_format(name, formats)
+    if kind == PARQUET:
+        # It is compressed itself; so it keeps its length, its ranges and its strong tag.
+        request[CODING] = IDENTITY
+    return kind
 
 
 def format_of_ending(ending: str) -> str:
