@@ -109,7 +109,7 @@ class LogHandler:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/log` and `/v1/log.csv`: a range of the log, `from` exclusive, `to` inclusive, at
         most `limit` rows; waits up to `wait` seconds for the first."""
-        requested = parameters_of(request)
+        requested = {**parameters_of(request), **request.match_info}
         kind = form_of(request, requested, FORMATS)
         before = _before(requested, kind)
         topics, condition, guards = await self._wanted(request, requested, before is not None)
@@ -119,7 +119,8 @@ class LogHandler:
         await reauthorize_stream(request)
         journal, headers = self._runtime.journal, {"SOW-Bookmark": str(part.until)}
         headers[LOG_HEADER] = journal.log_id
-        headers |= file_name(request, "log", kind)
+        if kind != JSON or FORMAT_ENDING in requested:
+            headers |= file_name("log", kind)
         if kind in IN_COLUMNS:
             await warm_up()
 

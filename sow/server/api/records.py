@@ -44,7 +44,7 @@ from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import client_key
 from sow.server.http.chunked_response import answer_in_pieces, answer_whole
-from sow.server.http.negotiation import FORMAT_ENDING, form_of, wants_columns
+from sow.server.http.negotiation import FORMAT_ENDING, form_of, format_of_ending, wants_columns
 from sow.server.http.request_bodies import (
     MESSAGE_FORMATS,
     Reading,
@@ -133,13 +133,9 @@ class RecordsHandler:
 
     @route("GET", RECORDS_PATH, "read", "Query records", QUERY_PARAMETERS)
     @operation("query", list[Any] | QueryExplained, FORMATS, tagged=True, refusals=(507,))
-    @route(
-        "GET", RECORDS_FILE, "read", "Query records, in the format of the ending", FILE_PARAMETERS
-    )
-    @operation("query_file", list[Any] | QueryExplained, FILE_FORMATS, tagged=True, refusals=(507,))
     async def query(self, request: web.Request) -> web.StreamResponse:
-        """`GET …/records` and `…/records.csv`: a query, of records or of aggregates over them; with
-        `cursor` the next page of one."""
+        """`GET …/records`: a query, of records or of aggregates over them; with `cursor` the next
+        page of one."""
         requested = parameters_of(request)
         if "cursor" in requested:
             return await self._next_page(request)
@@ -192,11 +188,25 @@ class RecordsHandler:
         finally:
             share.let_go()
 
+    @route(
+        "GET", RECORDS_FILE, "read", "Query records, in the format of the ending", FILE_PARAMETERS
+    )
+    @operation("query_file", list[Any] | QueryExplained, FILE_FORMATS, tagged=True, refusals=(507,))
+    async def query_file(self, request: web.Request) -> web.StreamResponse:
+        """`GET …/records.csv`: the same in the format of the ending."""
+        requested = parameters_of(request)
+        if "cursor" not in requested:
+            requested[FORMAT_ENDING] = request.match_info[FORMAT_ENDING]
+        return await self.query(request)
+
     async def _next_page(self, request: web.Request) -> web.StreamResponse:
         """A later page of a result."""
         page = await self._cursors.next(request)
         kind, shape, meta = page.paging.kind, page.paging.shape, page.paging.meta
-        if FORMAT_ENDING in request.match_info and form_of(request, {}, FILE_FORMATS) != kind:
+        if (
+            FORMAT_ENDING in request.match_info
+            and format_of_ending(request.match_info[FORMAT_ENDING]) != kind
+        ):
             raise ClientError(
                 "the pages of a cursor have the form of the first; use the address that Link "
                 "gives, relative to the first one"
@@ -272,6 +282,8 @@ class RecordsHandler:
                 "SOW-Bookmark": str(found.bookmark),
                 **(advice_header(advice) if advice else {}),
             }
+            if kind != JSON or FORMAT_ENDING in requested:
+                headers = {**headers, **file_name(request.match_info["topic"], kind)}
             if explain:
                 answer = found.answer
                 explained = answer.explain if guard is None else answer.explain_guarded
@@ -297,7 +309,6 @@ class RecordsHandler:
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
         pieces: Iterable[bytes]
-        headers = {**headers, **file_name(request, request.match_info["topic"], kind)}
         if kind in IN_COLUMNS:
             pieces = await self._in_columns(rows, columns, shape, guard, kind)
         elif kind == CSV:

@@ -122,10 +122,10 @@ def _preferred(text: str, formats: tuple[str, ...]) -> str:
 def form_of(request: web.Request, requested: Mapping[str, str], formats: Sequence[str]) -> str:
     """The requested format: by the end of the address, by the parameter `format`, or by
     `Accept`."""
-    ending, name = request.match_info.get(FORMAT_ENDING), requested.get("format")
-    if ending is not None:
-        kind = format_of_ending(ending)
+    if FORMAT_ENDING in requested:
+        kind = format_of_ending(requested[FORMAT_ENDING])
     else:
+        name = requested.get("format")
         kind = accepted(request, formats) if name is None else named_format(name, formats)
     if kind == PARQUET:
         # It is compressed itself; so it keeps its length, its ranges and its strong tag.

@@ -24,7 +24,7 @@ from sow.core.clock import SECOND_US
 from sow.core.containers import kept
 from sow.core.media_types import JSON, PROBLEM
 from sow.errors import Busy, ClientError, NotPrimary, SowError, TooLarge, TooManyLogons
-from sow.server.http.negotiation import CHOOSERS, FORMAT_ENDING, FORMAT_ENDINGS
+from sow.server.http.negotiation import CHOOSERS, FORMAT_ENDINGS
 from sow.server.http.preconditions import RangeNotSatisfiable
 
 LOG_HEADER = "SOW-Log"
@@ -104,11 +104,8 @@ NOT_IN_FILE_NAMES = re.compile(r'[\x00-\x20\x7f-\xa0/\\:*?"<>|%;]+')
 """What a file system, a shell or a header would take for more than a part of a name."""
 
 
-def file_name(request: web.Request, name: str, kind: str) -> dict[str, str]:
-    """The header with the file name of an answer in the format `kind`; none for JSON, which a
-    browser shows, unless the address ends in it."""
-    if kind == JSON and FORMAT_ENDING not in request.match_info:
-        return {}
+def file_name(name: str, kind: str) -> dict[str, str]:
+    """The header with the file name of an answer in the format `kind`, if files have it."""
     disposition = _disposition(name, kind)
     return {hdrs.CONTENT_DISPOSITION: disposition} if disposition else {}
 

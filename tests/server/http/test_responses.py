@@ -225,12 +225,12 @@ def test_a_problem_has_a_type_of_its_own():
     ],
 )
 def test_the_name_of_a_file_is_one_part_of_a_path_and_one_value(name, file):
-    (value,) = file_name(request_of(), name, "text/csv").values()
+    (value,) = file_name(name, "text/csv").values()
     assert value == f"attachment; {file}"
     assert header_value(value) == value
 
 
 def test_a_name_of_other_letters_fits_into_its_header():
-    (value,) = file_name(request_of(), "\U0001f600" * 255, "text/csv").values()
+    (value,) = file_name("\U0001f600" * 255, "text/csv").values()
     assert header_value(value) == value
     assert unquote(value.partition("UTF-8''")[2]) == "\U0001f600" * 60 + ".csv"
