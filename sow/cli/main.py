@@ -58,6 +58,7 @@ SUBCOMMANDS = {
     "load": "sow.cli.commands.dump",
     "pipeline": "sow.cli.commands.pipeline",
     "repair": "sow.cli.commands.backup",
+    "mcp": "sow.cli.commands.mcp",
     "use": "sow.cli.commands.use",
     "completion": "sow.cli.options",
 }
@@ -98,6 +99,8 @@ SENTENCES = {
     "load": "Publish the records of FILE, or of standard input (-), to TOPIC.",
     "pipeline": "List and run the pipelines of a configuration.",
     "repair": "Keep the intact part of PATH in DATA_DIRECTORY, and set the damaged file aside.",
+    "mcp": "Serve a model: tools to list, query, explain and watch topics, by the Model Context "
+    "Protocol.",
     "use": "Make NAME the server that commands use: a context, made by --address; without NAME "
     "list all.",
     "completion": "Write the script that completes commands and options in SHELL.",
