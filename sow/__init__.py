@@ -5,4 +5,14 @@ followed at a bounded rate through conflated topics. Importing this package load
 or disk library; the edges (`sow.server`, `sow.client`, `sow.cli`) do so on their own.
 """
 
+from importlib import import_module
+
 __version__ = "0.1.0"
+LAZY = {"mirror": "sow.client.sync.mirror"}
+"""What this package has of others, imported when it is first used."""
+
+
+def __getattr__(name: str) -> object:
+    if name in LAZY:
+        return getattr(import_module(LAZY[name]), name)
+    raise AttributeError(f"module 'sow' has no attribute {name!r}")

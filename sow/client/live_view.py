@@ -85,6 +85,8 @@ class LiveView:
     ) -> None:
         self.subscription = subscription
         """The source of the records."""
+        self.bookmark = ""
+        """The bookmark that the records are as of, with the name of its log."""
         self._topic = topic
         self._columns = columns
         self._topics: dict[str, None] = {}
@@ -226,6 +228,7 @@ class LiveView:
                         await self.subscription._take_whole()
                         break
                     self._on_message(message)
+                self.bookmark = self.subscription.bookmark
                 self._moved.set()
         except Exception as error:
             if not self.subscription._is_closed:

@@ -176,6 +176,11 @@ class LiveView(SyncContext[View]):
         return Subscription(self._bridge, self.awaited.subscription)
 
     @property
+    def bookmark(self) -> str:
+        """The bookmark that the records are as of, with the name of its log."""
+        return self.awaited.bookmark
+
+    @property
     def ended(self) -> str | None:
         """Why the view has ended; None while it is current, or reconnects."""
         return self.awaited.ended
