@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from sow.cli.commands.query import ENCODER, SHOWN
+from sow.cli.commands.query import ENCODER, RECORD_LINES
 from sow.client import Client
 from sow.errors import ClientError, shown
 
@@ -153,7 +153,7 @@ async def watch(
         async with asyncio.timeout(seconds):
             while messages := await subscription.batch():
                 for message in messages:
-                    if message.c in SHOWN:
+                    if message.c in RECORD_LINES:
                         answer.add(ENCODER.encode(message))
     except TimeoutError:
         pass
@@ -181,12 +181,12 @@ def _text(does: str) -> Mapping[str, object]:
     return {"type": "string", "description": does}
 
 
-TOPIC = {"topic": _text("The name of the topic, as `topics` lists it.")}
+TOPIC_NAME = {"topic": _text("The name of the topic, as `topics` lists it.")}
 FILTER = {
     "filter": _text("An expression over fields, such as /symbol = 'IBM' AND /qty > 10; 1=1: all.")
 }
 QUESTION = {
-    **TOPIC,
+    **TOPIC_NAME,
     **FILTER,
     "order_by": _text("Such as /px DESC, /id."),
     "top_n": {"type": "integer", "description": "At most so many records.", "minimum": 0},
@@ -225,20 +225,20 @@ TOOLS = {
     "watch": Tool(
         "Records that match, then their changes for some seconds, a JSON line each: c is sow (was "
         "there), p (changed) or oof (has left), k the key, d the record." + CUT,
-        {**TOPIC, **FILTER, "seconds": SECONDS},
+        {**TOPIC_NAME, **FILTER, "seconds": SECONDS},
         ("topic",),
         watch,
     ),
     "publish": Tool(
         "Publish messages to a topic; returns when they are durable.",
-        {**TOPIC, "messages": MESSAGES},
+        {**TOPIC_NAME, "messages": MESSAGES},
         ("topic", "messages"),
         publish,
         writes=True,
     ),
     "delete": Tool(
         "Delete records of a topic, by filter or by SowKeys; returns when that is durable.",
-        {**TOPIC, **FILTER, "keys": KEYS},
+        {**TOPIC_NAME, **FILTER, "keys": KEYS},
         ("topic",),
         delete,
         writes=True,

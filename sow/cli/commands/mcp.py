@@ -38,7 +38,7 @@ Line = dict[str, Any]
 
 @server_command(
     "sow mcp --url http://127.0.0.1:8080",
-    "claude mcp add sow -- sow mcp --url http://127.0.0.1:8080",
+    "sow mcp --write",
 )
 @click.option("--write", is_flag=True, help="Offer the tools publish and delete, too.")
 async def mcp(client: Client, write: bool) -> None:
@@ -62,7 +62,7 @@ def _write(line: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-class Refused(Exception):
+class RpcError(Exception):
     """A request that is answered by an error of JSON-RPC."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -127,7 +127,7 @@ class Conversation:
         try:
             result = await self._result(request["method"], request.get("params") or {})
             self._send({"jsonrpc": "2.0", "id": named, "result": result})
-        except Refused as refused:
+        except RpcError as refused:
             self._fail(named, refused.code, str(refused))
         except Exception as error:
             # A bug; its client must not wait for ever.
@@ -137,7 +137,7 @@ class Conversation:
 
     async def _result(self, method: str, params: object) -> object:
         if not isinstance(params, dict):
-            raise Refused(INVALID_PARAMS, "params is not an object")
+            raise RpcError(INVALID_PARAMS, "params is not an object")
         if method == "initialize":
             wanted = params.get("protocolVersion")
             return {
@@ -151,14 +151,14 @@ class Conversation:
             return {"tools": [tool.described(name) for name, tool in self._tools.items()]}
         if method == "tools/call":
             return await self._called(params)
-        raise Refused(NO_METHOD, f"there is no method {shown(method)}")
+        raise RpcError(NO_METHOD, f"there is no method {shown(method)}")
 
     async def _called(self, params: Line) -> object:
         name = str(params.get("name"))
         tool = self._tools.get(name)
         if tool is None:
             more = "; start sow mcp with --write for it" if name in TOOLS else ""
-            raise Refused(INVALID_PARAMS, f"there is no tool {shown(name)}{more}")
+            raise RpcError(INVALID_PARAMS, f"there is no tool {shown(name)}{more}")
         try:
             arguments = tool.checked(params.get("arguments") or {})
             async with self._room:

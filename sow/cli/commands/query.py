@@ -200,7 +200,7 @@ def _fields(body: object) -> dict[str, str]:
     return {name: text for name, text in found.items() if name not in ("seq", "ts", "author")}
 
 
-SHOWN = frozenset({"sow", "p", "oof", "gap"})
+RECORD_LINES = frozenset({"sow", "p", "oof", "gap"})
 """Message types about records; the others report on the subscription."""
 ENCODER = msgspec.json.Encoder()
 
@@ -318,7 +318,7 @@ async def _watch(
             say_advice(messages.advice)
         while batch := await messages.batch():
             arrived()
-            records = [message for message in batch if message.c in SHOWN][:left]
+            records = [message for message in batch if message.c in RECORD_LINES][:left]
             show(records)
             if left is not None:
                 left -= len(records)
