@@ -232,3 +232,27 @@ def test_every_page_can_be_read_on_a_wide_screen_and_on_a_narrow_one(browser, se
                 assert console.page.evaluate(OUTSIDE) == {"scrolls": False, "overlaps": 0}, page
         # The browser says so of a topic that is not there, and of a filter that is wrong.
         console.errors[:] = [text for text in console.errors if " 40" not in text]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_opens_on_a_page_can_be_read(browser, server, scheme):
+    wide, narrow = {"width": 1200, "height": 800}, {"width": 400, "height": 700}
+    with looked(browser, server.url + "/", color_scheme=scheme, viewport=wide) as console:
+        console.open("topic", "orders", filter="/symbol = 'ACME' AND /none IS NULL", order="/id")
+        console.until_grid("1", "3")
+        console.page.locator("#advice").wait_for()
+        console.page.locator("regular-table tbody td").first.click()
+        pane = console.page.get_by_label("The record")
+        for name in ("Edit", "Delete"):
+            pane.get_by_role("button", name=name).click()
+            opened = "form" if name == "Edit" else "dialog"
+            console.page.locator(opened).wait_for()
+            for size in (narrow, wide):
+                console.page.set_viewport_size(size)
+                assert console.page.evaluate(UNREADABLE) == [], name
+                assert console.page.evaluate(OUTSIDE)["scrolls"] is False, name
+            console.page.keyboard.press("Escape")
+            console.page.locator(opened).wait_for(state="detached")
+        console.page.get_by_role("button", name="Publish").click()
+        console.page.get_by_label("The message as JSON").wait_for()
+        assert console.page.evaluate(UNREADABLE) == []

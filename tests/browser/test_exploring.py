@@ -149,3 +149,16 @@ def test_a_filter_that_is_wrong_leaves_the_rows_there_and_live(console, server):
     box.fill("/id = 2")
     box.press("Enter")
     console.until_grid("2")
+
+
+def test_a_field_that_no_record_has_is_named_with_the_one_that_may_be_meant(console):
+    console.open("topic", "orders", filter="/symbl = 'ACME'")
+    console.page.locator(
+        "#advice", has_text="no record has /symbl; did you mean /symbol?"
+    ).wait_for()
+    console.page.get_by_text("No record matches.").wait_for()
+    box = console.page.get_by_role("combobox", name="Filter")
+    box.fill("/symbol = 'ACME'")
+    box.press("Enter")
+    console.page.locator("#advice").wait_for(state="detached")
+    console.until_grid("1", "3")

@@ -140,6 +140,8 @@ export type Answer<R = Body> = R[] & {
   /** Their SowKeys. */
   readonly order: readonly string[];
   readonly bookmark: string;
+  /** Sentences on fields that no record has. */
+  readonly advice: readonly string[];
 };
 
 export interface Subscription<R = Body> extends AsyncIterable<Message<R>> {

@@ -1853,6 +1853,7 @@ class Sow {
     let keys = [];
     let bookmark = "";
     let name = "";
+    let advice = [];
     const sink = {
       onLine: (each) => {
         if (each.c === "sow") {
@@ -1871,10 +1872,13 @@ class Sow {
       },
       onack: (ack, error) => {
         if (error !== null || ack.a === "completed") this.#connection.unname(name);
-        else this.#connection.name((name = ack.s), sink);
+        else {
+          advice = ack.advice ?? [];
+          this.#connection.name((name = ack.s), sink);
+        }
       },
     });
-    const more = { matches: ack.matches, bookmark, order: keys };
+    const more = { matches: ack.matches, bookmark, order: keys, advice };
     for (const [field, value] of Object.entries(more)) Object.defineProperty(records, field, { value });
     return records;
   }

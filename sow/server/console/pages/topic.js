@@ -62,6 +62,7 @@ export function Topic({name, params}) {
   const {group = "", project = "", pivot = ""} = params;
   const topic = useTopic(name);
   const [publishing, setPublishing] = useState(false);
+  const [advice, setAdvice] = useState("");
   const [accepted, setAccepted] = useState(null);
   const model = useMemo(() => ({window: new Window(), skip: 0, touch() {}}), [name]);
   const [fields, setFields] = useState([]);
@@ -80,8 +81,9 @@ export function Topic({name, params}) {
   };
   // The number of matches; this also checks filter and order before they are used.
   const count = async () => {
-    const {matches: found} = await (await sow()).query(name, {...wantedNow, top_n: 0});
+    const {matches: found, advice: said} = await (await sow()).query(name, {...wantedNow, top_n: 0});
     setMatches(found);
+    setAdvice(said.join(" "));
   };
   // A topic that was removed meanwhile may come back, and is not an error of the filter.
   const counted = (error) => error.reason !== "invalid topic" && setWrong(error);
@@ -256,6 +258,7 @@ export function Topic({name, params}) {
       <${CopyAs} topic=${name} params=${{filter, order, columns: wanted, top: WINDOW_MAX}} />
       <${Export} name=${name} query=${{filter, order_by: order, select: wanted, as_of: asOf}} isPivot=${group !== ""} />
     </div>
+    ${advice && !wrong && html`<p class="advice" role="status" id="advice">${advice}</p>`}
     ${isPivot && html`<${Pivot} topic=${name} type=${topic?.message_type ?? "json"} group=${group} project=${project} filter=${filter} wrong=${ofPivot(wrong)} fields=${all} onSet=${(changes) => setParams({...changes, key: "", order: ""})} />`}
     ${!as && html`<${TimeTravel} asOf=${asOf} onSet=${(moment) => setParams({as_of: moment})} />`}
     <div class="split">
