@@ -66,7 +66,7 @@ function Range({path, found, onAdd}) {
         </button>`,
       )}
     </div>
-    <div class="bar faint"><span>${format.shortNumber(found.least)}</span><span class="right">mean ${format.shortNumber(found.mean)}</span><span class="right">${format.shortNumber(found.most)}</span></div>`;
+    <div class="edges faint"><span>${format.shortNumber(found.least)}</span><span>mean ${format.shortNumber(found.mean)}</span><span>${format.shortNumber(found.most)}</span></div>`;
 }
 
 function Facet({name, path, isNumber, filter, isOpen, onAdd}) {
