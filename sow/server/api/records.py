@@ -6,6 +6,7 @@ answers are written in pieces from a snapshot of one moment.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -141,6 +142,9 @@ class RecordsHandler:
             return await self._next_page(request)
         options = read_options(requested, "query")
         requested_topic = self._topic(request)
+        if requested_topic.records.is_queue:
+            asked = replace(options, as_of=requested.get("as_of"))
+            self._executor.queues.check(Command("sow", topic=requested_topic.name, options=asked))
         seen = row_policy_for(permissions_of(request), requested_topic.records)
         text = requested.get("filter")
         if options.projection is None and options.grouping is None:

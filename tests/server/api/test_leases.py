@@ -147,6 +147,16 @@ def test_what_cannot_be_leased_is_refused(server, path, status, said):
     assert (answer.status, said in answer.json["detail"]) == (status, True), answer.json
 
 
+@all_cases(("path", "said"), [
+        ("stream", "sow_and_subscribe is not for queues"),
+        ("records?as_of=0", "takes no as_of"),
+        ("records?projection=COUNT(1)%20AS%20/n&grouping=/id", "takes no projection"),
+    ])  # fmt: skip
+def test_what_is_not_for_queues_is_refused_by_name(server, path, said):
+    answer = server.get(f"/v1/topics/jobs/{path}")
+    assert (answer.status, said in answer.json["detail"]) == (400, True), answer.json
+
+
 @all_cases("lease_id", ["x", "1", "1-", "-1", "1-00", "session%20s1", "9999999999999999999-a"])
 def test_what_is_no_lease_is_not_found(server, lease_id):
     for method, more in (("DELETE", {}), ("PATCH", {"json": {"cancel": True}})):
