@@ -361,6 +361,7 @@ class Queues:
                 source = engine.catalog.topics[settings.underlying]
                 assert isinstance(source, SourceTopic)
                 source.feed(one)
+                topic.hold(one)
                 engine.timers.add(one)
         self._is_marked = False
         self.begin()

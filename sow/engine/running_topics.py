@@ -139,6 +139,10 @@ class FedQueue(Protocol):
     """A queue, as the topic knows it whose publishes are its messages (`sow.engine.queues`)."""
 
     topic: "SourceTopic"
+    acknowledged: int
+    expired: int
+    dead: int
+    dropped: int
 
     def check_room(self, rows: int) -> None:
         """Raise TooLarge where a batch has more rows than one step makes messages of."""
@@ -154,7 +158,15 @@ class FedQueue(Protocol):
 class SourceTopic(LiveTopicBase):
     """A topic that clients publish to. Its changes are logged in `sequencer`."""
 
-    __slots__ = ("_is_stored", "_sequencer", "expirations", "kind", "makes_records", "queues")
+    __slots__ = (
+        "_is_stored",
+        "_sequencer",
+        "expirations",
+        "kind",
+        "makes_records",
+        "queue",
+        "queues",
+    )
 
     definition: Topic
     stopped = ""
@@ -175,6 +187,8 @@ class SourceTopic(LiveTopicBase):
         """Messages have to be `finished` to be records, deltas or not."""
         self.kind = "queue" if records.is_queue else "topic"
         """This kind in APIs and metrics."""
+        self.queue: FedQueue | None = None
+        """The queue that its records are messages of."""
         self.queues: tuple[FedQueue, ...] = ()
         """What each publish to it is a message of."""
         self._is_stored = is_persistent(definition)
@@ -189,6 +203,10 @@ class SourceTopic(LiveTopicBase):
     def feed(self, queue: FedQueue) -> None:
         """From now on each publish is a message of a queue."""
         self.queues += (queue,)
+
+    def hold(self, queue: FedQueue) -> None:
+        """Its records are the messages of a queue."""
+        self.queue = queue
 
     def enqueue(
         self,

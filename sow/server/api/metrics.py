@@ -22,7 +22,7 @@ from sow.core.definitions import CONSUMERS
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.quota import Quota
 from sow.engine.capacity import records_max
-from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.running_topics import CopyTopic, FedQueue, LiveTopic, SourceTopic, ViewTopic
 from sow.server.api.nodes import LOG_FIGURES, UPSTREAM_FIGURES, Nodes
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
@@ -90,6 +90,14 @@ def _of_view(figure: Callable[[MaterializedView], float]) -> Callable[[LiveTopic
     return lambda topic: figure(topic.view) if isinstance(topic, ViewTopic) else None
 
 
+def _of_queue(figure: Callable[[FedQueue], float]) -> Callable[[LiveTopic], float | None]:
+    def found(topic: LiveTopic) -> float | None:
+        queue = topic.queue if isinstance(topic, SourceTopic) else None
+        return None if queue is None else figure(queue)
+
+    return found
+
+
 def _of_merger(figure: Callable[[CachedMerger], float]) -> Callable[[LiveTopic], float | None]:
     def found(topic: LiveTopic) -> float | None:
         merger = topic.records.folding.merger
@@ -110,6 +118,36 @@ TOPIC_METRICS = (
         lambda t: t.router.subscription_count,
     ),
     TopicMetric(Gauge, "sow_topic_records_max", "Records that the topic may hold.", records_max),
+    TopicMetric(
+        Gauge,
+        "sow_queue_leased",
+        "Messages of a queue that are leased.",
+        _of_queue(lambda q: len(q.topic.records.indexes.hidden)),
+    ),
+    TopicMetric(
+        Counter,
+        "sow_queue_acknowledged",
+        "Messages that were acknowledged.",
+        _of_queue(lambda q: q.acknowledged),
+    ),
+    TopicMetric(
+        Counter,
+        "sow_queue_leases_ended",
+        "Leases that ended without an acknowledgement.",
+        _of_queue(lambda q: q.expired),
+    ),
+    TopicMetric(
+        Counter,
+        "sow_queue_dead",
+        "Messages that went to DeadLetterTopic.",
+        _of_queue(lambda q: q.dead),
+    ),
+    TopicMetric(
+        Counter,
+        "sow_queue_dropped",
+        "Messages that were dropped after MaxDeliveries.",
+        _of_queue(lambda q: q.dropped),
+    ),
     TopicMetric(
         Counter,
         "sow_conflated_updates_in",
