@@ -24,6 +24,7 @@ ENVELOPE_BYTES = 1_024
 SECONDS_MAX = 60
 """A model that waits longer has lost the thread, and so has its user."""
 SECONDS_DEFAULT = 5
+"""What a chat has patience for; most topics move in less."""
 
 
 class AnswerText:

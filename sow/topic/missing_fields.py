@@ -9,7 +9,7 @@ Nearly always some record is known to have the field (`sow.indexes.field_presenc
 records are read, in steps, until one has it; those of a field that none has are read once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from sow.core.cooperative import Task
 from sow.core.definitions import Topic
 from sow.core.paths import Path
 from sow.errors import clipped
-from sow.expressions import Filter, OrderTerm, parse_grouped, parse_projected, paths_in
+from sow.expressions import parse_grouped, parse_projected, paths_in
 from sow.indexes.field_presence import Witness
 from sow.messages.json import Json
 from sow.protocol.commands import Options
@@ -40,34 +40,31 @@ NAMES_MAX = 300
 """Fields of these that are compared: some ten microseconds each."""
 
 
-def fields_named(
-    condition: Filter | None, order_by: Sequence[OrderTerm], options: Options
-) -> tuple[Path, ...]:
-    """The fields of records that a query names: of an aggregated one not those of its order, which
-    is of rows."""
-    paths = [] if condition is None else [*condition.paths]
-    if options.projection is not None or options.grouping is not None:
-        for text in options.projection or ():
-            paths += paths_in(parse_projected(text)[0])
-        for text in options.grouping or ():
-            paths += paths_in(parse_grouped(text))
-        return tuple(paths)
-    for term in order_by:
-        paths += term.paths
-    if options.select is not None:
-        paths += [Path(steps) for steps in sorted(parse_select(options.select).places) if steps]
-    return tuple(paths)
-
-
 def unsure_fields(
     records: Records, query: Query, options: Options, guard: RowPolicy | None
 ) -> Sequence[Path]:
     """Those of the fields that a query of the user's names which are not known to be there: what
     `field_advice` is for."""
-    paths, presence = fields_named(query.filter, query.order_by, options), records.indexes.presence
+    paths = [] if query.filter is None else [*query.filter.paths]
+    if options.projection is not None or options.grouping is not None:
+        paths += _aggregated_fields(options)  # its order is of rows
+    else:
+        for term in query.order_by:
+            paths += term.paths
+        if options.select is not None:
+            shown = parse_select(options.select).places
+            paths += [Path(steps) for steps in sorted(shown) if steps]
+    presence = records.indexes.presence
     if not paths or presence is None:
         return paths
     return presence.unsure(paths, "" if guard is None else guard.text)
+
+
+def _aggregated_fields(options: Options) -> Iterator[Path]:
+    for text in options.projection or ():
+        yield from paths_in(parse_projected(text)[0])
+    for text in options.grouping or ():
+        yield from paths_in(parse_grouped(text))
 
 
 def field_advice(

@@ -54,7 +54,8 @@ def whole(text):
     sections = section_of(tag)
     wanted = re.findall(r"<UnderlyingTopic>(.*?)<|<Topic>([\w-]+)<", text)
     names = [*filter(None, map("".join, wanted)), *re.findall(r"\[([\w-]+)\]\./", text)]
-    topics = "".join(TOPICS.format(name) for name in dict.fromkeys(map(str.strip, names)) if name)
+    missing = [one for one in map(str.strip, names) if one and f"<Topic><Name>{one}<" not in text]
+    topics = "".join(map(TOPICS.format, dict.fromkeys(missing)))
     around = {
         "Topic": "<Name>t</Name><MessageType>json</MessageType>",
         "ConflatedTopic": ("<Name>c</Name><MessageType>json</MessageType>"

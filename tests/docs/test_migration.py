@@ -160,6 +160,7 @@ def test_commands_are_those_of_the_table():
         "as_of",
         "min_bookmark",
         "wait",
+        "stale",
     }
     assert agrees(said(acks), ACKS, ACKS_LATER) == set()
 

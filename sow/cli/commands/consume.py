@@ -38,8 +38,8 @@ async def consume(client: Client, queue: str, count: int | None, follow: bool) -
     path, left = f"{topic_path(queue)}/lease", count
     while left is None or left > 0:
         wanted = LEASED_AT_ONCE if left is None else min(left, LEASED_AT_ONCE)
-        asked = {"n": wanted, "wait": WAIT_S if follow else 0}
-        leased = deque(await client.http.json("POST", path, asked, kind=list))
+        body = {"n": wanted, "wait": WAIT_S if follow else 0}
+        leased = deque(await client.http.json("POST", path, body, kind=list))
         if not leased and not follow:
             return
         left = None if left is None else left - len(leased)

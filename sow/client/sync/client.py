@@ -64,6 +64,11 @@ class Subscription(SyncContext[AsyncSubscription], Iterator[Message]):
         """How often it could not be resumed, and the subscription started again."""
         return self.awaited.gaps
 
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Sentences on fields that no record has, once it is open."""
+        return self.awaited.advice
+
     open = waited(AsyncSubscription.open)
     batch = waited(AsyncSubscription.batch)
     close = waited(AsyncSubscription.close)

@@ -105,6 +105,11 @@ class TopicAnswer(SyncWrapper[AsyncAnswer]):
         return self.awaited.bookmark
 
     @property
+    def advice(self) -> tuple[str, ...]:
+        """Sentences on fields that no record has."""
+        return self.awaited.advice
+
+    @property
     def tables(self) -> AnswerTable:
         """Converts the records to tables."""
         return self.awaited.tables
@@ -174,6 +179,11 @@ class Rows:
     def bookmark(self) -> str:
         """The moment of the answer."""
         return self._opened().bookmark
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Sentences on fields that no record has."""
+        return self._opened().advice
 
     def chunks(self) -> Iterator[list[bytes]]:
         """The rows in lists, as they arrive from the network; raises Disconnected when the

@@ -1,4 +1,4 @@
-"""`sow.mirror`: a topic as a data frame that stays current, for notebooks and scripts.
+"""`mirror`: a topic as a data frame that stays current, for notebooks and scripts.
 
 A live view follows the topic in a thread. When the frame is read, the rows of changed records are
 converted and all others copied, and the frame belongs to one moment, which its bookmark names. So a
@@ -53,7 +53,7 @@ def mirror(
 
 
 class Mirror:
-    """A topic as a data frame that stays current; `sow.mirror` makes one."""
+    """A topic as a data frame that stays current; `mirror` makes one."""
 
     def __init__(self, client: Client, view: Live, frame: str) -> None:
         self._client = client

@@ -143,8 +143,8 @@ class RecordsHandler:
         options = read_options(requested, "query")
         requested_topic = self._topic(request)
         if requested_topic.records.is_queue:
-            asked = replace(options, as_of=requested.get("as_of"))
-            self._executor.queues.check(Command("sow", topic=requested_topic.name, options=asked))
+            dated = replace(options, as_of=requested.get("as_of"))
+            self._executor.queues.check(Command("sow", topic=requested_topic.name, options=dated))
         seen = row_policy_for(permissions_of(request), requested_topic.records)
         text = requested.get("filter")
         if options.projection is None and options.grouping is None:

@@ -53,7 +53,7 @@ RETRY_S = 1.0
 """Before another attempt; then double of that, since each may cost the primary a backup."""
 RETRY_S_MAX = 30.0
 """The most: after half a minute with somebody who leads it goes on."""
-BEGINS, GOES_ON, ENDS = b"b", b"g", b"e"
+PART_BEGINS, PART_GOES_ON, PART_ENDS = b"b", b"g", b"e"
 """Before each part of a backup in a log: the first one, others, the last one."""
 PAUSE_S_MAX = 10.0
 """Between two parts of one: whatever an engine takes to send what it has."""
@@ -154,13 +154,13 @@ class _BackupInLog:
         self._writer: BackupWriter
 
     def take(self, group: LogGroup) -> None:
-        """The next group; a backup that begins anew replaces one without an end."""
+        """The next group; a backup that begins again replaces one without an end."""
         if group.kind != EntryKind.BACKUP:
             raise StoreError(
                 "the shared log begins with a data directory without its end",
                 reason="not moved whole",
             )
-        if group.content[:1] == BEGINS:
+        if group.content[:1] == PART_BEGINS:
             self._stack.close()
             remove(self._copied)
             self._writer = self._stack.enter_context(BackupWriter(self._copied))

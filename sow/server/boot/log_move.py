@@ -7,7 +7,7 @@
             entry that no node goes on behind, and the directory is that of a local server
 
 Both are done when that is durable in the shared log. A move that was interrupted is made again: a
-backup that begins anew replaces one without an end.
+backup that begins again replaces one without an end.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from sow.core.definitions import (
 from sow.engine.shared_configuration import fingerprint, packed
 from sow.errors import Damaged, StoreError
 from sow.server.boot.bootstrap import LOG_ID_BYTES
-from sow.server.boot.log_copy import BEGINS, ENDS, GOES_ON, begins_at
+from sow.server.boot.log_copy import PART_BEGINS, PART_ENDS, PART_GOES_ON, begins_at
 from sow.server.boot.log_member import open_log
 from sow.server.loop.log_checkpoint import CHECKPOINT_FILE, checkpoint_of, write_checkpoint
 from sow.server.loop.log_driver import LogDriver
@@ -186,7 +186,7 @@ async def leading(
 
 def _refuse_content(group: LogGroup) -> None:
     """Only what an interrupted move has left may be there."""
-    if group.kind != EntryKind.BACKUP or group.content.startswith(ENDS):
+    if group.kind != EntryKind.BACKUP or group.content.startswith(PART_ENDS):
         raise StoreError(
             "the shared log is not empty: give another Stream, or start this node with an empty "
             "DataDirectory",
@@ -214,7 +214,7 @@ async def move_in(configuration: Configuration, opened: Opened = open_log) -> in
 def _pieces(made: Iterator[bytes]) -> Iterator[bytes]:
     """Frames of a backup, gathered, each piece with its mark; the last frame is one alone. Raises
     StoreError for a frame that says why there is no more."""
-    found = bytearray(BEGINS)
+    found = bytearray(PART_BEGINS)
     for frame in made:
         kind = frame[FRAME_LENGTH_BYTES : FRAME_LENGTH_BYTES + 1]
         if kind == FAILED_FRAME:
@@ -222,12 +222,12 @@ def _pieces(made: Iterator[bytes]) -> Iterator[bytes]:
             raise StoreError(str(failure["detail"]), reason=str(failure["reason"]))
         if kind == END_FRAME:
             yield bytes(found)
-            yield ENDS + frame
+            yield PART_ENDS + frame
             return
         found += frame
         if len(found) >= PIECE_BYTES:
             yield bytes(found)
-            found[:] = GOES_ON
+            found[:] = PART_GOES_ON
 
 
 class HeldIn:

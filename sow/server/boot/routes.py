@@ -51,11 +51,11 @@ from sow.store.staging import Staging
 
 RESOURCES: tuple[type, ...] = (
     TopicsHandler,
-    RatesHandler,
     RecordsHandler,
     RecordHandler,
     EventsHandler,
     LeasesHandler,
+    RatesHandler,
     ExplainHandler,
     EventStreamHandler,
     LogHandler,

@@ -44,7 +44,7 @@ BEAT, NOBODY = "100", "503"
 NEXT_PAGE = {"404", "408"}
 """How a page ends that nothing more came for; and, by its text, one that is full."""
 COMPLETED = "Batch Completed"
-"""A page has all its blocks; whoever counts them knows that before it is said."""
+"""A page has all its blocks; a reader that counts them knows that before."""
 MONITOR_PORT = 8222
 """NATS's own default."""
 NS = 1_000_000_000
