@@ -124,6 +124,20 @@ class Server:
     `shares_port`: other processes listen on the same port. `machine` is what it runs on.
     """
 
+    engine: Engine
+    executor: Executor
+    runtime: ServerRuntime
+    checkpointer: Checkpointer
+    _opening: ServerBootstrap
+    _watch: LoopLatency
+    _replay: StartupProgress
+    _readiness: ReadinessGate
+    _authn: RequestAuthenticator
+    _status: HealthHandler
+    _handlers: Handlers
+    _reloader: Reloader
+    _http: HttpServer
+
     def __init__(
         self,
         configuration: Configuration,
@@ -153,10 +167,6 @@ class Server:
         self._middleware = RequestMiddleware(lambda: in_force.configuration, names)
         self._requests = Requests(lambda: in_force.configuration.limits)
         self._allow_loss = allow_loss
-        self.engine: Engine
-        self.executor: Executor
-        self.runtime: ServerRuntime
-        self.checkpointer: Checkpointer
         self._data_directory = data_directory if follower is None else follower.directory
         # Credentials expire by the machine's clock on a follower, too.
         self._wall = clock or SystemClock()
@@ -166,23 +176,12 @@ class Server:
         self._last_error = LastError()
         self._replayed_bytes = 0
         self._refused: Counter[str] = Counter()
-        self.address = ""
-        """The URL that it has opened."""
-        self.port = 0
-        """The port that it has opened."""
+        self.address, self.port = "", 0
+        """What it has opened."""
         self._opened_us = 0
-        self._opening: ServerBootstrap
-        self._watch: LoopLatency
-        self._replay: StartupProgress
-        self._readiness: ReadinessGate
         self._heard = None if follower is None else follower.heard
         self._moments = Moments(self._heard)
-        self._authn: RequestAuthenticator
         self._logons = logons or Logons(lambda: in_force.configuration.limits.logons_per_second_max)
-        self._status: HealthHandler
-        self._handlers: Handlers
-        self._reloader: Reloader
-        self._http: HttpServer
         self._sockets: list[socket.socket] = []
         """Those that a follower has taken before it can start."""
 
