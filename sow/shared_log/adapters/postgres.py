@@ -222,6 +222,10 @@ class PostgresLog:
         ) from (why if isinstance(why, Exception) else None)
 
 
+ANSWERS_TO_CONNECT = 3
+"""A connection is made, logged on and checked: each takes an answer, or several short ones."""
+
+
 class PostgresConnection:
     """One connection, made and checked when it is needed, and dropped at the first failure.
 
@@ -249,8 +253,8 @@ class PostgresConnection:
         """What a statement answers; raises LogUnanswered, and UnsafeLog before it is sent."""
         async with self._turn:
             if not self.is_open:
-                await self._timed(what, self._connect())
-            answer = await self._timed(what, work(self._open))
+                await self._timed(what, self._connect(), self._connect_s)
+            answer = await self._timed(what, work(self._open), self._log.answer_s)
             if self._warning:
                 self.drop()
                 self._log.unanswered(what, self._warning)
@@ -268,17 +272,21 @@ class PostgresConnection:
         if connection is not None:
             connection.terminate()
 
-    async def _timed(self, what: str, work: Awaitable[T]) -> T:
+    @property
+    def _connect_s(self) -> float:
+        return ANSWERS_TO_CONNECT * self._log.answer_s
+
+    async def _timed(self, what: str, work: Awaitable[T], wait_s: float) -> T:
         """The result of what is never cancelled here: PostgreSQL would cancel it."""
         task = asyncio.ensure_future(work)
         try:
-            done, _ = await asyncio.wait([task], timeout=self._log.answer_s)
+            done, _ = await asyncio.wait([task], timeout=wait_s)
         except asyncio.CancelledError:
             self._abandon(task)
             raise
         if not done:
             self._abandon(task)
-            self._log.unanswered(what, f"nothing came within {self._log.answer_s:g} s")
+            self._log.unanswered(what, f"nothing came within {wait_s:g} s")
         try:
             return task.result()
         except FAILURES as error:
@@ -296,7 +304,7 @@ class PostgresConnection:
         log = self._log
         connection = await asyncpg.connect(
             log.place.dsn,
-            timeout=log.answer_s,
+            timeout=self._connect_s,
             target_session_attrs="primary",
             server_settings={
                 "application_name": "sow",
