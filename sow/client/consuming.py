@@ -261,7 +261,7 @@ class QueueRequests(ABC):
 
     def consume(self, queue: str, *, max_backlog: int = 1) -> MessageConsumer:
         """Messages of a queue: `async with client.consume("jobs") as messages`, then
-        `async for message in messages` and `await message.ack()`. Up to `max_backlog` are held at a
+        the messages are iterated, and each has `ack()`. Up to `max_backlog` are held at a
         time, at most as many as the queue allows. The end of `async with` gives back what was not
         acknowledged."""
         return self._consumer(queue, max_backlog)

@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache
 from heapq import heapify, heappop
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 Key = TypeVar("Key", bound=Hashable)
@@ -82,7 +82,15 @@ class Cache(Generic[Key, Made]):
         self.weight -= kept.pop(key, (None, 0))[1]
 
 
-_swept: WeakSet[Cache[Any, Any]] = WeakSet()
+class Swept(Protocol):
+    """A cache that evicts at each sweep what was not used since the previous one."""
+
+    def sweep(self) -> int:
+        """Evict; returns how many."""
+        ...
+
+
+_swept: WeakSet[Swept] = WeakSet()
 _cleared: list[Callable[[], object]] = []
 
 
@@ -101,6 +109,11 @@ def kept(count_max: int) -> Callable[[Function], Function]:
 def clear_at_sweeps(clear: Callable[[], object]) -> None:
     """Have each sweep call `clear` too, for a cache kept elsewhere."""
     _cleared.append(clear)
+
+
+def sweep_too(one: Swept) -> None:
+    """Have each sweep sweep this cache, as long as it is used."""
+    _swept.add(one)
 
 
 def sweep() -> Iterator[None]:

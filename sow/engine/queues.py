@@ -79,6 +79,8 @@ class RunningQueue:
         self.topic = topic
         self.definition = definition
         self.queue = MessageQueue(definition)
+        self._hidden: set[int] = set()
+        topic.records.indexes.hide(self._hidden)
         self.acknowledged = self.expired = self.dead = self.dropped = 0
         """Messages acknowledged, leases that have ended, and what MaxDeliveries has taken out, to
         the topic of dead letters or to nowhere; since the server started."""
@@ -196,12 +198,10 @@ class RunningQueue:
         )
 
     def _hide(self, message: QueuedMessage) -> None:
-        records = self.topic.records
-        records.indexes.hidden.add(records.table.slots[message.identity])
+        self._hidden.add(self.topic.records.table.slots[message.identity])
 
     def _show(self, message: QueuedMessage) -> None:
-        records = self.topic.records
-        records.indexes.hidden.discard(records.table.slots[message.identity])
+        self._hidden.discard(self.topic.records.table.slots[message.identity])
 
     def _remove(self, messages: Sequence[QueuedMessage], now_us: int) -> None:
         if messages:

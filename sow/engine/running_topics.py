@@ -162,7 +162,6 @@ class SourceTopic(LiveTopicBase):
         "_is_stored",
         "_sequencer",
         "expirations",
-        "kind",
         "makes_records",
         "queue",
         "queues",
@@ -185,8 +184,6 @@ class SourceTopic(LiveTopicBase):
         self.expirations = Expirations(records.table) if definition.expires else None
         self.makes_records = bool(definition.enrichment)
         """Messages have to be `finished` to be records, deltas or not."""
-        self.kind = "queue" if records.is_queue else "topic"
-        """This kind in APIs and metrics."""
         self.queue: FedQueue | None = None
         """The queue that its records are messages of."""
         self.queues: tuple[FedQueue, ...] = ()
@@ -199,6 +196,11 @@ class SourceTopic(LiveTopicBase):
         self.redefine(definition)
         self.records.remake()
         self.makes_records = bool(definition.enrichment)
+
+    @property
+    def kind(self) -> str:
+        """This kind in APIs and metrics."""
+        return "queue" if self.records.is_queue else "topic"
 
     def feed(self, queue: FedQueue) -> None:
         """From now on each publish is a message of a queue."""

@@ -16,7 +16,7 @@ lists, or integers that no double equals; to order by such a field a query makes
 `SortKeys`: each value's sort key, each distinct one once, as a memo column has texts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from copy import copy
 from math import ceil
 
@@ -181,6 +181,8 @@ STEP_ROWS = 250
 
 NO_MEMOS: dict[Path, MemoColumn] = {}
 """Shared by all indexes without columns, and never added to."""
+NONE_HIDDEN: Set[int] = frozenset()
+"""Shared by all of topics that are no queues."""
 
 
 class Indexes:
@@ -229,7 +231,7 @@ class Indexes:
         self.hashes = tuple(HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values())
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
         """The fields whose values `put` reads at every publish."""
-        self.hidden: set[int] = set()
+        self.hidden: Set[int] = NONE_HIDDEN
         """Slots that queries pass over: messages of a queue that are leased."""
         self._pinned = tuple(memos)
         self._stored: StoredValues | None = None
@@ -432,6 +434,10 @@ class Indexes:
             self._key.check()
 
     # What queries use.
+
+    def hide(self, slots: Set[int]) -> None:
+        """From now on queries pass over these slots, as they are at each moment."""
+        self.hidden = slots
 
     def fields(self) -> FieldPresence:
         """What is known of the fields that records have, kept from now on."""

@@ -6,7 +6,8 @@ the record's newest change, the record has the field. For a field that no record
 change is kept that was looked at: next time only what has changed since is read. Both are of the
 records that one user may see, whose policy is a text.
 
-It does not read records: `sow.topic.missing_fields` does.
+What no query has named since the last sweep but one is forgotten. It does not read records:
+`sow.topic.missing_fields` does.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sow.core.containers import sweep_too
 from sow.core.paths import Path
 from sow.store.columns import Slots
 from sow.store.memory import Table
@@ -37,27 +39,43 @@ class FieldPresence:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._known: dict[tuple[str, Path], Witness] = {}
+        """What was found or used since the last sweep."""
+        self._idle: dict[tuple[str, Path], Witness] = {}
+        """What was before."""
+        sweep_too(self)
+
+    def sweep(self) -> int:
+        """Forget what was not used since the last sweep; returns how many."""
+        count, self._idle, self._known = len(self._idle), self._known, {}
+        return count
 
     def unsure(self, paths: Iterable[Path], policy: str) -> list[Path]:
         """Those of the fields that no known record has by now."""
         known, bodies, seqs = self._known, self._table.bodies, self._table.seqs
         left: list[Path] = []
-        for path in paths:
-            if (policy, path) in known:
-                slot, seq = known[policy, path]
+        for path in paths:  # without a call for those that are known
+            name = policy, path
+            if name not in known and name in self._idle:
+                known[name] = self._idle[name]
+            if name in known:
+                slot, seq = known[name]
                 if slot is not None and bodies[slot] is not None and seqs[slot] == seq:
                     continue
             left += (path,)
         return left
 
+    def _found(self, path: Path, policy: str) -> Witness | None:
+        name = policy, path
+        return self._known.get(name) or self._idle.get(name)
+
     def likely(self, path: Path, policy: str) -> int | None:
         """A slot whose record had the field once."""
-        found = self._known.get((policy, path))
+        found = self._found(path, policy)
         return found.slot if found else None
 
     def changed(self, path: Path, policy: str, slots: Slots) -> Slots:
         """Those of the slots that have to be read to know whether a record has the field."""
-        found = self._known.get((policy, path))
+        found = self._found(path, policy)
         if found is None or found.slot is not None:
             return slots
         left: Slots = slots[self._table.seqs[slots] > found.seq]

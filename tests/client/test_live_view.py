@@ -190,6 +190,7 @@ class Sent:
 
     def __init__(self, ending):
         self._said = [RECORD]
+        self.bookmark = "1"
         self.ending = ending
         self.ends = asyncio.Event()
         self._is_closed = False

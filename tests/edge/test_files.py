@@ -193,7 +193,8 @@ def test_the_log_has_its_rows_in_every_format(server):
     array = server.get(f"/v1/log.json{asked}").json
     assert [json.loads(line) for line in lines.body.splitlines()] == array == lines.rows
     assert server.get(f"/v1/log{asked}&format=json").json == array
-    assert server.get(f"/v1/log{asked}", "application/json").json == array
+    answer = server.get(f"/v1/log{asked}", "application/json")
+    assert [json.loads(line) for line in answer.body.splitlines()] == array
     assert server.get("/v1/log.json?from=now").json == []
     for name, read in {
         "arrow": lambda body: pa.ipc.open_file(body).read_all(),

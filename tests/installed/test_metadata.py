@@ -24,7 +24,7 @@ OURS = {"sow", "conflated_topics", "pyspark_sow", "tests"}
 EXTRAS = PROJECT["optional-dependencies"]
 ASKING = [
     *("query", "watch", "publish", "delete", "reload", "topics", "sessions", "why", "ping"),
-    *("bench", "top", "dump", "load", "completion", "events"),
+    *("bench", "top", "dump", "load", "completion", "events", "consume", "tutorial", "mcp", "use"),
 ]
 """The commands that need no more than the client."""
 ON_REQUEST = {

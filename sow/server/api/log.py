@@ -111,6 +111,8 @@ class LogHandler:
         most `limit` rows; waits up to `wait` seconds for the first."""
         requested = {**parameters_of(request), **request.match_info}
         kind = form_of(request, requested, FORMATS)
+        if kind == JSON and not requested.keys() & {FORMAT_ENDING, "format"}:
+            kind = NDJSON  # a client that accepts JSON gets lines, as it always did
         before = _before(requested, kind)
         topics, condition, guards = await self._wanted(request, requested, before is not None)
         shape, columns = shape_of(requested, topics.values()), columns_of(requested, kind)

@@ -31,6 +31,7 @@ from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
+from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder
 
@@ -144,7 +145,7 @@ class PermissionReapplier:
         if self._sees_the_same(subscription, requested, rights):
             subscription.be_guarded_by(rights)
             return
-        if self._engine.topic(str(requested.topic)).records.is_queue:
+        if isinstance(subscription.channel, ReportingChannel):
             raise Busy("messages of a queue are taken whole, by who may read all of it")
         if is_hidden(requested.topic):
             raise Busy("the aggregation is still being answered; request it again")

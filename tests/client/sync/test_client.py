@@ -174,7 +174,7 @@ def reading_rows(way):
         way.all,
         lambda rows: [row for chunk in way.all(rows.chunks()) for row in chunk],
         lambda rows: way.wait(rows.all()).records,
-        lambda rows: (rows.matches, bool(rows.index), int(rows.bookmark) > 0),
+        lambda rows: (rows.matches, bool(rows.index), int(rows.bookmark) > 0, rows.advice),
     ):
         opening = way.client.rows("orders", order_by="/id")
         found.append(use(way.enter(opening)))
@@ -207,6 +207,7 @@ def following(way):
     way.wait(client.publish("orders", {"id": 2}))
     found += [message.document() for message in way.wait(messages.batch())]
     found += [bool(messages.name), messages.bookmark.count("-"), messages.resumed, messages.gaps]
+    found.append(messages.advice)
     way.wait(messages.close())
     plain = client.subscribe("orders")
     way.enter(plain)
