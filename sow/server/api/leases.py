@@ -24,6 +24,7 @@ from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import read_body
 from sow.server.http.route import operation, parameters_of, read_count, read_seconds, route
 from sow.server.loop.runtime import ServerRuntime
+from sow.server.net.connection_supervisor import end_with_client
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.queue_commands import check_readable
 
@@ -63,6 +64,8 @@ class LeasesHandler:
         consumer = ReceivingConsumer(
             count, lambda bookmark: f"{bookmark}-{secrets.token_hex(ID_BYTES)}", deliver
         )
+        if wait_s:
+            end_with_client(request)  # else a message would be leased to nobody
         queue.join(consumer, self._runtime.now_us())
         try:
             if not got.done() and wait_s:
