@@ -5,6 +5,7 @@ import gc
 import logging
 import secrets
 import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -453,6 +454,8 @@ class Server:
             self._moments.follow(self.runtime)
 
     def _pace_gc(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # the process is another program's; what GcPacing holds for a moment is, too
         garbage = GcPacing(lambda: objects_max(self.engine.catalog, self.executor.sessions))
         garbage.begin()
         self.runtime.idle_work["looking for garbage"] = garbage.look

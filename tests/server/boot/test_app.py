@@ -1,6 +1,7 @@
 """A server as a whole: what it takes at its start, gives back at its end, and changes meanwhile."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -48,6 +49,18 @@ def test_what_waits_for_sessions_is_plausible_and_no_reason_to_examine_all_objec
         return grown
 
     assert served(counted) == 1000
+
+
+@pytest.mark.parametrize("is_guest", [False, True])
+def test_only_a_server_whose_process_it_is_paces_the_collector(served, is_guest):
+    async def paced(server):
+        return "looking for garbage" in server.runtime.idle_work
+
+    if is_guest:
+        with ThreadPoolExecutor() as program:
+            assert not program.submit(served, paced).result()
+    else:
+        assert served(paced)
 
 
 def test_two_servers_do_not_share_a_directory(served, tmp_path):
