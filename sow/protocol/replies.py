@@ -247,6 +247,28 @@ class EventEncoding:
 LINES = LineEncoding()
 
 
+def record_line(
+    head: bytes,
+    key: bytes | None,
+    body: bytes,
+    seq: int | None,
+    ts_us: int | None,
+    delta: bool = False,
+    places: Sequence[int] = (),
+) -> bytes:
+    """One of the lines of `record_lines`, without columns: each update that is folded in the queue
+    of a client is one."""
+    parts = [head, b',"d":', body] if key is None else [head, b',"k":', key, b',"d":', body]
+    if places:
+        parts.append(b',"at":%d' % places[0])
+    if ts_us is not None:
+        parts.append(b',"ts":"%b"' % timestamp(ts_us).encode())
+    if delta:
+        parts.append(b',"delta":true')
+    parts.append(b"}" if seq is None else b',"bm":"%b"}' % bookmark_bytes(seq))
+    return b"".join(parts)
+
+
 def record_lines(
     head: bytes,
     keys: Sequence[bytes] | None,

@@ -472,8 +472,7 @@ class Columns:
         if self._make_sow_keys is None:
             return list(identities)
         if len(slots) == 1:
-            # Without a view of the row, which would cost more than all the rest.
-            return [str(int(self._numbers[KEY, slots[0]]) & KEY_BITS)]
+            return [self.sow_key(slots[0])]
         return [str(key) for key in self._sow_keys[np.asarray(slots, np.int64)].tolist()]
 
     def sow_key_numbers(self, slots: Slots) -> NDArray[np.uint64] | None:
@@ -484,7 +483,8 @@ class Columns:
         """The SowKey of the record in a slot, as text."""
         if self._make_sow_keys is None:
             return self.identities[slot] or ""
-        return str(int(self._sow_keys[slot]))
+        # Without a view of the row, which would cost more than all the rest.
+        return str(int(self._numbers[KEY, slot]) & KEY_BITS)
 
     def find(self, sow_key: str) -> int | None:
         """The slot of a SowKey given as text, or None."""

@@ -38,6 +38,10 @@ STATE_BYTES = 130
 """A state of a record, beside its text: the object, and its place among those that are counted."""
 
 
+State = bytes | Sequence[str]
+"""A state of a record; or, for the columns of a batch, one of them."""
+
+
 class QueueShare:
     """What is held for one client, by its `sessions`."""
 
@@ -123,6 +127,16 @@ class QueueShare:
         self.used -= own
         memory.used -= common
 
+    def exchange(self, own: int, alone: int, gone: Iterable[State], come: Iterable[State]) -> None:
+        """Count so much more for the client, `alone` of it for nobody else, where it keeps other
+        states than before."""
+        memory = self.memory
+        self.used += own
+        memory.used += alone
+        memory.exchange(gone, come)
+        if self.used > memory.share_bytes or memory.used > memory.over_bytes:
+            memory.note(self)
+
     @property
     def fits(self) -> bool:
         """It is within the part of one client."""
@@ -145,10 +159,6 @@ class QueueShare:
 
 Holders = dict[QueueShare, int]
 """In how many places each client holds a frame."""
-
-
-State = bytes | Sequence[str]
-"""A state of a record; or, for the columns of a batch, one of them."""
 
 
 class KeptStates(Protocol):
@@ -233,26 +243,36 @@ class QueueMemory:
 
     def keep(self, kept: KeptStates, is_shared: bool) -> None:
         """Count updates once for all, and the states in them that are not counted yet."""
+        self._grow(self._add(kept.states()), kept.beside_bytes, is_shared)
+
+    def release(self, kept: KeptStates, is_shared: bool) -> None:
+        """Count them no more."""
+        self._grow(-self._remove(kept.states()), -kept.beside_bytes, is_shared)
+
+    def exchange(self, gone: Iterable[State], come: Iterable[State]) -> None:
+        """Count other states than before."""
+        self._grow(self._add(come) - self._remove(gone), 0, is_shared=False)
+
+    def _add(self, states: Iterable[State]) -> int:
         known, grown = self._states, 0
-        for state in kept.states():
+        for state in states:
             place = id(state)
             times = known.get(place, 0)
             known[place] = times + 1
             if not times:
                 grown += size_of(state)
-        self._grow(grown, kept.beside_bytes, is_shared)
+        return grown
 
-    def release(self, kept: KeptStates, is_shared: bool) -> None:
-        """Count them no more."""
+    def _remove(self, states: Iterable[State]) -> int:
         known, shrunk = self._states, 0
-        for state in kept.states():
+        for state in states:
             place = id(state)
             if known[place] > 1:
                 known[place] -= 1
             else:
                 del known[place]
                 shrunk += size_of(state)
-        self._grow(-shrunk, -kept.beside_bytes, is_shared)
+        return shrunk
 
     def _grow(self, states: int, beside: int, is_shared: bool) -> None:
         self.used += states + beside

@@ -9,7 +9,7 @@ A session whose client goes on from elsewhere counts for another share. What com
 at once, and what waits in steps: a queue may have ten thousand entries.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Protocol
 
@@ -42,6 +42,13 @@ class Entry(Protocol):
     def kept(self) -> KeptStates | None:
         """What it keeps."""
         ...
+
+
+class WaitingAlone(Entry, KeptStates, Protocol):
+    """An entry that keeps what no other one does: a single update. `size` is what its frame takes,
+    whether it is there or was dropped."""
+
+    size: int
 
 
 class QueueCount:
@@ -77,6 +84,26 @@ class QueueCount:
         self.own += times * own
         self.common += times * common
         self.share.memory.common += times * common
+
+    def change(self, entry: WaitingAlone, change: Callable[[], None]) -> None:
+        """Change an entry that waits. What `remove` and `add` do, by the differences: each update
+        that is folded into another one does this."""
+        if self._behind:
+            self.remove(entry)
+            change()
+            self.add(entry)
+            return
+        frame, beside, states = len(entry.frame), entry.beside_bytes, entry.states_bytes
+        gone, held = entry.states(), max(states, entry.size)
+        change()
+        beside = entry.beside_bytes - beside
+        common = entry.states_bytes - states
+        alone = len(entry.frame) - frame + beside
+        self.own += alone
+        self.common += common
+        self.share.memory.common += common
+        held = max(states + common, entry.size) - held
+        self.share.exchange(beside + held, alone, gone, entry.states())
 
     def note_stripped(self, size: int) -> None:
         """Lines of so many bytes were dropped. Not counted again, at ten microseconds an entry."""

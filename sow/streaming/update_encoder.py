@@ -265,15 +265,9 @@ class UpdateEncoder:
     def _line(
         self, kind: Kind, head: bytes, update: Update, body: bytes, places: Sequence[int] = ()
     ) -> bytes:
-        seqs = [update.first_seq]
-        columns = LineColumns(
-            [self.topic.sow_key_of(update.identity)] if self.shape.sow_keys else [],
-            [body],
-            seqs,
-            [update.first_ts_us],
-            places,
-        )
-        lines = self.topic.renderer.lines(kind, self.shape, columns, head)
+        key = self.topic.sow_key_of(update.identity) if self.shape.sow_keys else ""
+        place = update.first_seq, update.first_ts_us
+        line = self.topic.renderer.line(kind, self.shape, head, key, body, place, places)
         if update.mark and kind != "oof":
-            lines = [marked(line, update.mark) for line in lines]
-        return self.encoding.records("oof" if kind == "oof" else "p", lines, seqs)[0]
+            line = marked(line, update.mark)
+        return self.encoding.records("oof" if kind == "oof" else "p", [line], place[:1])[0]

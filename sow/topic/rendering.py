@@ -22,7 +22,7 @@ from sow.core.paths import Path
 from sow.errors import ClientError
 from sow.messages.base import MessageType
 from sow.messages.json import json_text
-from sow.protocol.replies import quoted, record_lines, timestamp
+from sow.protocol.replies import quoted, record_line, record_lines, timestamp
 
 Kind = Literal["sow", "p", "delta", "oof"]
 """The kinds of line: a record of an answer, a publish, the changes of a record, its leaving."""
@@ -173,6 +173,31 @@ class Renderer:
             columns.ts_us if shape.timestamps else None,
             kind == "delta",
             columns.places,
+        )
+
+    def line(
+        self,
+        kind: Kind,
+        shape: Shape,
+        head: bytes,
+        key: str,
+        body: bytes,
+        place: tuple[int, int],
+        positions: Sequence[int] = (),
+    ) -> bytes:
+        """One of these lines, of a record at a bookmark and time."""
+        if kind != "delta" and shape.select is not None:
+            (body,) = self.shown(shape, (body,))
+        (text,) = self.line_bodies((body,))
+        has_bookmark = kind in ("p", "delta") or (shape.marked and kind == "oof")
+        return record_line(
+            head,
+            orjson.dumps(key) if shape.sow_keys else None,
+            text,
+            place[0] if has_bookmark else None,
+            place[1] if shape.timestamps else None,
+            kind == "delta",
+            positions,
         )
 
     def documents(self, shape: Shape, columns: LineColumns, meta: bool) -> list[bytes]:

@@ -8,8 +8,10 @@ from sow.protocol import replies
 from sow.protocol.replies import (
     LINES,
     EventEncoding,
+    SentPlace,
     publish_acks,
     quoted,
+    record_line,
     record_lines,
     skip_lines,
     timestamp,
@@ -89,3 +91,15 @@ def test_a_record_line_carries_the_columns_it_is_given():
 )
 def test_a_time_is_sent_in_utc_to_the_microsecond(ts_us, text):
     assert timestamp(ts_us) == text
+
+
+@pytest.mark.parametrize("key", [None, b'"1"'])
+@pytest.mark.parametrize("seq", [None, 7, SentPlace(7, 5)])
+@pytest.mark.parametrize("ts_us", [None, 1_700_000_000_000_001])
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("places", [(), (3,)])
+def test_the_line_of_one_record_is_that_of_columns(key, seq, ts_us, delta, places):
+    one = record_line(b'{"c":"p"', key, b"{}", seq, ts_us, delta, places)
+    columns = ([value] if value is not None else None for value in (key, seq, ts_us))
+    keys, seqs, times = columns
+    assert [one] == record_lines(b'{"c":"p"', keys, [b"{}"], seqs, times, delta, places)

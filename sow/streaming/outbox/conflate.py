@@ -21,7 +21,8 @@ does not depend on the disk.
 A whole queue is folded in a *passage* through it, a part in each step. Entries that were passed
 stand in front, and updates are folded within these; those that it has not reached are apart
 (`unfolded`), behind all others, and new entries are appended there. Between two steps anything may
-leave or be added.
+leave or be added. Of a queue that counts, the next passage goes on behind the last entry of the one
+before (`passed`): a client that does not read costs others what is sent to it, not what waits.
 
 What waits counts for a client (`sow.streaming.session_memory`) from `count_for` until all of it has
 left. Of a session that is away (`keep_lean`) what counts holds no lines that can be made again.
@@ -29,6 +30,7 @@ left. Of a session that is away (`keep_lean`) what counts holds no lines that ca
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from itertools import chain, pairwise
 
 from sow.core.cooperative import Task, run_to_completion
@@ -64,8 +66,8 @@ class Queue:
     group `released()` is durable."""
 
     __slots__ = (
-        "_pairs", "_released", "bytes", "count", "dead", "entries", "is_lean", "message_count",
-        "unfolded",
+        "_pairs", "_passed", "_passes_all", "_released", "bytes", "count", "dead", "entries",
+        "is_lean", "message_count", "unfolded",
     )  # fmt: skip
 
     def __init__(self, released: Callable[[], int]) -> None:
@@ -73,6 +75,9 @@ class Queue:
         self.entries: deque[Queued] = deque()
         self.unfolded = NONE_UNFOLDED
         """Entries behind them that a passage has not reached."""
+        self._passed: Queued | None = None
+        """The last entry of a passage that has folded all up to there."""
+        self._passes_all = True
         self.dead = 0
         """Entries that were folded away and are still in place."""
         self._pairs = 0
@@ -129,6 +134,8 @@ class Queue:
         self.dead -= not entry.lives
         self.message_count -= entry.message_count
         self.bytes -= entry.size
+        if entry is self._passed:
+            self._passed = None
         if self.count is not None and entry.lives:
             self.count.remove(entry)
         return entry
@@ -150,6 +157,7 @@ class Queue:
     def drop(self, memberships: Collection[Membership]) -> None:
         """Drop what waits within memberships, which begin again."""
         gone: deque[Queued] = deque()
+        self._passed = None
         self.entries = _without(self.entries, memberships, gone)
         self.unfolded = _without(self.unfolded, memberships, gone) or NONE_UNFOLDED
         lines = sum(entry.message_count for entry in gone)
@@ -168,7 +176,7 @@ class Queue:
         """Drop everything that waits."""
         gone = self.entries
         gone.extend(self.unfolded)
-        self.entries, self.unfolded = deque(), NONE_UNFOLDED
+        self.entries, self.unfolded, self._passed = deque(), NONE_UNFOLDED, None
         self.message_count = self.bytes = self.dead = self._pairs = 0
         self._free(gone, {entry.membership for entry in gone if isinstance(entry, Foldable)})
         self.count = None
@@ -196,7 +204,7 @@ class Queue:
         if self.count is not None:
             for entry in self.living():
                 self.count.remove(entry)
-        self.count = None if share is None else QueueCount(share)
+        self.count, self._passed = None if share is None else QueueCount(share), None
         for entry in self.living() if share is not None else ():
             self._weigh(entry, 1)
 
@@ -241,9 +249,17 @@ class Queue:
 
     def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
         """Replace the update of a single update by one of `group`."""
-        self._withdraw(entry)
+        self.bytes -= entry.size
+        if self.count is None:
+            entry.rewrite(update, group)
+        else:
+            self.count.change(entry, partial(self._rewrite, entry, update, group))
+        self.bytes += entry.size
+
+    def _rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
         entry.rewrite(update, group)
-        self._enter(entry)
+        if self.is_lean:
+            entry.strip()
 
     def kill(self, entry: QueuedUpdate) -> None:
         """Another entry has taken in this one's update."""
@@ -272,15 +288,35 @@ class Queue:
     def remove_dead(self) -> None:
         """Remove what was folded away, of what was folded."""
         count = len(self.entries)
+        if self._passed is not None and not self._passed.lives:
+            self._passed = None
         self.entries = deque(entry for entry in self.entries if entry.lives)
         self.dead -= count - len(self.entries)
 
     # A passage.
 
-    def begin_again(self) -> None:
-        """Begin a passage through all entries, unless there is one."""
-        if not self.unfolded:
+    def begin_again(self) -> bool:
+        """Begin a passage, unless there is one: through what has come since the last one that has
+        folded everything, if that has to be folded for the first time, else through all entries;
+        whether it is through all."""
+        if self.unfolded:
+            return False
+        last, self._passed, self._passes_all = self._passed, None, True
+        fresh: deque[Queued] = deque()
+        while last is not None and self.entries[-1] is not last:
+            fresh.appendleft(self.entries.pop())
+        if last is None or any(isinstance(entry, QueuedUpdate) for entry in fresh):
+            self.entries.extend(fresh)
             self.entries, self.unfolded = deque(), self.entries
+            return True
+        self.unfolded = fresh or NONE_UNFOLDED
+        return False
+
+    def end_passage(self) -> None:
+        """Everything was passed that the policies fold: the next passage goes on from here, unless
+        a frame stands among it as it was, which the policies of then may fold."""
+        if self._passes_all and self.count is not None and self.entries:
+            self._passed = self.entries[-1]
 
     def go_on(self, passage: int, policies: Collection[Policy], messages_max: int) -> bool:
         """Pass some of the unfolded entries: split shared frames of these policies into single
@@ -310,9 +346,11 @@ class Queue:
             if isinstance(entry, QueuedUpdate):
                 entry.membership.enter(entry)
                 self._reunite(entry)
-            elif isinstance(entry, QueuedDelivery) and entry.delivery.is_dated:
-                # It stays as it is, and nothing that comes after it may move in front of it.
-                entry.membership.newest.clear()
+            elif isinstance(entry, QueuedDelivery):
+                self._passes_all = False
+                if entry.delivery.is_dated:
+                    # It stays as it is, and nothing that comes after it may move in front of it.
+                    entry.membership.newest.clear()
         if isinstance(entry, Foldable):
             entry.membership.save(before - self.line_count, entry.since_us)
 
@@ -350,7 +388,7 @@ class Queue:
             membership.enter(entry)
 
         current = membership.newest.get(place)
-        if current is not None:
+        if current is not None and current.older is not None:
             current = self._reunite(current)
         if current is None:
             enter()

@@ -419,8 +419,7 @@ class Outbox:
 
     def _begin(self, policies: tuple[Policy, ...]) -> None:
         if not self.queue.unfolded:
-            self.queue.begin_again()
-            self._passage += 1
+            self._passage += self.queue.begin_again()
             self._folds = policies
 
     def stop_folding(self) -> None:
@@ -429,7 +428,7 @@ class Outbox:
 
     def fold_some(self, messages_max: int | None = None) -> bool:
         """Continue to fold the queue; whether there is more of it."""
-        before = self.queue.line_count
+        before, passes = self.queue.line_count, bool(self.queue.unfolded)
         more = self.queue.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
         self.queue.compact()
         self.folded += before - self.queue.line_count
@@ -438,6 +437,8 @@ class Outbox:
         if not more and self._again:
             self._again = False
             self._begin(ALL)
+        elif passes and not more and self._folds is ALL:
+            self.queue.end_passage()
         return bool(self.queue.unfolded)
 
     def to_give_up(self) -> list[Membership]:

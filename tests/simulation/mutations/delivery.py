@@ -180,6 +180,12 @@ DELIVERY = (
         "            pass\n",
     ),
     Mutation(
+        "a passage goes on behind updates that were folded within another order",
+        "sow/streaming/outbox/conflate.py",
+        "if last is None or any(isinstance(entry, QueuedUpdate) for entry in fresh):",
+        "if last is None:",
+    ),
+    Mutation(
         "what comes while a queue is folded overtakes what is not folded yet",
         "sow/streaming/outbox/conflate.py",
         "self.entries if folded else self.unfolded or self.entries",

@@ -283,6 +283,51 @@ def test_a_delivery_folds_by_itself_as_in_an_empty_queue(identities, left):
     assert found == (left or [("a", 1), ("b", 2)])
 
 
+def counted():
+    """A queue that counts, and has been folded once."""
+    waiting = Waiting()
+    waiting.wait("A", "B", "A")
+    waiting.queue.count_for(QueueMemory().share("client"))
+    waiting.fold()
+    waiting.queue.end_passage()
+    return waiting
+
+
+def test_the_next_passage_goes_on_behind_what_was_folded():
+    """A client that does not read costs others what is sent to it, not what waits for it."""
+    waiting = counted()
+    waiting.wait("B", "C")
+    before = [entry for entry in waiting.queue if isinstance(entry, QueuedUpdate)]
+    assert not waiting.queue.begin_again()
+    assert len(waiting.queue.unfolded) == 2
+    waiting.fold()
+    waiting.queue.end_passage()
+    assert [*waiting.queue][:2] == before, "these stand where they stood"
+    assert not waiting.queue.begin_again(), "nothing has come"
+    assert not waiting.queue.unfolded
+    assert waiting.leave() == [("A", 3, 1), ("B", 4, 2), ("C", 5, 5)]
+
+
+@pytest.mark.parametrize("change", ["left", "spread", "kept whole", "counted anew"])
+def test_a_passage_goes_through_all_where_what_stands_there_was_not_folded_in_order(change):
+    waiting = counted()
+    if change == "left":
+        while waiting.queue:
+            waiting.queue.pop()
+    elif change == "spread":
+        waiting.wait("B")
+        waiting.spread("C")
+    elif change == "kept whole":
+        waiting.wait("B")
+        waiting.fold(policies=())
+        waiting.queue.end_passage()
+    else:
+        waiting.queue.count_for(QueueMemory().share("another"))
+    waiting.wait("B")
+    assert waiting.queue.begin_again()
+    assert not waiting.queue.entries
+
+
 def test_a_large_message_counts_as_several():
     """To say it as a delta it is read, in the same step."""
     waiting = Waiting()
