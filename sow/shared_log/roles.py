@@ -1,6 +1,7 @@
 """Who leads: a node that follows the shared log and, when nobody else does, leads it.
 
-    follower ──> reads; two leases without a valid entry, then read up to the end: appends a `lead`
+    follower ──> reads; two leases without a valid entry, then read up to the end: appends a `lead`;
+        │        at once where nobody has led yet
     primary ───> when its own lead was read back. It appends groups and, while there are none, beats
         │        one lease without a durable entry of its own: it is stale, until there is one
         ├──────> a valid entry of another node: it follows again, and what it had not released is
@@ -153,8 +154,8 @@ class LogNode:
         """Of a primary, or of a follower that tries to become one."""
         self._leads_after_us = now_us
         """Not to lead before."""
-        self._is_vacant = False
-        """Who led has stepped down."""
+        self._is_vacant = state.lead is None
+        """Who led has stepped down, or nobody ever has: no lease has to pass."""
         self._resigns = False
         self._orders: list[Order] = [ReadFrom(state.position)]
 

@@ -70,8 +70,12 @@ class Table:
         return self.orders()
 
 
+LED = ChainState(0, bytes(16), 3, 0, Lead("b", "", LEASE_US))
+"""Somebody has led before."""
+
+
 def test_a_node_reads_and_leads_after_two_leases_of_silence():
-    table = Table()
+    table = Table(state=LED)
     assert table.orders() == [ReadFrom(0)]
     assert table.node.due_us() == table.now_us + 2 * LEASE_US
     assert table.orders(2 * LEASE_US - 1) == []
@@ -79,9 +83,22 @@ def test_a_node_reads_and_leads_after_two_leases_of_silence():
     (order,) = table.end()
     assert isinstance(order, AppendBlock)
     assert not table.node.is_primary
-    assert table.store(order.block) == [LeadFrom(1)]
+    assert table.store(order.block) == [LeadFrom(4)]
     assert table.node.is_primary
     assert table.node.chain.state.lead == Lead("a", "http://a", LEASE_US)
+
+
+def test_of_a_log_that_nobody_has_led_a_node_leads_once_it_has_read_it():
+    table = Table()
+    assert table.orders() == [ReadFrom(0), FindEnd()]
+    (order,) = table.end()
+    assert table.store(order.block) == [LeadFrom(1)]
+    # Another one that begins beside it reads first that it is led already.
+    other = Table("b")
+    assert other.orders() == [ReadFrom(0), FindEnd()]
+    other.node.end_is(1, other.now_us)
+    assert other.store(order.block) == []
+    assert other.node.due_us() == other.now_us + 2 * LEASE_US
 
 
 def test_it_begins_to_read_where_it_was():
@@ -239,7 +256,7 @@ def test_the_end_is_looked_for_again_and_a_reader_that_is_dead_is_replaced():
 
 
 def test_a_reader_that_failed_begins_again_after_a_while():
-    table = Table()
+    table = Table(state=LED)
     table.orders()
     table.node.read_failed(table.now_us)
     assert table.node.due_us() == table.now_us + LEASE_US // 2
