@@ -412,7 +412,7 @@ async def serve_until_stopped(
             configuration = dataclasses.replace(configuration, port=server.port)
     finally:
         if member is not None:
-            await member.close()
+            await member.leave()
         server_log.end(lines)
 
 

@@ -218,8 +218,14 @@ class LogMember:
         machine = Machine(log_id=driver.leader.log, shared=operations, writer=follower.writer)
         return make(configuration, follower, machine, LogServer), follower.is_over
 
+    async def leave(self) -> None:
+        """Leave the log; where this node leads, another one does at once."""
+        if self._driver is not None:
+            await self._driver.resign()
+        await self.close()
+
     async def close(self) -> None:
-        """Leave the log."""
+        """Leave the log without a word."""
         if self._driver is not None:
             await self._driver.close()
             await self._shared.close()

@@ -19,7 +19,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Protocol
 
 from sow.core.clock import SECOND_US, monotonic_us
@@ -222,6 +222,15 @@ class LogDriver:
         leads = not self._is_over and self.node.step_down(self._now_us())
         self._go_on()
         return leads
+
+    async def resign(self) -> None:
+        """Lead no more: others need not wait for silence. Returns when that is in the log, or after
+        a lease without an answer of the engine."""
+        if self.step_down():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.node.lease_us / SECOND_US):
+                    while self.is_primary and self.failure is None:
+                        await asyncio.shield(self.next())
 
     def hold_off(self) -> None:
         """Let others lead for a while, if they can."""

@@ -75,7 +75,7 @@ class Node:
     async def end(self):
         if self.server is not None:
             await self.server.stop()
-        await self.member.close()
+        await self.member.leave()
 
     async def die(self):
         """The log hears no more of it."""

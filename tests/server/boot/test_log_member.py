@@ -60,6 +60,12 @@ def test_the_first_node_leads_and_another_goes_on_when_it_is_gone(tmp_path):
             await first.until(lambda: first.follows and records(first.server) == ["1", "2"])
             assert first.server.engine.primary == "http://b"
             assert first.server.runtime.journal.log_id == log_id
+            # One that is stopped in order says so.
+            await second.end()
+            second.server = None
+            await first.until(lambda: not first.follows)
+            failover = (await get(first, "/v1/log/status"))[2]["failover"]
+            assert failover["why"] == "b stepped down"
 
     asyncio.run(play())
 

@@ -226,6 +226,25 @@ def test_who_steps_down_is_followed_at_once_and_leads_no_more_while_others_can()
     played(work)
 
 
+def test_who_resigns_waits_for_its_entry_and_for_a_lease_at_most():
+    async def work(nodes):
+        first, began_s = await nodes.primary(), nodes.loop.time()
+        await first.resign()
+        assert not first.is_primary
+        await first.close()
+        second = await nodes.primary()
+        assert nodes.loop.time() - began_s < LEASE_S, "nobody has waited for its silence"
+
+        async def unanswered(_block):
+            await asyncio.Event().wait()
+
+        second._shared.append, began_s = unanswered, nodes.loop.time()
+        await second.resign()
+        assert LEASE_S <= nodes.loop.time() - began_s < 1.1 * LEASE_S
+
+    played(work)
+
+
 def test_time_passes_for_who_hears_the_log_and_is_not_known_to_who_does_not():
     async def work(nodes):
         primary = await nodes.primary()
