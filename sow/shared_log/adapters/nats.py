@@ -6,8 +6,9 @@
     trim      a purge up to a position
 
 Positions are the sequence numbers of the stream. A connection that ends is not mended: those who
-wait for an answer have none, and the next call makes another one, to the next server. So nothing
-that was written before is sent again by the library. Settings that lose what was answered are
+wait for an answer have none, and the next call makes another one, to the next server; so does a
+server through which nothing passes for long, as it may be cut off from the others. So nothing that
+was written before is sent again by the library. Settings that lose what was answered are
 refused before anything is appended; those of a server that is down are read as soon as it is back.
 """
 
@@ -37,6 +38,9 @@ NOT_FOUND, IN_USE = 10059, 10058
 """JetStream's numbers: a stream is not there; somebody else has made it just now."""
 STREAM_ANSWER_S, AGAIN_S = 1.0, 0.02
 """Asking for a stream costs nothing, so that is done again sooner than for an entry."""
+CUT_OFF_S = 10.0
+"""A server through which no entry has passed for so long is left when it fails: an election takes
+4 to 9 s."""
 STORED = "$JS.ACK."
 """How the reply address of a message begins that comes from a stream; others are of the server."""
 BEAT, NOBODY = "100", "503"
@@ -82,6 +86,8 @@ class NatsLog:
         self._replicas = place.replicas or len(place.servers)
         self._guard = SettingsGuard(place)
         self._connection: NatsConnection | None = None
+        self._left: NatsConnection | None = None
+        """One that has served nothing for long."""
         self._connecting = asyncio.Lock()
         self._next_server = secrets.randbelow(len(place.servers))
 
@@ -97,6 +103,8 @@ class NatsLog:
             self._unanswered(what, answer.get("error", answer))
         if answer.get("duplicate"):
             self._unanswered(what, "it says that it had the entry before")
+        if self._connection is not None:
+            self._connection.has_served()
         return int(answer["seq"])
 
     async def last(self) -> int:
@@ -130,9 +138,10 @@ class NatsLog:
 
     async def close(self) -> None:
         """End the connection."""
-        connection, self._connection = self._connection, None
+        found = [one for one in (self._connection, self._left) if one is not None]
+        self._connection = self._left = None
         await self._guard.close()
-        if connection is not None:
+        for connection in found:
             await connection.close(self.answer_s)
 
     async def _state(self, what: str) -> dict[str, Any]:
@@ -168,6 +177,9 @@ class NatsLog:
             self._unanswered(what, error)
 
     def _unanswered(self, what: str, why: object) -> NoReturn:
+        connection = self._connection
+        if connection is not None and connection.is_cut_off:
+            self._connection, self._left = None, connection
         if isinstance(why, dict):
             why = why.get("description", why)
         raise LogUnanswered(
@@ -191,6 +203,9 @@ class NatsLog:
             return connection
 
     async def _connect(self) -> "NatsConnection":
+        left, self._left = self._left, None
+        if left is not None:
+            await left.close(AGAIN_S)
         await self._guard.ask()
         error: Exception = OSError("no server was tried")
         for _ in self.place.servers:
@@ -344,6 +359,7 @@ class NatsConnection:
     """A connection to one server: requests, each answered at an address of its own."""
 
     def __init__(self) -> None:
+        self._served_s = 0.0
         self._client = Client()
         self._inbox = ""
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
@@ -368,6 +384,7 @@ class NatsConnection:
             )
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
+            self.has_served()
         except BaseException:
             await self.close(answer_s)
             raise
@@ -377,6 +394,15 @@ class NatsConnection:
     def is_open(self) -> bool:
         """Whether it has not ended, as far as is known."""
         return self._client.is_connected
+
+    def has_served(self) -> None:
+        """An entry has passed: one that is cut off says what it knows of the stream, too."""
+        self._served_s = asyncio.get_running_loop().time()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it may see nothing of the others."""
+        return asyncio.get_running_loop().time() - self._served_s > CUT_OFF_S
 
     @property
     def block_bytes_max(self) -> int:
@@ -479,6 +505,7 @@ class StreamReader:
             if message.reply.startswith(STORED):
                 self._left -= 1
                 self._deaf_s = 0.0
+                self._connection.has_served()
                 return self._block(message)
             if (status := status_of(message)) == NOBODY:
                 await self._wait_for_it()

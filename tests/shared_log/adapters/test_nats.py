@@ -216,3 +216,30 @@ def test_a_server_that_is_down_is_checked_once_it_is_back(cluster):
         played(cluster, work)
     finally:
         cluster.restart()
+
+
+class Deaf:
+    """A connection to a server that serves nothing, though it answers."""
+
+    is_open = is_cut_off = True
+
+    def __init__(self):
+        self.is_closed = False
+
+    async def ask(self, *_request):
+        raise OSError("nobody serves the stream at the moment")
+
+    async def close(self, _wait_s):
+        self.is_closed = True
+
+
+def test_a_server_that_is_cut_off_from_the_others_is_left(cluster):
+    async def work(harness):
+        log, deaf = await harness.connect(), Deaf()
+        log._connection = deaf
+        await unanswered(log.append(b"1"))
+        assert await log.append(b"2") == 1
+        assert deaf.is_closed
+        assert not log._connection.is_cut_off
+
+    played(cluster, work)
