@@ -9,7 +9,7 @@ everything, bytes that are no entry. So no condition of the engine is needed, an
 
 A group of records that is too large for one entry is several; it counts once the last one is there.
 A lead drops what was not complete. Time is that of the log and never goes back. A reload changes
-under which configuration is led.
+under which configuration is led, and the one before is not led under again: that is an old file.
 """
 
 from typing import NamedTuple
@@ -28,6 +28,8 @@ from sow.shared_log.entry import (
 
 KNOWN_KINDS = frozenset(EntryKind)
 WITHOUT_CONTENT = (EntryKind.BEAT, EntryKind.RESIGN)
+REPLACED_MAX = 100
+"""Configurations that are remembered as replaced: nobody has a file of so many reloads ago."""
 
 
 class ChainState(NamedTuple):
@@ -41,6 +43,9 @@ class ChainState(NamedTuple):
     """0: nobody has led yet."""
     time_us: int = 0
     lead: Lead | None = None
+    replaced: tuple[str, ...] = ()
+    """Fingerprints of the configurations that reloads have replaced, since all nodes have started
+    under another one."""
 
 
 class LogGroup(NamedTuple):
@@ -105,8 +110,10 @@ class LogChain:
         lead = decode_lead(entry.content) if entry.kind == EntryKind.LEAD else None
         self._check_known(position, entry, lead)
         time_us = max(self.state.time_us, entry.time_us)
-        leads = lead or self.state.lead
-        self.state = ChainState(position, entry_hash, entry.term, time_us, leads)
+        before, leads = self.state.lead, lead or self.state.lead
+        is_same = leads is None or before is None or leads.fingerprint == before.fingerprint
+        replaced = self.state.replaced if is_same else ()
+        self.state = ChainState(position, entry_hash, entry.term, time_us, leads, replaced)
         group = None
         if lead is not None:
             self._parts.clear()
@@ -125,11 +132,13 @@ class LogChain:
     def _reload(self, content: bytes) -> None:
         """Another configuration holds."""
         reload = decode_reload(content)
-        if reload is not None and self.state.lead is not None:
-            lead = self.state.lead._replace(
-                fingerprint=reload.fingerprint, configuration=reload.configuration
-            )
-            self.state = self.state._replace(lead=lead)
+        before = self.state.lead
+        if reload is None or before is None:
+            return
+        lead = before._replace(fingerprint=reload.fingerprint, configuration=reload.configuration)
+        all_before = [*self.state.replaced, before.fingerprint][-REPLACED_MAX:]
+        replaced = tuple(one for one in all_before if one != reload.fingerprint)
+        self.state = self.state._replace(lead=lead, replaced=replaced)
 
     def _check_known(self, position: int, entry: LogEnvelope, lead: Lead | None) -> None:
         newest = max(entry.format, lead.format if lead else 0)

@@ -126,7 +126,8 @@ def decode_lead(content: bytes) -> Lead | None:
     """What a `lead` says; None where it is not readable, or promises nothing."""
     try:
         found = orjson.loads(content)
-        lead = Lead(*(found[name] for name in Lead._fields))
+        # Of an earlier release some are missing.
+        lead = Lead(**{name: found[name] for name in Lead._fields if name in found})
     except (ValueError, KeyError, TypeError):
         return None
     kinds = (str, str, int, str, int, str, str)

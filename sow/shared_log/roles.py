@@ -69,13 +69,20 @@ class LeadFrom(NamedTuple):
 
 class FollowFrom(NamedTuple):
     """This node leads no more. Groups that it has not released are not in the log, and never will
-    be, so their changes are to be taken back."""
+    be, so their changes are to be taken back; those without numbers before them may be, and are
+    applied then as those of others are."""
 
     lead: Lead | None
     unreleased: list[int]
 
 
-Order = AppendBlock | FindEnd | ReadFrom | ApplyGroup | ReleaseGroup | LeadFrom | FollowFrom
+class StandBack(NamedTuple):
+    """Nobody leads, and this node does not: a reload has replaced its configuration."""
+
+
+Order = (
+    AppendBlock | FindEnd | ReadFrom | ApplyGroup | ReleaseGroup | LeadFrom | FollowFrom | StandBack
+)
 
 
 class EndSearch:
@@ -152,6 +159,8 @@ class LogNode:
         self._search = EndSearch(self._answer_us)
         self._writer: EntryWriter | None = None
         """Of a primary, or of a follower that tries to become one."""
+        self._parts: list[LogGroup] = []
+        """Groups of its own without a number, before the one with which they are released."""
         self._leads_after_us = now_us
         """Not to lead before."""
         self._is_vacant = state.lead is None
@@ -169,6 +178,11 @@ class LogNode:
         """The lease that is in force."""
         lead = self.chain.state.lead
         return self._lead.lease_us if lead is None else lead.lease_us
+
+    @property
+    def has_parts(self) -> bool:
+        """What it has read back is not released yet."""
+        return bool(self._parts)
 
     def silent_us(self, now_us: int) -> int:
         """How long this node knows nothing for certain: a primary since it sent its last durable
@@ -240,13 +254,18 @@ class LogNode:
                 self._orders.append(FollowFrom(self.chain.state.lead, writer.numbers))
             self.is_primary, self._writer, self._resigns = False, None, False
             self._search.stop()
+            self._orders += map(ApplyGroup, self._parts)
+            self._parts = []
             if entry.group is not None:
                 self._orders.append(ApplyGroup(entry.group))
         elif own.kind == EntryKind.LEAD:
             self.is_primary = True
             self._orders.append(LeadFrom(self.chain.state.term))
         elif own.number is not None:
+            self._parts = []
             self._orders.append(ReleaseGroup(own.number))
+        elif entry.group is not None:
+            self._parts.append(entry.group)
 
     def read_failed(self, now_us: int) -> None:
         """Nothing more will be read; it begins again after a while."""
@@ -279,6 +298,10 @@ class LogNode:
             self._writer.send_again(now_us)
             return
         state = self.chain.state
+        if self._lead.fingerprint in state.replaced:
+            self.hold_off(now_us)
+            self._orders.append(StandBack())
+            return
         self._writer = EntryWriter(
             state.term + 1, state.hash, self._answer_us, self._new_token, self._in_flight_max
         )

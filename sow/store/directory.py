@@ -8,7 +8,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sow.core.definitions import JournalSettings, Topic
@@ -59,8 +59,9 @@ class DataDirectory:
 
     def _take(self) -> None:
         _take_lock(self._lock, fcntl.LOCK_EX, self.path, "choose another directory with --data-dir")
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # on a full disk nobody is told which process it is
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def resolve(self, name: str) -> Path:
         """The path of the file `name` in this directory; it may be a link."""

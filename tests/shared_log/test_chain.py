@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from sow.errors import StoreError
-from sow.shared_log.chain import ChainState, LogChain
+from sow.shared_log.chain import REPLACED_MAX, ChainState, LogChain
 from sow.shared_log.entry import GENESIS, EntryKind, Lead, LogEnvelope, Reload
 from sow.shared_log.protocol import StoredBlock
 from tests.effort import seeds
@@ -207,3 +207,23 @@ def test_a_reload_changes_under_which_configuration_is_led(written):
     assert written.chain.state.lead == leads
     written.lead()
     assert written.chain.state.lead == LEAD
+
+
+def test_what_reloads_have_replaced_is_known_until_all_start_under_another_one(written):
+    def reload(fingerprint):
+        written.write(EntryKind.RELOAD, Reload(fingerprint, "", b"").encode())
+        return written.chain.state.replaced
+
+    def lead(fingerprint):
+        written.write(EntryKind.LEAD, LEAD._replace(fingerprint=fingerprint).encode())
+        return written.chain.state.replaced
+
+    assert lead("1") == ()
+    assert reload("2") == ("1",)
+    assert reload("3") == ("1", "2")
+    assert lead("3") == ("1", "2")
+    assert reload("1") == ("2", "3")
+    for number in range(2 * REPLACED_MAX):
+        reload(f"more {number}")
+    assert len(written.chain.state.replaced) == REPLACED_MAX
+    assert lead("other") == ()

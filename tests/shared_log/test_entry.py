@@ -88,8 +88,9 @@ def test_the_largest_content_fits_into_a_block():
     assert len(block) == BLOCK_BYTES_MAX
 
 
-def test_a_lead_is_read_also_with_what_a_later_release_adds():
+def test_a_lead_is_read_also_with_what_a_later_release_adds_or_an_earlier_one_has_not():
     assert decode_lead(LEAD.encode()) == LEAD
+    assert decode_lead(b'{"node":"a","address":"b","lease_us":3}') == Lead("a", "b", 3)
     assert decode_lead(LEAD.encode()[:-1] + b',"more":[1]}') == LEAD
     assert LEAD.format == ENTRY_FORMAT
 
@@ -100,6 +101,7 @@ NO_LEADS = [
     b"[]",
     b"1",
     b"{}",
+    b'{"node":"a","address":"b"}',
     LEAD._replace(lease_us=0).encode(),
     LEAD._replace(lease_us=True).encode(),
     LEAD._replace(node=1).encode(),

@@ -3,7 +3,7 @@
 from itertools import count
 
 from sow.shared_log.chain import ChainState
-from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
+from sow.shared_log.entry import EntryKind, Lead, LogEnvelope, Reload
 from sow.shared_log.roles import (
     ApplyGroup,
     EndSearch,
@@ -13,6 +13,7 @@ from sow.shared_log.roles import (
     LogNode,
     ReadFrom,
     ReleaseGroup,
+    StandBack,
 )
 from sow.shared_log.writer import AppendBlock
 
@@ -335,3 +336,17 @@ def test_the_last_fail_over_says_whether_the_one_before_was_silent_or_stepped_do
     table.store(table.foreign(EntryKind.LEAD, lead))
     found = table.node.failover
     assert (found.before, found.after, found.resigned) == ("b", "c", True)
+
+
+def test_who_has_a_configuration_that_a_reload_has_replaced_does_not_lead():
+    table = Table()
+    table.node.lead_with(Lead("a", "http://a", LEASE_US, "old"))
+    table.store(table.foreign(EntryKind.LEAD, Lead("b", "", LEASE_US, "old").encode()))
+    table.store(table.foreign(EntryKind.RELOAD, Reload("new", "", b"").encode()))
+    assert table.orders(2 * LEASE_US) == [FindEnd()]
+    assert table.end() == [StandBack()]
+    assert table.orders(LEASE_US) == []
+    table.node.lead_with(Lead("a", "http://a", LEASE_US, "new"))
+    assert table.orders(10 * LEASE_US) == [FindEnd()]
+    (order,) = table.end()
+    assert isinstance(order, AppendBlock)

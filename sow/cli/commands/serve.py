@@ -39,15 +39,17 @@ from sow.client.connector import ClientAuth, checked_url
 from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
 from sow.core.definitions import Configuration, JournalSettings
-from sow.errors import ClientError, ConfigError, SowError
+from sow.errors import ClientError, ConfigError, SowError, StoreError
 from sow.security.authentication.tokens import new_token
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.followed_directory import OWN_FOLDERS
 from sow.server.boot.follower import Follower
+from sow.server.boot.http_server import answering, listening
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.log_member import LogMember
 from sow.server.http import server_log
+from sow.server.http.tls import read_tls
 from sow.server.loop.runtime import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
 
@@ -386,6 +388,7 @@ async def serve_until_stopped(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, _not_reloaded)
     server: Server | None = None
     lines = server_log.begin(
         sys.stderr.write,
@@ -397,15 +400,20 @@ async def serve_until_stopped(
     try:
         while True:
             is_over = None
-            if member is None:
-                follower = upstream and Follower(upstream, configuration, LogClock())
-                server = make(configuration, follower)
-                is_over = None if follower is None else follower.is_over
-            else:
-                if not await _done_unless(stop, member.joined()):
-                    return True
-                server, is_over = member.server(make, configuration.port)
-            in_time = await _serve(server, stop, ready, edges, is_over)
+            try:
+                if member is None:
+                    follower = upstream and Follower(upstream, configuration, LogClock())
+                    server = make(configuration, follower)
+                    is_over = None if follower is None else follower.is_over
+                else:
+                    if not await _done_unless(stop, _joined(member, edges.inside(configuration))):
+                        return True
+                    server, is_over = member.server(make, configuration.port)
+                in_time = await _serve(server, stop, ready, edges, is_over)
+            except StoreError as error:
+                if member is None or not await member.tries_again(error):
+                    raise
+                continue
             if stop.is_set() or not in_time:
                 return in_time
             # At the same address as before, which the system may have chosen.
@@ -414,6 +422,18 @@ async def serve_until_stopped(
         if member is not None:
             await member.leave()
         server_log.end(lines)
+
+
+async def _joined(member: LogMember, configuration: Configuration) -> None:
+    """Wait until a node knows who leads, while requests get to know why they wait."""
+    sockets = await listening(configuration, False)
+    try:
+        encryption = read_tls(configuration.security.tls).context
+        async with answering(sockets, encryption, lambda: member.waits_for):
+            await member.joined()
+    finally:
+        for one in sockets:
+            one.close()
 
 
 async def _serve(
@@ -454,11 +474,17 @@ async def _serve(
                 await _first_of(stop, is_over)
                 if stop.is_set():
                     notify.stopping()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _not_reloaded)
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
     except TimeoutError:
         return False
     return True
+
+
+def _not_reloaded() -> None:
+    """Handle SIGHUP while there is no server, which by itself would end the process."""
+    log.warning("not reloaded: the server is not there yet; send SIGHUP again once it is ready")
 
 
 async def _first_of(stop: asyncio.Event, is_over: asyncio.Event | None) -> None:

@@ -33,6 +33,7 @@ from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
 from sow.server.boot.http_server import HttpServer, answering, listening
+from sow.server.boot.log_copy import check_is_local
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
@@ -233,12 +234,14 @@ class Server:
 
     def _take_directory(self) -> None:
         follower = self._follower
+        if follower is None:
+            check_is_local(self._data_directory)
         self._opening = ServerBootstrap(
             self.configuration,
             self._data_directory,
             lambda: self._new_engine(self._opening.journal),
             self._clock.now_us(),
-            allow_loss=self._allow_loss,
+            allow_loss=self._allow_loss or (follower is not None and follower.gives_up),
             follows=follower is not None,
             windows=(lambda _: None) if follower is None else follower.windows,
             log_id=self._machine.log_id,
@@ -540,8 +543,10 @@ class Server:
         await self._end_requests(STOPPING)
         await self._reloader.close()
         await self.checkpointer.close()
-        await self.runtime.close()
-        self._close_store()
+        try:
+            await self.runtime.close()
+        finally:
+            self._close_store()
         log.info("stopped: everything is stored")
         # The loop needs an iteration to close the rest.
         await asyncio.sleep(0)

@@ -93,8 +93,7 @@ class ServerBootstrap:
         self._configuration = configuration
         self._make_engine = make_engine
         self._now_us = now_us
-        # What the log has no place for, the primary has given up, and has kept.
-        self._allow_loss = allow_loss or follows
+        self._allow_loss = allow_loss
         self._follows = follows
         self._windows = windows
         self._is_known = True
@@ -315,10 +314,12 @@ class ServerBootstrap:
         """The name of the log, which the directory has as `held`. Raises StoreError where it has
         records of another one."""
         wanted = self.log_id
-        if held and wanted not in ("", held) and self.journal.last_seq:
+        if wanted not in ("", held) and self.journal.last_seq:
+            has = f"log {held}" if held else "a backup, which belong to no log yet"
             raise StoreError(
-                f"{self._directory.path} has records of log {held}, and the shared log is "
-                f"{wanted}: start with an empty DataDirectory, which is filled from the shared log",
+                f"{self._directory.path} has records of {has}, and the shared log is {wanted}: "
+                "start with an empty DataDirectory, which is filled from the shared log; or run "
+                "sow log move with another Stream, and that begins with these records",
                 reason="another log",
             )
         return wanted or held or secrets.token_hex(LOG_ID_BYTES)

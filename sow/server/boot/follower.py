@@ -143,6 +143,9 @@ class Follower:
         self._status: StatusHandler
         self._nodes: Nodes
 
+    gives_up = True
+    """What the log has no place for, the primary has given up, and has kept."""
+
     @property
     def directory(self) -> Path:
         """What it has of the primary."""

@@ -29,6 +29,7 @@ from sow.server.boot.quarantine import REMOVED
 from sow.server.chained.upstream import failure_of
 from sow.server.http.body_reading import beginning
 from sow.server.loop.log_checkpoint import (
+    CHECKPOINT_FILE,
     LogCheckpoint,
     checkpoint_of,
     checkpoint_said,
@@ -75,6 +76,25 @@ def begins_at(directory: Path) -> ChainState:
         log.warning("%s is not what its place in the log says: the log is read again", directory)
         return ChainState()
     return checkpoint.state or ChainState()
+
+
+def check_is_local(directory: Path) -> None:
+    """Raise StoreError for the directory of a node: what a server without the shared log wrote
+    there no other node would have."""
+    place = directory / CHECKPOINT_FILE
+    if place.exists():
+        raise StoreError(
+            f"{directory} is that of a node of a shared log, and this configuration has no <Log>: "
+            "add it; or run sow log move --out with the one that has it, which ends that log; or, "
+            f"where its engine is gone for good, delete {place}",
+            reason="shared log",
+        )
+
+
+def has_records(directory: Path) -> bool:
+    """Whether a data directory has any. Raises StoreError."""
+    held = held_in(directory)
+    return held is not None and held.seq > 0
 
 
 async def copy_of_primary(shared: SharedLog, directory: Path, lease_us: int, calls: Calls) -> None:

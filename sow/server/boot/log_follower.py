@@ -26,10 +26,10 @@ from sow.core.clock import SECOND_US, SharedLogClock, monotonic_us
 from sow.core.cooperative import Task
 from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration, View
 from sow.engine.catalog import Catalog
-from sow.engine.configuration_history import InForceSince
+from sow.engine.configuration_history import InForceSince, noted_in
 from sow.engine.following import Following, FollowingEngine
 from sow.engine.output import HELD_US_MAX
-from sow.engine.shared_configuration import with_own
+from sow.engine.shared_configuration import fingerprint, with_own
 from sow.errors import LogEnded, LogTrimmed, SowError
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import StatusHandler
@@ -42,6 +42,7 @@ from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_writer import SharedLogThread, entries_of, newest_of
 from sow.server.loop.runtime import ServerRuntime
+from sow.shared_log.chain import LogGroup
 from sow.store.protocols import LogEntry
 
 log = logging.getLogger("sow.follower")
@@ -64,6 +65,17 @@ class HeardLog(Heard):
             return 0
         behind_us = max(0, driver.time_us - self._applied_us) if driver.waiting else 0
         return driver.silent_us() + behind_us
+
+
+def configured(groups: deque[LogGroup]) -> str:
+    """The fingerprint of the newest configuration that groups put in force; "" for none."""
+    name = CONFIGURATIONS.name.encode()
+    for group in reversed(groups):
+        if name in group.content:
+            found = noted_in(one for one in entries_of(group) if one.topic == CONFIGURATIONS.name)
+            if found is not None:
+                return fingerprint(found)
+    return ""
 
 
 class LogFollower:
@@ -113,7 +125,15 @@ class LogFollower:
     def writer(self, *given: Any) -> SharedLogThread:
         """Makes the thread of the journal."""
         self._thread = SharedLogThread(self._driver, *given)
+        self._thread.reloaded = self.go_on_under
         return self._thread
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether records without a place in the configuration are given up: the log has decided
+        so, or the node that leads. If this one does, its file alone may have left them out."""
+        driver = self._driver
+        return not driver.is_primary or configured(driver.waiting) == fingerprint(self._own)
 
     async def prepare(self) -> Configuration:
         """The configuration: every node has that of the log in its own file."""

@@ -19,12 +19,27 @@ from typing import Any
 from sow.core.clock import SECOND_US, SharedLogClock
 from sow.core.definitions import Configuration, SharedLogSettings
 from sow.engine.shared_configuration import differences, fingerprint, packed
-from sow.errors import ConfigError, LogEnded, LogTrimmed, StateDiffers
+from sow.errors import (
+    ConfigError,
+    Damaged,
+    DiskFull,
+    LogEnded,
+    LogTrimmed,
+    StateDiffers,
+    StoreError,
+    StoreFailing,
+)
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.bootstrap import LOG_ID_BYTES
 from sow.server.boot.follower import session_with
-from sow.server.boot.log_copy import begins_at, check_goes_on, copy_of_log, copy_of_primary
+from sow.server.boot.log_copy import (
+    begins_at,
+    check_goes_on,
+    copy_of_log,
+    copy_of_primary,
+    has_records,
+)
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.log_reports import NodeReports
 from sow.server.loop.log_checkpoint import CheckpointKeeper
@@ -71,6 +86,11 @@ def _begins_with_directory(driver: LogDriver) -> bool:
     return bool(driver.waiting) and driver.waiting[0].kind == EntryKind.BACKUP
 
 
+def _goes_on(driver: LogDriver) -> bool:
+    """Whether there is something to begin with."""
+    return driver.has_joined or driver.stands_back or driver.is_full
+
+
 class LogMember:
     """The node that a configuration describes; `opened` makes a client of its log."""
 
@@ -86,27 +106,40 @@ class LogMember:
         """As of its file, until the log has another one."""
         self._settings = configuration.shared_log
         self._has_joined = False
+        self._servers = 0
+        """How many there were."""
         self._address = self._settings.advertise or configuration.url
         self._directory = Path(configuration.data_directory)
         self._opened = opened
         self._peers = peers
         self._shared: Any = None
         self._driver: LogDriver | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._keeper: CheckpointKeeper
         self.reports: NodeReports
         """Those of the server of now."""
 
+    @property
+    def waits_for(self) -> str:
+        """Why it has not joined; without addresses and paths, as anybody may read it."""
+        if self._driver is None:
+            return "everything is copied from another node"
+        if self._driver.has_begun:
+            return "who leads the shared log is not heard yet"
+        return "the engine of the shared log does not answer; the log of this server says why"
+
     async def joined(self) -> None:
-        """Return when it is known who leads. Raises ConfigError where the log has another
-        configuration when this node joins, and what it refuses for good."""
+        """Return when it is known who leads, or as much of the log waits as is held at once. Raises
+        ConfigError where the log has another configuration when this node joins, and what it
+        refuses for good."""
         driver = self._driver
         if driver is None:
             driver = await self._begin()
-        elif isinstance(driver.failure, StateDiffers):
+        elif isinstance(driver.failure, StateDiffers | ConfigError):
             raise driver.failure
         elif driver.failure is not None:
             driver = await self._begin_again(driver.failure)
-        while not driver.has_joined or _begins_with_directory(driver):
+        while not _goes_on(driver) or _begins_with_directory(driver):
             if isinstance(driver.failure, LogTrimmed):
                 driver = await self._begin_again(driver.failure)
             elif driver.failure is not None:
@@ -117,14 +150,32 @@ class LogMember:
                 await asyncio.shield(driver.next())
         for group in driver.waiting:
             check_goes_on(group)
+        if driver.is_full and not driver.has_joined:
+            self._checking = asyncio.create_task(self._check_later(driver))
+        else:
+            await self._check(driver)
+
+    async def _check_later(self, driver: LogDriver) -> None:
+        """Check a node that first applies what it has missed."""
+        while not (driver.has_joined or driver.stands_back or driver.failure):
+            await asyncio.shield(driver.next())
+        try:
+            if driver.failure is None:
+                await self._check(driver)
+        except ConfigError as error:
+            driver.fail(error)
+
+    async def _check(self, driver: LogDriver) -> None:
+        """Check this node where the log ends. Raises ConfigError."""
         leader = driver.leader
         assert leader is not None
         if not self._has_joined and leader.fingerprint != fingerprint(self._configuration):
             raise ConfigError(
-                f"node {leader.node} leads the shared log under another configuration, which "
-                f"differs in {differences(leader.configuration, self._configuration)}: nodes of "
-                "one log have the same file but for Node, Advertise, Listen and paths; make them "
-                "equal, or stop all nodes and start them with the new one"
+                f"the shared log has another configuration, of node {leader.node}, which differs "
+                f"in {differences(leader.configuration, self._configuration)}: nodes of one log "
+                "have the same file but for Node, Advertise, Listen and paths; make them equal, or "
+                "stop all nodes and start them with a new one. What a reload has replaced comes "
+                "back by another reload"
             )
         self._has_joined = True
         await self._check_name(driver)
@@ -148,7 +199,8 @@ class LogMember:
     async def _begin(self) -> LogDriver:
         self._shared = self._opened(self._settings)
         state = await asyncio.to_thread(begins_at, self._directory)
-        self._driver = LogDriver(self._shared, self._lead(), state=state)
+        holds = not state.position and await asyncio.to_thread(has_records, self._directory)
+        self._driver = LogDriver(self._shared, self._lead(), state=state, has_records=holds)
         self._keeper = CheckpointKeeper(self._driver, self._directory)
         self._driver.start()
         return self._driver
@@ -207,6 +259,7 @@ class LogMember:
     def server(self, make: Callable[..., Server], port: int) -> tuple[Server, asyncio.Event]:
         """The server of now, of those that `make` makes of a configuration, and what is set when
         that is another. It listens on `port`, as the one before."""
+        self._servers += 1
         driver, configuration = self._driver, replace(self._configuration, port=port)
         assert driver is not None
         assert driver.leader is not None
@@ -224,8 +277,23 @@ class LogMember:
             await self._driver.resign()
         await self.close()
 
+    async def tries_again(self, error: StoreError) -> bool:
+        """Whether another server begins after a while, where one has failed to: a disk that has no
+        room for another role may have some later, and others lead until then."""
+        is_of_disk = isinstance(error, DiskFull | StoreFailing) or error.__cause__ is not None
+        if self._servers < 2 or not is_of_disk or isinstance(error, Damaged):
+            return False
+        log.error("%s: this node tries again, and lets others lead", error.detail)
+        if self._driver is not None:
+            self._driver.step_down()
+        await asyncio.sleep(PAUSE_S)
+        return True
+
     async def close(self) -> None:
         """Leave the log without a word."""
+        if self._checking is not None:
+            self._checking.cancel()
+            self._checking = None
         if self._driver is not None:
             await self._driver.close()
             await self._shared.close()
@@ -249,12 +317,11 @@ class LogServer(Server):
 
     async def reload(self, allow_loss: bool = False) -> list[str]:
         """As any server's, of the node that leads; an entry of the log carries it to all nodes, and
-        it counts from there. Raises ConfigError."""
+        it counts from there, also if that is stored later. Raises ConfigError."""
         follower = self._follower
         assert isinstance(follower, LogFollower)
         if not follower.leads:
             return await super().reload(allow_loss)
         changes = await self._reloader.reload(allow_loss)
         await self.runtime.durable()
-        follower.go_on_under(self.configuration)
         return changes

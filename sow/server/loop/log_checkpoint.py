@@ -41,7 +41,7 @@ class LogMark(msgspec.Struct, frozen=True):
     position: Count = 0
 
 
-class LogCheckpoint(msgspec.Struct, frozen=True):
+class LogCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A place in a log: the state of its chain, and the newest record before it."""
 
     log: str
@@ -51,6 +51,7 @@ class LogCheckpoint(msgspec.Struct, frozen=True):
     term: Count
     time_us: Count
     lead: dict[str, Any]
+    replaced: tuple[str, ...] = ()
 
     @property
     def state(self) -> ChainState | None:
@@ -62,7 +63,7 @@ class LogCheckpoint(msgspec.Struct, frozen=True):
             return None
         if lead is None or len(last_hash) != HASH_BYTES or min(self.position, self.term) < 1:
             return None
-        return ChainState(self.position, last_hash, self.term, self.time_us, lead)
+        return ChainState(self.position, last_hash, self.term, self.time_us, lead, self.replaced)
 
 
 def checkpoint_of(state: ChainState, bookmark: int) -> LogCheckpoint | None:
@@ -78,6 +79,7 @@ def checkpoint_of(state: ChainState, bookmark: int) -> LogCheckpoint | None:
         state.term,
         state.time_us,
         lead._asdict(),
+        state.replaced,
     )
 
 

@@ -31,6 +31,7 @@ from sow.errors import (
     OutcomeUnknown,
     SowError,
     StoreError,
+    described,
 )
 from sow.shared_log.chain import ChainState, LogGroup
 from sow.shared_log.entry import HASH_BYTES, EntryKind, Lead, decode
@@ -44,6 +45,7 @@ from sow.shared_log.roles import (
     Order,
     ReadFrom,
     ReleaseGroup,
+    StandBack,
 )
 from sow.shared_log.writer import AppendBlock
 
@@ -71,7 +73,8 @@ class Submitter(Protocol):
 
 
 class LogDriver:
-    """One node of the log `shared`, which says `lead` when it leads. `now_us` passes steadily."""
+    """One node of the log `shared`, which says `lead` when it leads. `now_us` passes steadily. Who
+    `has_records` begins no log."""
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class LogDriver:
         new_token: Callable[[], bytes] = lambda: secrets.token_bytes(HASH_BYTES),
         now_us: Callable[[], int] = monotonic_us,
         state: ChainState = BEGINNING,
+        has_records: bool = False,
     ) -> None:
         self.lead = lead
         self._log_time_us: Callable[[], int] = lambda: self.time_us
@@ -93,18 +97,22 @@ class LogDriver:
         self._loop = asyncio.get_running_loop()
         self.node = LogNode(lead, state, now_us(), new_token, lambda: self._log_time_us())
         self._begins = state
+        self._has_records = has_records
         self._place = state
         self._ends: deque[tuple[int, ChainState]] = deque()
         """Of groups that were taken from here: the newest record, and the state behind them."""
         self._waiting_bytes = 0
         self._joins_behind: int | None = None
         """Where the log ended when it was first read."""
+        self._begun_us = now_us()
         self._time_read_us = now_us()
         """When the log's newest time was read."""
         self._own_term = -1
         """The newest that this node has led in."""
         self.has_heard = False
         """It has led, or has heard another node lead: it knows what time it is in the log."""
+        self.stands_back = False
+        """It does not lead although nobody else does: see `StandBack`."""
         self.gave_way = False
         """It has stepped down since its disk is full: not twice, for others may have no room."""
         self._is_stale = False
@@ -113,6 +121,8 @@ class LogDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._next: asyncio.Future[None] | None = None
         self._is_over = False
+        self.trouble = "nothing came"
+        """What the engine has not done last."""
 
     def start(self) -> None:
         """Read, and lead when nobody does."""
@@ -176,18 +186,36 @@ class LogDriver:
     @property
     def is_stale(self) -> bool:
         """Whether what this node knows may be out of date."""
-        return self._is_over or self.node.is_stale(self._now_us())
+        return self._is_over or self.silent_us() > self.node.lease_us
 
     def silent_us(self) -> int:
-        """For how long nothing is known for certain."""
+        """For how long nothing is known for certain: what was written before this node began to
+        read says nothing of now."""
+        if self._is_late:
+            return self.node.lease_us + self._now_us() - self._begun_us
         return self.node.silent_us(self._now_us())
+
+    @property
+    def has_begun(self) -> bool:
+        """Its engine has answered, and the log is read."""
+        return self._joins_behind is not None
+
+    @property
+    def _is_late(self) -> bool:
+        """It reads what was there when it began."""
+        end = self._joins_behind
+        return not self.is_primary and (end is None or self.node.chain.state.position <= end)
 
     @property
     def has_joined(self) -> bool:
         """It leads, or has heard who leads since it began to read: that is no matter of the past.
         After a start of all nodes this takes two leases at most."""
-        end, state = self._joins_behind, self.node.chain.state
-        return self.is_primary or (end is not None and state.position > end and not self.is_stale)
+        return self.is_primary or not (self._is_late or self.is_stale)
+
+    @property
+    def is_full(self) -> bool:
+        """As much waits to be applied as is held at once: no more is read before."""
+        return self._waiting_bytes > WAITING_BYTES_MAX
 
     def next(self) -> asyncio.Future[None]:
         """A future that is done when anything has happened; shared, so do not cancel it."""
@@ -251,6 +279,7 @@ class LogDriver:
     def lead_with(self, lead: Lead) -> None:
         """Say this from the next `lead` on."""
         self.lead = lead
+        self.stands_back = False
         self.node.lead_with(lead)
 
     @property
@@ -284,7 +313,7 @@ class LogDriver:
         not; accounts count as soon as they are taken."""
         while self._ends and self._ends[0][0] <= durable_seq:
             self._place = self._ends.popleft()[1]
-        if not self._ends and not self.waiting:
+        if not (self._ends or self.waiting or self.node.has_parts):
             self._place = self.node.chain.settled
         return self._place
 
@@ -330,6 +359,9 @@ class LogDriver:
         elif isinstance(order, LeadFrom):
             self._own_term = order.term
             log.info("node %s leads, in term %d", self.lead.node, order.term)
+            self._report()
+        elif isinstance(order, StandBack):
+            self.stands_back = True
             self._report()
         else:
             self._follow(order)
@@ -392,18 +424,21 @@ class LogDriver:
     async def _check_beginning(self, end: int) -> None:
         """Find the entry that the state ends with; raises StoreError."""
         begins = self._begins
-        if not begins.position:
-            return
-        if not end:
+        if not end and (begins.position or self._has_records):
             raise StoreError(
-                f"the shared log is empty, and this DataDirectory has one up to position "
-                f"{begins.position}: it belongs to another log; start with an empty one",
+                "the shared log is empty, and this DataDirectory has records: run sow log move, "
+                "and the log begins with them; or name the log in <Log> to which they belong, or "
+                "start with an empty DataDirectory",
                 reason="another log",
             )
+        if not begins.position:
+            return
         if end < begins.position:
             raise LogUnanswered(
                 f"the shared log was read up to position {begins.position}, and ends at {end} now: "
-                "its engine is behind, or has lost what it had stored"
+                "its engine is behind, or has lost what it had stored. If it has, run sow log move "
+                "to another Stream with the node that has the newest bookmark, and start the "
+                "others with an empty DataDirectory"
             )
         async with (
             asyncio.timeout(CHECKED_S_MAX),
@@ -422,17 +457,22 @@ class LogDriver:
 
     async def _read(self, after: int) -> None:
         try:
+            await self._has_room()
             async with aclosing(self._shared.read(after)) as blocks:
                 async for position, block in blocks:
                     self._take(position, block)
-                    while self._waiting_bytes > WAITING_BYTES_MAX:
-                        await asyncio.shield(self.next())
+                    await self._has_room()
         except LogTrimmed as error:
             self.fail(error)
         except Exception as error:
             self._note(error)
         self.node.read_failed(self._now_us())
         self._go_on()
+
+    async def _has_room(self) -> None:
+        """Return when more can be held."""
+        while self.is_full:
+            await asyncio.shield(self.next())
 
     def _take(self, position: int, block: bytes) -> None:
         now_us, was = self._now_us(), self.node.chain.state
@@ -449,6 +489,7 @@ class LogDriver:
 
     def _note(self, error: Exception) -> None:
         """The engine has not done what was to be done: this is tried again."""
+        self.trouble = error.detail if isinstance(error, SowError) else described(error)
         if isinstance(error, LogUnanswered):
             log.info("%s", error.detail)
         elif isinstance(error, SowError):

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from sow.core.definitions import SYSTEM_PREFIX
+from sow.core.definitions import SYSTEM_PREFIX, Configuration
 from sow.engine.configuration_history import reload_in
 from sow.engine.shared_configuration import fingerprint, packed
 from sow.errors import Damaged, OutcomeUnknown, StoreError
@@ -57,6 +57,10 @@ class SharedLogThread(JournalThread):
         self._refuse_groups = refused
         self._handed: deque[tuple[int, Entries]] = deque()
         """Submitted, and not released."""
+        self.reloaded: Callable[[Configuration], None] = lambda _: None
+        """Called with each configuration that a reload has put in force, once the log has it."""
+        self._reloads: set[int] = set()
+        """Groups with a reload, which are not released."""
         self._divided = 0
         """The newest group that was submitted as several."""
         self._leads = self._is_over = False
@@ -84,7 +88,10 @@ class SharedLogThread(JournalThread):
         self._divided = number if len(parts) > 1 else self._divided
         for part in parts:
             of_group = number if part is parts[-1] else None
-            if not self._driver.submit(of_group, *kept_as(part)):
+            kept = kept_as(part)
+            if kept[2] == EntryKind.RELOAD:
+                self._reloads.add(number)
+            if not self._driver.submit(of_group, *kept):
                 if not self._driver.is_primary:
                     self.ended(self._driver.lost_lead())
                 return  # else it steps down: this ends when all before is released
@@ -107,6 +114,9 @@ class SharedLogThread(JournalThread):
         number, entries = self._handed.popleft()
         self._driver.taken(newest_of(entries))
         super().store(number, entries)
+        if number in self._reloads and (configuration := reload_in(entries)) is not None:
+            self._reloads.remove(number)
+            self.reloaded(configuration)
 
     def ended(self, error: StoreError) -> None:
         """Nothing more is released. What was is written and reported before the rest is refused."""

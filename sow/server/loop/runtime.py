@@ -345,10 +345,22 @@ class ServerRuntime:
         return self._clock_jumps.ahead_s()
 
     async def close(self) -> None:
-        """Finish and store everything begun, stop the timers and the thread."""
+        """Finish and store everything begun, stop the timers and the thread. Raises the disk's
+        StoreError where that refuses at this moment; all is stopped then, too."""
         for task in self._begun:
             task.cancel()
         await asyncio.gather(*self._begun, return_exceptions=True)
+        try:
+            await self._store_all()
+        finally:
+            self._deadline.cancel()
+            self.fanout.finish()
+            self.turns.close()
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+            await self.commit.close()
+
+    async def _store_all(self) -> None:
         # Another node may begin to lead meanwhile: then what waits is stored nowhere, for certain;
         # or this one leaves the shared log, and who waits gets to know that.
         with suppress(NotLeading, NoQuorum, OutcomeUnknown, LogUnanswered):
@@ -357,12 +369,6 @@ class ServerRuntime:
                 await self.durable()
                 while self.engine.output.is_behind:
                     await self.durable()
-        self._deadline.cancel()
-        self.fanout.finish()
-        self.turns.close()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        await self.commit.close()
 
 
 class WatchedStep:

@@ -32,12 +32,14 @@ class Node:
         opened = open_log if shared is None else lambda settings: Client(shared)
         self.config, self.member = config, LogMember(config, opened)
         self.server = self.is_over = None
+        self.allow_loss = False
 
     def _make(self, config, follower, machine=None, kind=Server):
         return kind(
             config,
             Path(config.data_directory),
             reread=lambda: self.config,
+            allow_loss=self.allow_loss,
             follower=follower,
             machine=machine or Machine(),
             names=lambda: ["here"],

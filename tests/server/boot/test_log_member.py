@@ -1,6 +1,7 @@
 """A node of a shared log: which server it is, and whom it joins."""
 
 import asyncio
+import errno
 import json
 from dataclasses import replace
 
@@ -8,9 +9,13 @@ import aiohttp
 import pytest
 
 from sow.core.definitions import ConflatedTopic, SharedLogSettings, Topic
-from sow.errors import ConfigError, StateDiffers, StoreError
+from sow.errors import ConfigError, Damaged, DiskFull, SowError, StateDiffers, StoreError
+from sow.server.boot.app import Server
 from sow.server.boot.log_member import open_log
+from sow.server.loop import log_driver
 from sow.server.loop.log_driver import LogDriver
+from sow.store import environment
+from tests.crash.test_nodes import free_port
 from tests.server.boot.log_nodes import node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, publish, records
 from tests.shared_log.files import FileLog
@@ -311,6 +316,31 @@ def test_a_second_node_of_one_name_does_not_join(tmp_path):
     asyncio.run(play())
 
 
+def test_a_second_node_of_one_name_stops_where_another_node_leads(tmp_path):
+    async def play():
+        leader, config = (node_configuration(name, tmp_path, port=free_port()) for name in "ab")
+        twin = node_configuration("b", tmp_path / "other", port=free_port())
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, leader, config, twin) as (first, second, third):
+            await first.start()
+            await first.until(lambda: not first.follows)
+            await second.start()
+            await second.until(lambda: len(second.member.reports.known) == 2)
+            await third.start()
+            address = second.server.address
+            with pytest.raises(ConfigError, match=f"is node b of the shared log, at {address}"):
+                await third.until(lambda: False)
+            third.server = None
+            assert not second.is_over.is_set()
+            # One that has ended is listed for a while, and does not count.
+            await second.die()
+            third.member = type(third.member)(third.config, third.member._opened)
+            await third.start()
+            await third.until(lambda: third.member.reports._is_alone)
+
+    asyncio.run(play())
+
+
 def test_records_of_another_log_are_not_taken_for_those_of_this_one(tmp_path):
     async def play(path):
         config = node_configuration("a", tmp_path)
@@ -362,5 +392,191 @@ def test_every_node_lists_all_of_them(tmp_path, monkeypatch):
             assert [said["role"] for said in shown] == ["primary", "follower"]
             assert shown[0]["state_hash"] == shown[1]["state_hash"]
             assert shown[0]["lag_ms"] == 0
+
+    asyncio.run(play())
+
+
+def test_a_node_that_has_missed_very_much_joins_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_driver, "WAITING_BYTES_MAX", 2_000)
+
+    async def play():
+        more = Topic("more", "json", ("/id",))
+        configs = [node_configuration(name, tmp_path) for name in "ab"]
+        configs.append(node_configuration("c", tmp_path, ORDERS, more))
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second, third):
+            await first.start()
+            for number in range(60):
+                await publish(first.server, number)
+            await second.start()
+            assert second.member._driver.is_full
+            await second.until(lambda: len(records(second.server)) == 60)
+            await second.until(lambda: second.member._has_joined)
+            # With another configuration it begins, too, and ends as soon as that is known.
+            await third.start()
+            with pytest.raises(ConfigError, match="topic more, which is only here"):
+                await third.until(lambda: False)
+
+    asyncio.run(play())
+
+
+def test_a_reload_that_is_stored_late_counts_in_the_next_role_too(tmp_path):
+    async def play():
+        config, other = node_configuration("a", tmp_path), node_configuration("b", tmp_path)
+        other = replace(other, topics=(ORDERS, FAST))
+        async with nodes_of(FileLog(tmp_path / "log"), config, other) as (first, second):
+            await first.start()
+            held = Held(first)
+            first.config = replace(first.config, topics=(ORDERS, FAST))
+            with pytest.raises(SowError, match="not known"):
+                await first.server.reload()
+            held.go_on()
+            await first.until(lambda: first.server.runtime.refusal is None)
+            await second.start()
+            await second.until(lambda: second.follows)
+            assert first.member._driver.step_down()
+            await second.until(lambda: not second.follows)
+            await first.until(lambda: first.follows)
+            assert "fast" in first.server.engine.topics
+
+    asyncio.run(play())
+
+
+SHORT_US = 400_000
+"""A lease where nodes are started one after the other."""
+
+
+def test_an_old_file_takes_no_reload_back(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, lease_us=SHORT_US) for name in "ab"]
+        newer = replace(configs[0], topics=(ORDERS, FAST))
+        async with nodes_of(FileLog(tmp_path / "log"), *configs, newer) as (first, old, new):
+            await first.start()
+            await old.start()
+            await old.until(lambda: old.follows)
+            first.config = newer
+            await first.server.reload()
+            await old.until(lambda: "fast" in old.server.engine.topics)
+            await first.die()
+            await old.die()
+            for config in (configs[1], node_configuration("c", tmp_path, lease_us=SHORT_US)):
+                old.config, old.member = config, type(old.member)(config, old.member._opened)
+                with pytest.raises(ConfigError, match="conflated topic fast, which is only there"):
+                    await old.start()
+            await old.member.close()
+            await new.start()
+            await new.until(lambda: not new.follows)
+            assert "fast" in new.server.engine.topics
+
+    asyncio.run(play())
+
+
+def test_a_server_that_cannot_begin_another_role_is_tried_again_unless_it_is_damaged(
+    tmp_path, monkeypatch
+):
+    async def play():
+        configs = [node_configuration(name, tmp_path) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            full = DiskFull("no room")
+            assert not await first.member.tries_again(full)
+            await first.start()
+            assert not await first.member.tries_again(full)  # who starts it sees why
+            await publish(first.server, 1)
+            await second.start()
+            await second.until(lambda: second.follows)
+            assert first.member._driver.step_down()
+            await first.is_over.wait()
+            await first.server.stop()
+            first.server = None
+            await first.member.joined()
+            server, _ = first.member.server(first._make, 0)
+
+            def refuses(_path):
+                raise OSError(errno.ENOSPC, "no room")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(environment, "_allot", refuses)
+                with pytest.raises(StoreError) as failed:
+                    await server.start()
+            assert await first.member.tries_again(failed.value)
+            assert not await first.member.tries_again(StoreError("of a later release"))
+            assert not await first.member.tries_again(Damaged("it is broken"))
+            await first.start()
+            await second.until(lambda: not second.follows)
+            await publish(second.server, 2)
+            await first.until(lambda: first.follows and records(first.server) == ["1", "2"])
+
+    asyncio.run(play())
+
+
+def test_no_log_begins_without_the_records_that_a_directory_has(tmp_path):
+    async def play():
+        config = node_configuration("a", tmp_path)
+        shared = FileLog(tmp_path / "log")
+        alone = Server(replace(config, shared_log=SharedLogSettings()), tmp_path / "a")
+        await alone.start()
+        await publish(alone, 1)
+        await alone.stop()
+        async with nodes_of(shared, config) as (node,):
+            with pytest.raises(StoreError, match="run sow log move"):
+                await node.start()
+            assert not shared.newest
+
+    asyncio.run(play())
+
+
+def test_a_server_of_its_own_does_not_write_where_a_node_has(tmp_path):
+    async def play():
+        config = node_configuration("a", tmp_path)
+        async with nodes_of(FileLog(tmp_path / "log"), config) as (node,):
+            await node.start()
+            await publish(node.server, 1)
+            await node.until(lambda: node.member._keeper.kept is not None)
+        alone = Server(replace(config, shared_log=SharedLogSettings()), tmp_path / "a")
+        with pytest.raises(StoreError, match="run sow log move --out") as refused:
+            await alone.start()
+        assert str(tmp_path / "a" / "log-checkpoint.json") in refused.value.detail
+
+    asyncio.run(play())
+
+
+MORE = Topic("more", "json", ("/id",))
+
+
+def test_no_start_leaves_records_out_unless_the_log_has(tmp_path):
+    """A file without a topic that has records is refused, as it is of a server alone; what one node
+    has given up is given up on every node, whichever starts first."""
+
+    async def play():
+        both = {
+            name: node_configuration(name, tmp_path, ORDERS, MORE, lease_us=SHORT_US)
+            for name in "ab"
+        }
+        less = {name: node_configuration(name, tmp_path, lease_us=SHORT_US) for name in "ab"}
+        shared = FileLog(tmp_path / "log")
+        configs = [*both.values(), less["a"], less["b"], less["a"]]
+        async with nodes_of(shared, *configs) as (a, b, refused, left, again):
+            await a.start()
+            engine = a.server.engine
+            engine.publish("more", [b'{"id":1}'], a.server.runtime.now_us())
+            await publish(a.server, 1)
+            await b.start()
+            await b.until(lambda: b.follows and records(b.server) == ["1"])
+            await b.die()
+            await a.die()
+            for _ in range(2):  # also once it has led under this file
+                with pytest.raises(StoreError, match=r"more .1 record") as found:
+                    await refused.start()
+                assert found.value.reason == "records would be lost"
+                await refused.member.close()
+            refused.allow_loss = True
+            await refused.start()
+            await publish(refused.server, 2)
+            await refused.die()
+            await left.start()  # which was away, and leads
+            await left.until(lambda: records(left.server) == ["1", "2"] and not left.follows)
+            await again.start()
+            await again.until(lambda: again.follows and records(again.server) == ["1", "2"])
+            await left.die()
+            await again.until(lambda: not again.follows)
 
     asyncio.run(play())

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from sow.errors import NotLeading, StoreError, UnsafeLog
+from sow.server.loop import log_driver
 from sow.server.loop.log_driver import LogDriver
 from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
 from tests.shared_log.engine import Faults, SimulatedEngine, SimulatedLog
@@ -256,5 +257,61 @@ def test_time_passes_for_who_hears_the_log_and_is_not_known_to_who_does_not():
         await asyncio.sleep(0.3)
         assert follower.time_us == heard_us
         assert follower.time_now_us() >= heard_us + 300_000
+
+    played(work)
+
+
+def test_a_node_that_has_missed_more_than_is_held_at_once_begins_with_that(monkeypatch):
+    monkeypatch.setattr(log_driver, "WAITING_BYTES_MAX", 100)
+
+    async def work(nodes):
+        primary = await nodes.primary()
+        for number in range(1, 30):
+            assert primary.submit(number, bytes(50), number)
+        await nodes.until(lambda: len(nodes.submitters[primary.lead.node].released_numbers) == 29)
+        late = others(primary)[0]
+        await nodes.drivers[late].close()
+        nodes.start(late)
+        driver, applied = nodes.drivers[late], 0
+        await nodes.until(lambda: driver.is_full)
+        await asyncio.sleep(10 * LEASE_S)  # it holds no more in any time
+        assert driver._waiting_bytes <= 150
+        assert not driver.has_joined
+        assert driver.is_stale
+        assert driver.silent_us() > 10 * LEASE_S * 1e6
+        while applied < 29:
+            await nodes.until(lambda: driver.waiting)
+            driver.applied(0)
+            applied += 1
+        await nodes.until(lambda: driver.has_joined)
+        assert not driver.is_stale
+        assert driver.silent_us() < LEASE_S * 1e6
+
+    played(work)
+
+
+def test_what_was_divided_and_is_in_the_log_in_part_is_applied_by_who_has_written_it():
+    async def work(nodes):
+        first = await nodes.primary()
+        name, place = first.lead.node, first.place(0)
+        assert first.submit(None, b"part", 1)
+        await nodes.until(lambda: first.node.has_parts)
+        assert first.place(0) == place  # a start has to read it again
+        nodes.links[name].cut()
+        assert first.submit(1, b"the rest", 1)
+        await nodes.until(lambda: any(nodes.drivers[one].is_primary for one in others(first)))
+        nodes.links[name].heal(keep=0)
+        await nodes.until(lambda: not first.is_primary)
+        assert nodes.submitters[name].released_numbers == []
+        for one in "abc":
+            await nodes.until(lambda one=one: nodes.applied(one) == [b"part"])
+        assert not first.node.has_parts
+        # What is released is not applied once more.
+        second = await nodes.primary()
+        assert second.submit(None, b"part 1", 1)
+        assert second.submit(2, b"part 2", 1)
+        await nodes.until(lambda: nodes.submitters[second.lead.node].released_numbers == [2])
+        assert not second.node.has_parts
+        assert nodes.applied(second.lead.node) == [b"part"]
 
     played(work)
