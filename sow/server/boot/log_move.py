@@ -28,7 +28,7 @@ from sow.core.definitions import (
     SharedLogSettings,
 )
 from sow.engine.shared_configuration import fingerprint, packed
-from sow.errors import Damaged, StoreError
+from sow.errors import Damaged, StoreError, clipped
 from sow.server.boot.bootstrap import LOG_ID_BYTES
 from sow.server.boot.log_copy import PART_BEGINS, PART_ENDS, PART_GOES_ON, begins_at
 from sow.server.boot.log_member import open_log
@@ -47,6 +47,8 @@ PIECE_BYTES = 4 * 1024**2
 """Of a backup in one group: every reader holds that much at once."""
 ON_THE_WAY_MAX = 4
 """Groups that are not durable yet: the engine is busy, and little memory is taken."""
+UNANSWERED_S_MAX = 30.0
+"""An engine that is there elects a leader within ten."""
 
 Opened = Callable[[SharedLogSettings], Any]
 
@@ -172,10 +174,18 @@ async def leading(
                     "stop all nodes first",
                     reason="nodes run",
                 )
-            await asyncio.shield(coming)
+            try:
+                async with asyncio.timeout(None if driver.has_begun else UNANSWERED_S_MAX):
+                    await asyncio.shield(coming)
+            except TimeoutError:
+                raise StoreError(
+                    f"the engine of the shared log does not answer: {driver.trouble}",
+                    reason="no engine",
+                ) from None
         if driver.leader is not None and driver.leader.log != log_id:
             raise StoreError(
-                f"the shared log is log {driver.leader.log}, and the data directory has {log_id}",
+                f"the shared log is log {driver.leader.log}, and the data directory has {log_id}: "
+                "name the log to which it belongs, or another Stream, which it begins",
                 reason="another log",
             )
         yield driver, appender
@@ -184,12 +194,26 @@ async def leading(
         await shared.close()
 
 
-def _refuse_content(group: LogGroup) -> None:
-    """Only what an interrupted move has left may be there."""
-    if group.kind != EntryKind.BACKUP or group.content.startswith(PART_ENDS):
+class MovedIn:
+    """What an interrupted move of a directory up to record `last_seq` has left in its log."""
+
+    def __init__(self, last_seq: int) -> None:
+        self._last_seq = last_seq
+        self.is_whole = False
+        """Only the place of this node was not written."""
+
+    def take(self, group: LogGroup) -> None:
+        """The next group; raises StoreError where it is none of such a move."""
+        if group.kind == EntryKind.BACKUP and not self.is_whole:
+            if not group.content.startswith(PART_ENDS):
+                return
+            contents = reported_in(group.content[len(PART_ENDS) + FRAME_LENGTH_BYTES + 1 :])
+            if contents.get("bookmark") == str(self._last_seq):
+                self.is_whole = True
+                return
         raise StoreError(
             "the shared log is not empty: give another Stream, or start this node with an empty "
-            "DataDirectory",
+            "DataDirectory, which is filled from it",
             reason="not empty",
         )
 
@@ -199,11 +223,12 @@ async def move_in(configuration: Configuration, opened: Opened = open_log) -> in
     returns the newest bookmark. Raises StoreError, ConfigError."""
     path = Path(configuration.data_directory)
     with stopped_store(path) as store:
-        begins = ChainState()
-        async with leading(configuration, store.log_id, begins, opened, _refuse_content) as led:
+        begins, moved = ChainState(), MovedIn(store.journal.last_seq)
+        async with leading(configuration, store.log_id, begins, opened, moved.take) as led:
             driver, appender = led
-            for piece in _pieces(frames(store, time.time_ns() // 1000, __version__)):
-                await appender.append(EntryKind.BACKUP, piece)
+            if not moved.is_whole:
+                for piece in _pieces(frames(store, time.time_ns() // 1000, __version__)):
+                    await appender.append(EntryKind.BACKUP, piece)
             await appender.durable()
             place = checkpoint_of(driver.node.chain.settled, store.journal.last_seq)
         assert place is not None
@@ -231,9 +256,12 @@ def _pieces(made: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class HeldIn:
-    """What a journal has of groups of a log."""
+    """What a journal has of groups of a log, that of the node `node`."""
 
-    def __init__(self, journal: LmdbJournal) -> None:
+    def __init__(self, journal: LmdbJournal, node: str) -> None:
+        self._node = node
+        self.has_ended = False
+        """The log has been moved out with this node."""
         self._last_seq = journal.last_seq
         self._accounts = {_name(one): one.ts_us for one in journal.accounts() or ()}
         self._changed: dict[tuple[str, str], int] = {}
@@ -243,7 +271,7 @@ class HeldIn:
     def take(self, group: LogGroup) -> None:
         """The next group."""
         if group.kind == EntryKind.END:
-            raise StoreError("the shared log has ended already", reason="log ended")
+            self._check_ended_here(group.content.decode(errors="replace"))
         if group.kind != EntryKind.RECORDS:
             return
         for entry in entries_in(group.content):
@@ -253,6 +281,16 @@ class HeldIn:
                 self._changed.pop(_name(entry), None)
                 if entry.op == "publish":
                     self._changed[_name(entry)] = entry.ts_us
+
+    def _check_ended_here(self, node: str) -> None:
+        """A move of this node that was interrupted behind its end is made again."""
+        self.has_ended = True
+        if node != self._node:
+            raise StoreError(
+                f"node {clipped(node)} has taken the content of the shared log to a local log "
+                "already: go on with its data directory",
+                reason="log ended",
+            )
 
     def check(self) -> None:
         """Raise StoreError where something is missing."""
@@ -280,11 +318,13 @@ async def move_out(configuration: Configuration, opened: Opened = open_log) -> i
             raise Damaged(
                 f"{path} has no {CHECKPOINT_FILE}: it is not the directory of a node that has run"
             )
-        held = HeldIn(store.journal)
+        node = configuration.shared_log.node
+        held = HeldIn(store.journal, node)
         async with leading(configuration, store.log_id, state, opened, held.take) as led:
             held.check()
             _, appender = led
-            await appender.append(EntryKind.END, configuration.shared_log.node.encode())
-            await appender.durable()
+            if not held.has_ended:
+                await appender.append(EntryKind.END, node.encode())
+                await appender.durable()
         (path / CHECKPOINT_FILE).unlink()
         return store.journal.last_seq

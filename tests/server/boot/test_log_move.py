@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sow.core.definitions import SharedLogSettings
-from sow.errors import LogEnded, StoreError
+from sow.errors import LogEnded, LogUnanswered, StoreError
 from sow.server.boot import log_copy, log_move
 from sow.server.boot.app import Server
 from sow.server.boot.log_move import move_in, move_out
@@ -127,6 +127,8 @@ def test_a_move_that_was_interrupted_is_made_again(tmp_path, shared):
             await noded(other, shared, 5)
         assert await move_in(config, lambda _: Client(shared)) == 5
         assert await noded(other, shared, 5) == before
+        assert await move_in(config, lambda _: Client(shared)) == 5  # it is there already
+        await noded(other, shared, 5, 5)
         with pytest.raises(StoreError, match="is not empty"):
             await move_in(config, lambda _: Client(shared))
 
@@ -171,5 +173,58 @@ def test_a_cluster_is_restored_from_a_backup_under_another_name(tmp_path, shared
         assert first == await noded(other, shared, 3)
         assert first[:2] == (before[0], bookmark)
         assert first[2] != before[2]
+
+    asyncio.run(play())
+
+
+def test_a_move_that_was_killed_behind_its_last_entry_is_made_again(tmp_path, shared, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    async def dies(work, name):
+        """As if the process had been killed at a call."""
+
+        def dead(*_given, **_more):
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(*name, dead)
+            with pytest.raises(Killed):
+                await work
+
+    async def play():
+        config, other = (node_configuration(name, tmp_path) for name in "ab")
+        opened = lambda _: Client(shared)  # noqa: E731
+        before = await published(config, *range(5))
+        await dies(move_in(config, opened), (log_move, "write_checkpoint"))
+        newest = shared.newest
+        assert await move_in(config, opened) == 5
+        assert shared.newest <= newest + 2  # it leads, and appends nothing more
+        assert await noded(other, shared, 5) == before
+        assert await noded(config, shared, 5, 5) == ([*map(str, range(6))], 6, before[2])
+        await dies(move_out(config, opened), (Path, "unlink"))
+        with pytest.raises(StoreError, match="node a has taken the content"):
+            await move_out(other, opened)
+        assert await move_out(config, opened) == 6
+        assert (await published(config))[:2] == ([*map(str, range(6))], 6)
+
+    asyncio.run(play())
+
+
+def test_an_engine_that_does_not_answer_is_not_waited_for_in_silence(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_move, "UNANSWERED_S_MAX", 0.05)
+
+    class Away(Client):
+        def __init__(self):
+            self.last = self._fails
+
+        async def _fails(self):
+            raise LogUnanswered("no connection within 1 s")
+
+    async def play():
+        config = node_configuration("a", tmp_path)
+        await published(config, 1)
+        with pytest.raises(StoreError, match="does not answer: no connection within 1 s"):
+            await move_in(config, lambda _: Away())
 
     asyncio.run(play())
