@@ -2,6 +2,7 @@
 
     a follower ──> reports to the primary each second how far it is, and what it needs of the log,
                    and requests what the primary knows of all nodes
+    its first report > finds whether another process of its name was there before: then it stops
     each node ───> compares state hashes with those that were at its own bookmark: in the minority,
                    or with no majority unlike the primary, it stops, for good
 
@@ -17,14 +18,24 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from aiohttp import ClientError as CallFailed
+from aiohttp import ClientSession
 
 from sow.core.clock import SECOND_US
 from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
-from sow.errors import SowError, StateDiffers
-from sow.server.api.nodes import AS_PRIMARY, Nodes, ServerNode, Upstream, nodes_of, report
+from sow.errors import ConfigError, SowError, StateDiffers
+from sow.server.api.nodes import (
+    AS_PRIMARY,
+    STATUS_BYTES_MAX,
+    Nodes,
+    ServerNode,
+    Upstream,
+    nodes_of,
+    report,
+)
 from sow.server.api.status import StatusHandler
 from sow.server.boot.follower import session_with
+from sow.server.http.body_reading import beginning
 from sow.server.loop.log_checkpoint import CheckpointKeeper, mark_of
 from sow.server.loop.log_driver import LogDriver
 
@@ -47,6 +58,8 @@ class NodeReports:
         self._keeper = keeper
         self._peers = peers
         self._corrupts = corrupts
+        self._is_alone = False
+        """No other node has its name, as far as it has asked."""
         self.known: Sequence[ServerNode] = ()
         """What the primary has said of all nodes."""
         self._status: StatusHandler
@@ -100,6 +113,7 @@ class NodeReports:
             async with session_with(self._peers, REPORT_S_MAX) as calls:
                 await report(calls, url, own, below=self._nodes.heard())
                 others = self.known = await nodes_of(calls, url)
+                await self._check_name(calls, others)
         if not driver.is_stale and is_outvoted(own, others):
             error = StateDiffers(
                 f"at bookmark {own.bookmark} node {driver.lead.node} has the state hash "
@@ -109,6 +123,35 @@ class NodeReports:
             )
             log.error("%s", error.detail)
             driver.fail(error)
+
+    async def _check_name(self, calls: ClientSession, others: Sequence[ServerNode]) -> None:
+        """Stop where a node of this name has reported before. It is asked: one that was started
+        again elsewhere is listed for a while."""
+        lead, urls = self._driver.lead, [one.url for one in others]
+        if self._is_alone or lead.address not in urls:
+            return
+        for url in urls[: urls.index(lead.address)]:
+            if await name_at(calls, url) == lead.node:
+                error = ConfigError(
+                    f"another process is node {lead.node} of the shared log, at {url}: give each "
+                    "node a Node of its own in <Log>, or stop that one"
+                )
+                self._driver.fail(error)
+                return
+        self._is_alone = True
+
+
+class _Named(msgspec.Struct):
+    node: str | None = None
+
+
+async def name_at(calls: ClientSession, url: str) -> str | None:
+    """The name of the node at an address; None where none answers."""
+    try:
+        async with calls.get(f"{url.rstrip('/')}/v1/log/status", allow_redirects=False) as answer:
+            return msgspec.json.decode(await beginning(answer, STATUS_BYTES_MAX), type=_Named).node
+    except (CallFailed, OSError, TimeoutError, msgspec.MsgspecError):
+        return None
 
 
 def is_outvoted(own: ServerNode, others: Iterable[ServerNode]) -> bool:
