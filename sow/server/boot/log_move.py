@@ -316,7 +316,8 @@ async def move_out(configuration: Configuration, opened: Opened = open_log) -> i
     with stopped_store(path) as store:
         if not (path / CHECKPOINT_FILE).exists():
             raise Damaged(
-                f"{path} has no {CHECKPOINT_FILE}: it is not the directory of a node that has run"
+                f"{path} has no {CHECKPOINT_FILE}: no node has run there, or it was moved out "
+                "already, and is started without <Log>"
             )
         node = configuration.shared_log.node
         held = HeldIn(store.journal, node)

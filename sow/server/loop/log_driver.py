@@ -121,6 +121,8 @@ class LogDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._next: asyncio.Future[None] | None = None
         self._is_over = False
+        self._went_back = False
+        """The log has ended before what was read of it."""
         self.trouble = "nothing came"
         """What the engine has not done last."""
 
@@ -398,8 +400,15 @@ class LogDriver:
         self._go_on()
 
     async def _find_end(self) -> None:
+        state = self.node.chain.settled
         try:
             position = await self._shared.last()
+            self._went_back |= position < state.position
+            if self._went_back:
+                await self._check_goes_on(state, position)
+                self._went_back = False
+        except StoreError as error:
+            self.fail(error)
         except Exception as error:
             self._note(error)  # it is looked for again
         else:
@@ -431,27 +440,32 @@ class LogDriver:
                 "start with an empty DataDirectory",
                 reason="another log",
             )
-        if not begins.position:
-            return
-        if end < begins.position:
+        if begins.position:
+            await self._check_goes_on(begins, end)
+
+    async def _check_goes_on(self, state: ChainState, end: int) -> None:
+        """Find the entry that a state ends with: nothing is appended to a log without it, where
+        others would not follow. Raises StoreError, and LogUnanswered where it may come yet."""
+        if end < state.position:
             raise LogUnanswered(
-                f"the shared log was read up to position {begins.position}, and ends at {end} now: "
+                f"the shared log was read up to position {state.position}, and ends at {end} now: "
                 "its engine is behind, or has lost what it had stored. If it has, run sow log move "
                 "to another Stream with the node that has the newest bookmark, and start the "
                 "others with an empty DataDirectory"
             )
         async with (
             asyncio.timeout(CHECKED_S_MAX),
-            aclosing(self._shared.read(begins.position - 1)) as blocks,
+            aclosing(self._shared.read(state.position - 1)) as blocks,
         ):
             async for position, block in blocks:
                 found = decode(block)
-                if position == begins.position and found and found[1] == begins.hash:
+                if position == state.position and found and found[1] == state.hash:
                     return
                 break
         raise StoreError(
-            f"the shared log has another entry at position {begins.position} than the one that was "
-            "read there: this DataDirectory belongs to another log; start with an empty one",
+            f"the shared log has another entry at position {state.position} than the one that was "
+            "read there: this DataDirectory belongs to another log, or to this one before its "
+            "engine lost it; start with an empty one, or run sow log move to another Stream",
             reason="another log",
         )
 

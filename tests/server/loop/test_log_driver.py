@@ -10,6 +10,7 @@ from sow.errors import NotLeading, StoreError, UnsafeLog
 from sow.server.loop import log_driver
 from sow.server.loop.log_driver import LogDriver
 from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
+from sow.shared_log.writer import IN_FLIGHT_MAX
 from tests.shared_log.engine import Faults, SimulatedEngine, SimulatedLog
 from tests.simulation.nodes.virtual_loop import VirtualLoop
 
@@ -313,5 +314,32 @@ def test_what_was_divided_and_is_in_the_log_in_part_is_applied_by_who_has_writte
         await nodes.until(lambda: nodes.submitters[second.lead.node].released_numbers == [2])
         assert not second.node.has_parts
         assert nodes.applied(second.lead.node) == [b"part"]
+
+    played(work)
+
+
+def test_nothing_is_appended_to_a_log_that_its_engine_has_lost():
+    async def work(nodes):
+        primary = await nodes.primary()
+        for number in range(1, 30):
+            assert primary.submit(number, b"%d" % number, number)
+        submitter = nodes.submitters[primary.lead.node]
+        await nodes.until(lambda: len(submitter.released_numbers) == 29)
+        engine = nodes.engine
+        engine.blocks, engine.newest = [], 0
+        for number in range(30, 40):
+            assert primary.submit(number, b"lost", number)
+        await asyncio.sleep(20 * LEASE_S)
+        assert len(engine.blocks) <= 2 * IN_FLIGHT_MAX
+        assert primary.is_stale
+        assert "has lost what it had stored" in primary.trouble
+        # Others may write there: their entries are not taken for those that were lost.
+        while engine.newest < 200:
+            engine.store(b"of others")
+        await nodes.until(lambda: all(one.failure for one in nodes.drivers.values()))
+        for driver in nodes.drivers.values():
+            assert driver.failure.reason == "another log"
+        assert len(submitter.released_numbers) == 29
+        assert submitter.errors[0].reason == "outcome unknown"
 
     played(work)
