@@ -364,11 +364,12 @@ def _followers(
 
 def _announce(configuration: Configuration, url: str) -> None:
     topics, directory = len(configuration.topics), configuration.data_directory
-    show(
-        {"url": url, "topics": topics, "data_directory": directory},
-        f"sow: listening on {url} ({topics} topics, data in {directory})",
-    )
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # nobody reads it, or it is a file on a full disk
+        show(
+            {"url": url, "topics": topics, "data_directory": directory},
+            f"sow: listening on {url} ({topics} topics, data in {directory})",
+        )
+        sys.stdout.flush()
 
 
 async def serve_until_stopped(

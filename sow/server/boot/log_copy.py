@@ -207,7 +207,10 @@ async def leader_of(shared: SharedLog, wait_s: float) -> Lead:
                         return lead
     except TimeoutError:
         pass
-    raise LogUnanswered("no node leads the shared log: one that has a checkpoint has to run")
+    raise LogUnanswered(
+        "no node leads the shared log: one that has a checkpoint behind its beginning has to run; "
+        "where none has, run sow log move to another Stream with the one of the newest bookmark"
+    )
 
 
 async def _copy(session: ClientSession, leader: Lead, directory: Path) -> None:

@@ -1,5 +1,6 @@
 """`sow serve` as a process of its own: what it prints, what it stops at and how."""
 
+import errno
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
+from sow.cli.commands import serve
 from sow.cli.commands.serve import (
     NOTHING_CONFIGURED,
     _followers,
@@ -162,6 +164,16 @@ def test_output_that_nobody_reads_ends_quietly(command):
             process.stdout.close()
             process.wait(END_S_MAX)
             assert process.stderr.read() == ""
+
+
+def test_a_line_that_cannot_be_written_ends_no_server(monkeypatch):
+    """Such as where the output is a file on a disk that is full when a node changes its role."""
+
+    def full(*_said):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(serve, "show", full)
+    serve._announce(Configuration("it"), "http://127.0.0.1:1")
 
 
 def test_repair_takes_what_the_errors_recommend(tmp_path, capsys):

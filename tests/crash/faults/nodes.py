@@ -95,16 +95,10 @@ class Nodes:
         self._limit(name, 1)
 
     async def free_disk(self, name):
-        """There is room again. A node that had to begin another role without any has ended, and is
-        started again, as by systemd."""
+        """There is room again. A node that had to begin another role without any has waited."""
         self._limit(name, resource.RLIM_INFINITY)
-
-        async def served():
-            if self._processes[name].returncode is not None:
-                await self.start(name)
-            return await self.serves(name)
-
-        await self.until(served, f"{name} serves with room")
+        await self.until(lambda: self.serves(name), f"{name} serves with room")
+        assert self._processes[name].returncode is None, self.said()
 
     def _limit(self, name, size):
         with suppress(ProcessLookupError):
