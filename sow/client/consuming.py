@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import orjson
 
-from sow.client.errors import ClosedByServer, Disconnected
+from sow.client.errors import ClosedByServer, Disconnected, is_away
+from sow.client.idempotent import ELSEWHERE
 from sow.client.messages import Line
 from sow.client.socket import Retry, Socket, Sockets
 from sow.errors import ClientError, NotPrimary, SowError
@@ -94,16 +95,17 @@ class MessageConsumer:
     async def open(self) -> None:
         """Subscribe, unless that was done; raises what the server refuses it with."""
         if self._reader is None:
-            socket = await self._sockets.for_writes()
-            try:
-                await self._begin(socket)
-            except NotPrimary as error:
-                await socket.close()
-                await self._begin(await self._sockets.after(error, socket.url))
+            await self._begin_anew(await self._sockets.for_writes())
             self._reader = asyncio.get_running_loop().create_task(self._read())
 
+    async def _begin_anew(self, socket: Socket) -> None:
+        """Subscribe in a new session, where messages are leased."""
+        try:
+            await self._begin(socket)
+        except NotPrimary as error:
+            await self._begin(await self._sockets.after(error, socket.url))
+
     async def _begin(self, socket: Socket) -> None:
-        """Subscribe in a new session."""
         self._socket, self._session, self._seen = socket, socket.session, 0
         self._ready.clear()
         self._held.clear()
@@ -143,7 +145,10 @@ class MessageConsumer:
     def _answer(self, waiting: "asyncio.Future[int]", line: Line) -> None:
         if waiting.done():
             return
-        if line.failed:
+        if line.failed and line.reason in ELSEWHERE:
+            # It leads no more: its leases end by themselves.
+            waiting.set_result(0)
+        elif line.failed:
             waiting.set_exception(line.error())
         else:
             waiting.set_result(line.acknowledged or line.cancelled or 0)
@@ -166,7 +171,7 @@ class MessageConsumer:
                 waiting.set_exception(self._failure)
         self._news.set()
 
-    async def _return(self, error: Disconnected) -> None:
+    async def _return(self, error: SowError) -> None:
         """Take the session up again, or begin another one."""
         is_gone = isinstance(error, ClosedByServer)
         async for _ in self._retry.attempts():
@@ -176,8 +181,10 @@ class MessageConsumer:
                 if socket.resumed:
                     await self._go_on(socket)
                 else:
-                    await self._begin(socket)
-            except Disconnected as again:
+                    await self._begin_anew(socket)
+            except SowError as again:
+                if not (is_away(again) or again.reason in ELSEWHERE):
+                    raise
                 error = again
                 continue
             return

@@ -137,6 +137,12 @@ class Engine:
         """Call `listener` with a sentence for each view and conflated topic that stops."""
         self._stop_listeners.append(listener)
 
+    def on_lead(self, prepare: Callable[[], Task[None]], begin: Callable[[], None]) -> None:
+        """Take the steps of `prepare`, and call `begin`, before clients change anything: now,
+        unless this engine follows a server."""
+        run_to_completion(prepare())
+        begin()
+
     def _notify_stopped(self, sentence: str) -> None:
         for listener in self._stop_listeners:
             listener(sentence)

@@ -82,6 +82,11 @@ class FollowingEngine(Engine):
         self.configurations: FollowedConfigurations = FollowedConfigurations(
             self.catalog, self.sequencer, self
         )
+        self._lead_listeners: list[tuple[Callable[[], Task[None]], Callable[[], None]]] = []
+
+    def on_lead(self, prepare: Callable[[], Task[None]], begin: Callable[[], None]) -> None:
+        """Take the steps of `prepare`, and call `begin`, when it leads."""
+        self._lead_listeners.append((prepare, begin))
 
     def follow(self, primary: str) -> None:
         """Another server is the primary."""
@@ -92,6 +97,8 @@ class FollowingEngine(Engine):
         for topic in [*self.catalog]:
             if isinstance(topic, SourceTopic) and not topic.is_system:
                 yield from topic.let_expire()
+        for prepare, _ in self._lead_listeners:
+            yield from prepare()
 
     def lead(self, oldest_seq: int) -> None:
         """Take changes: this server is the primary from here on. The log is kept after record
@@ -100,6 +107,8 @@ class FollowingEngine(Engine):
         for topic in self.catalog:
             self.timers.note(topic)
         self.configurations.lead(oldest_seq)
+        for _, begin in self._lead_listeners:
+            begin()
 
     def attach_topic(self, topic: LiveTopic) -> None:
         """Schedule the timers of a new topic; while it follows, nothing expires by itself."""

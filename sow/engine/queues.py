@@ -16,14 +16,17 @@ and what is sent to them, by `sow.sessions.commands.queue_commands` and the rout
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 
+from sow.core.cooperative import Task
 from sow.core.definitions import LEASES, QueueSettings
 from sow.core.paths import Path, parse_path
 from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
 from sow.errors import SowError, TooLarge
 from sow.expressions import Filter
+from sow.indexes.sorting import sorting
 from sow.topic.message_queue import UNLEASED, LeaseState, MessageQueue, QueueConsumer, QueuedMessage
 from sow.topic.records import CheckedMessages
 
@@ -141,17 +144,36 @@ class RunningQueue:
         columns = self.topic.records.decoder(condition.paths).columns(list(bodies))
         return condition.matches(columns, len(bodies))
 
-    def restore(self, known: dict[int, LeaseState]) -> None:
-        """Go on with the messages and leases that were stored."""
+    def restoring(self, known: dict[int, LeaseState]) -> Task[None]:
+        """Go on with the messages and leases that were stored, in steps, between which nothing may
+        change."""
         table = self.topic.records.table
-        held = sorted((int(name.partition("-")[0]), name) for name in table.slots)
-        bodies = [table.bodies[table.slots[name]] or b"" for _, name in held]
+        names = [*table.slots]
+        bookmarks = np.array([float(name.partition("-")[0]) for name in names])
+        yield
+        order = yield from sorting(np.arange(len(names)), [lambda rows: bookmarks[rows]])
+        for start in range(0, len(order), GIVEN_AT_ONCE):
+            self._restore([names[at] for at in order[start : start + GIVEN_AT_ONCE]], known)
+            yield
+
+    def _restore(self, names: Sequence[str], known: dict[int, LeaseState]) -> None:
+        table = self.topic.records.table
+        bodies = [table.bodies[table.slots[name]] or b"" for name in names]
         columns = self._priorities(bodies), self._barriers(bodies)
-        for (bookmark, name), priority, is_barrier in zip(held, *columns, strict=True):
+        for name, priority, is_barrier in zip(names, *columns, strict=True):
+            bookmark = int(name.partition("-")[0])
             state = known.pop(bookmark, UNLEASED)
             self.queue.add(bookmark, name, priority, is_barrier, state)
             if state.holder:
                 self._hide(self.queue.messages[bookmark])
+
+    def begin(self) -> None:
+        """Take what is published from now on, and let leases end."""
+        source = self._engine.catalog.topics[self.definition.underlying]
+        assert isinstance(source, SourceTopic)
+        source.feed(self)
+        self.topic.hold(self)
+        self._engine.timers.add(self)
         self._note(self._engine.now_us)
 
     # Giving out.
@@ -347,30 +369,34 @@ class RunningQueue:
 
 
 class Queues:
-    """The queues of one engine, by their names. Of one that follows another server there are none:
-    its log says what becomes of messages. `report` is called with sentences for the operator."""
+    """The queues of one engine, by their names. Of one that follows another server there are none
+    before it leads: its log says what becomes of messages. `report` is called with sentences for
+    the operator."""
 
     def __init__(self, engine: Engine, report: Callable[[str], None]) -> None:
         self._engine = engine
+        self._report = report
         self.by_name: dict[str, RunningQueue] = {}
-        for topic in () if engine.primary else [*engine.catalog]:
+        self.names = {one.name for one in engine.catalog if one.records.is_queue}
+        """Also of those that are not here yet."""
+        self._is_marked = False
+        engine.on_lead(self.restoring, self.begin)
+
+    def restoring(self) -> Task[None]:
+        """Go on with the messages and leases that the engine has, in steps."""
+        found, known = dict[str, RunningQueue](), self._known() if self.names else {}
+        for topic in [*self._engine.catalog]:
             settings = topic.definition.queue if isinstance(topic, SourceTopic) else None
             if isinstance(topic, SourceTopic) and settings is not None:
-                one = RunningQueue(engine, topic, settings, self._mark, report)
-                self.by_name[topic.name] = one
-                source = engine.catalog.topics[settings.underlying]
-                assert isinstance(source, SourceTopic)
-                source.feed(one)
-                topic.hold(one)
-                engine.timers.add(one)
-        self._is_marked = False
-        self.begin()
+                one = RunningQueue(self._engine, topic, settings, self._mark, self._report)
+                yield from one.restoring(known.pop(topic.name, {}))
+                found[topic.name] = one
+        self.by_name.update(found)
 
     def begin(self) -> None:
-        """Go on with the messages and leases that the engine has restored."""
-        known = self._known() if self.by_name else {}
-        for name, one in self.by_name.items():
-            one.restore(known.pop(name, {}))
+        """Let them work."""
+        for one in self.by_name.values():
+            one.begin()
 
     def _known(self) -> dict[str, dict[int, LeaseState]]:
         """What is stored of leases, by queue and bookmark."""

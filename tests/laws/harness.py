@@ -73,11 +73,8 @@ class World:
             lambda size_bytes: not self.unstored and self.journal.has_room(size_bytes),
             lambda size_bytes: not self.unstored and self.journal.takes(size_bytes),
         )
-        numbers = itertools.count(1)
-        self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
         self.failures = None
         """What has failed for single clients, where a test wants that; else it fails the test."""
-        self.executor.on_internal_error(self._fail)
         self.engine.on_stopped(self._stop)
         if checkpoints is None:
             checkpoints = {
@@ -91,7 +88,9 @@ class World:
         log, last_seq = self.journal.read(after), self.journal.last_seq
         run_to_completion(self.engine.restore(checkpoints, log, last_seq, before=self.windows()))
         self.engine.restore_accounts(self.journal.accounts())
-        self.executor.queues.queues.begin()
+        numbers = itertools.count(1)
+        self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
+        self.executor.on_internal_error(self._fail)
         self.clock.go_on_from(self.engine.now_us)
 
     @property

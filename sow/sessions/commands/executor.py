@@ -288,13 +288,18 @@ class Executor:
             raise ClientError(f'{command.name} names no topic; give t, such as "t":"orders"')
         rights = session.rights
         command.be_sent_by(rights)
-        if self.engine.primary and (command.kind.demand in CHANGING or command.sequence):
+        is_queue = command.topic in self.queues.queues.names and rights.sees(command.topic)
+        if self.engine.primary and (
+            command.kind.demand in CHANGING
+            or command.sequence
+            or (is_queue and command.name != "sow")
+        ):
             raise NotPrimary(
                 f"this server follows {self.engine.primary}, which alone takes {command.name}"
                 f"{' with sequence' if command.sequence else ''}: send it there",
                 primary=self.engine.primary,
             )
-        if command.topic in self.queues.queues.by_name and rights.sees(command.topic):
+        if is_queue:
             self.queues.check(command)
         if rights.is_open:
             return

@@ -5,15 +5,16 @@ import asyncio
 import aiohttp
 import pytest
 
-from sow.core.definitions import Topic
+from sow.core.definitions import QueueSettings, Topic
 from sow.errors import DiskFull, NotPrimary, StoreError
 from tests.server.boot.log_nodes import LEASE_US, node_configuration, nodes_of
-from tests.server.boot.servers import SLOW, publish, records
+from tests.server.boot.servers import ORDERS, SLOW, publish, records
 from tests.shared_log.files import FileLog
 
 pytestmark = pytest.mark.edge
 
 BRIEF = Topic("orders", "json", ("/id",), expires=True)
+WORK = Topic("work", "json", conflation_policy="off", queue=QueueSettings("orders"))
 
 
 def test_a_node_that_begins_to_lead_goes_on_with_its_server_and_so_do_the_others(tmp_path):
@@ -158,5 +159,50 @@ def test_a_node_whose_disk_refuses_does_not_begin_to_lead(tmp_path, monkeypatch)
             assert not second.member._driver.is_primary
             monkeypatch.undo()
             await second.until(lambda: second.server.runtime.failure is None)
+
+    asyncio.run(play())
+
+
+async def leased(http, node, count=10):
+    """The messages that a node leases: their ids, deliveries and leases; or its refusal."""
+    url = f"{node.server.address}/v1/topics/work/lease?n={count}"
+    async with http.post(url) as answer:
+        said = await answer.json()
+        if answer.status != 200:
+            return said["reason"]
+        return [(one["d"]["id"], one["deliveries"], one["lease"]) for one in said]
+
+
+def test_a_queue_goes_on_with_its_messages_and_leases_where_another_node_leads(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, ORDERS, WORK) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            await first.start()
+            await second.start()
+            async with aiohttp.ClientSession() as http:
+                for number in range(3):
+                    await publish(first.server, number)
+                ((_, _, lease),) = await leased(http, first, 1)
+                ((_, _, done),) = await leased(http, first, 1)
+                url = f"{first.server.address}/v1/topics/work/lease/{done}"
+                assert (await http.delete(url)).status == 204
+                assert await leased(http, second) == "not primary"
+                socket = await http.ws_connect(
+                    f"{second.server.address}/v1/ws", protocols=["sow.text"]
+                )
+                await socket.send_json({"c": "subscribe", "cid": "1", "t": "work"})
+                said = await socket.receive_json()
+                assert (said["reason"], said["primary"]) == ("not primary", "http://a")
+                held = first.server.engine.seq
+                await second.until(lambda: second.server.engine.seq == held)
+                await first.die()
+                await second.until(lambda: not second.follows)
+                await publish(second.server, 3)
+                found = await leased(http, second)
+                assert [one[:2] for one in found] == [(2, 1), (3, 1)]
+                for one in (lease, found[0][2]):
+                    url = f"{second.server.address}/v1/topics/work/lease/{one}"
+                    assert (await http.delete(url)).status == 204
+                second.server.executor.queues.queues.check()
 
     asyncio.run(play())
