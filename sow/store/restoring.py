@@ -58,12 +58,13 @@ Advance = Callable[[int], None]
 
 
 class Restored:
-    """What was made: its newest record, how many there are of the log, and the new number of
-    record 0 of the old one."""
+    """What is made: its newest record, how many there are of the log, the new number of record 0 of
+    the old one, and whether consumers are in it."""
 
-    def __init__(self, until_seq: int, shift: int) -> None:
+    def __init__(self, until_seq: int, shift: int, has_consumers: bool) -> None:
         self.until_seq = until_seq
         self.shift = shift
+        self.has_consumers = has_consumers
         self.log_records = 0
 
     @property
@@ -79,11 +80,13 @@ def restore(
     now_us: int | None,
     until_seq: int | None = None,
     advance: Advance = lambda _bytes: None,
+    goes_on: bool = False,
 ) -> Restored:
     """Make a data directory of a backup that was verified, as of record `until_seq`.
 
     `now_us` is the time, behind which numbers begin: no log is given a million records in each
-    second of its life. None: to read it and never to serve it, under its own name and numbers.
+    second of its life. None: to read it and never to serve it, under its own name and numbers; or
+    to go on with it on a node of the log, if it `goes_on`: only then consumers keep their places.
     Raises StoreError for a directory that is not empty, or a moment that the backup does not have,
     Damaged and OSError.
     """
@@ -98,7 +101,7 @@ def restore(
     shift = 0
     if now_us is not None:
         shift = max(now_us, backup.contents.time_us, backup.bookmark + 1) - backup.oldest
-    restored = Restored(until, shift)
+    restored = Restored(until, shift, goes_on)
     make_directory(directory)
     try:
         # First: it lets a start detect an incomplete restore.
@@ -108,7 +111,7 @@ def restore(
         ManifestFile(directory).write(replace(shifted, log_id=log_id))
         for kept in shifted.kept:
             blocks = backup.checkpoint(kept.name) if until == backup.bookmark else iter(())
-            if kept.name == CONSUMERS.name:
+            if kept.name == CONSUMERS.name and not goes_on:
                 blocks = islice(blocks, 1)  # how far it reaches, and no consumer
             _restore_checkpoint(directory, kept, blocks, shift, advance)
         _restore_log(backup, directory, manifest.journal, restored, advance)
@@ -259,7 +262,8 @@ def _shifted_accounts(blocks: list[bytes], restored: Restored) -> Iterator[LogEn
         seq = restored.bookmark
         yield LogEntry("delete", CONSUMERS.name, seq, 0, [], [], account=True)
     for entry in accounts_in(blocks):
-        if entry.seq <= restored.until_seq and entry.topic != CONSUMERS.name:
+        stays = restored.has_consumers or entry.topic != CONSUMERS.name
+        if entry.seq <= restored.until_seq and stays:
             yield replace(entry, seq=entry.seq + restored.shift)
 
 

@@ -245,7 +245,7 @@ def _check_replaces(directory: Path, checkpoint: LogCheckpoint) -> None:
 def put_in_place(directory: Path, checkpoint: LogCheckpoint) -> None:
     """Have the backup that was copied in a data directory in place of its contents."""
     coming = directory / COMING
-    restore(StoredBackup(directory / BACKED_UP), coming, now_us=None)
+    restore(StoredBackup(directory / BACKED_UP), coming, now_us=None, goes_on=True)
     write_checkpoint(coming, checkpoint)
     # First: without it nothing that is left is taken for a data directory.
     for name in (MANIFEST_FILE, COPY_FILE):

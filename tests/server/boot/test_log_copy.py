@@ -97,6 +97,27 @@ def test_a_node_that_is_late_is_given_a_copy_in_place_of_what_it_had(tmp_path):
     asyncio.run(play())
 
 
+def test_a_copy_has_the_places_of_consumers_for_when_it_leads(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, port=free_port()) for name in "ab"]
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, *configs) as (first, second), ClientSession() as http:
+            await first.start()
+            await publish(first.server, 0)
+            put = {"bookmark": "1"}
+            url = f"{first.server.address}/v1/log/consumers/desk"
+            assert (await http.put(url, json=put)).status in (200, 204)
+            await trimmed(shared, first)
+            await second.start()
+            await second.until(lambda: second.follows and records(second.server) == ["0"])
+            await first.die()
+            await second.until(lambda: not second.follows)
+            answer = await http.get(f"{second.server.address}/v1/log/consumers")
+            assert [one["name"] for one in await answer.json()] == ["desk"]
+
+    asyncio.run(play())
+
+
 def test_a_node_that_starts_again_reads_the_log_behind_its_place(tmp_path):
     async def play():
         config = node_configuration("a", tmp_path)
