@@ -95,6 +95,7 @@ class FollowingEngine(Engine):
     def prepare_to_lead(self) -> Task[None]:
         """What has to precede `lead`, in steps, between which nothing of the log is applied."""
         for topic in [*self.catalog]:
+            yield
             if isinstance(topic, SourceTopic) and not topic.is_system:
                 yield from topic.let_expire()
         for prepare, _ in self._lead_listeners:
@@ -104,11 +105,15 @@ class FollowingEngine(Engine):
         """Take changes: this server is the primary from here on. The log is kept after record
         `oldest_seq`."""
         self.primary = ""
-        for topic in self.catalog:
-            self.timers.note(topic)
         self.configurations.lead(oldest_seq)
         for _, begin in self._lead_listeners:
             begin()
+
+    def begin_timers(self) -> Task[None]:
+        """What has to follow `lead`, in steps: records expire from now on."""
+        for topic in [*self.catalog]:
+            yield
+            self.timers.note(topic)
 
     def attach_topic(self, topic: LiveTopic) -> None:
         """Schedule the timers of a new topic; while it follows, nothing expires by itself."""

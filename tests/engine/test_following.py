@@ -14,6 +14,7 @@ from sow.engine.following import Following, FollowingEngine, windows_of, with_wi
 from sow.engine.state_hash import StateHash
 from sow.errors import NotPrimary
 from sow.store.manifest import past_of
+from tests.effort import lines_run
 from tests.engine.test_replay import ABOVE, DESKS, DESKS_C, OVER, SUMS, TICK, shown
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, World
 from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
@@ -22,6 +23,7 @@ LIVED = Topic("lived", "json", keys=("/id",), expires=True, expiration_us=SECOND
 LIVED_C = ConflatedTopic("lived-C", "json", "lived", interval_us=SECOND)
 EVENTS = Topic("events", "json", keys=("/id",), series=Series(events_max=3))
 PLAIN = Topic("plain", "json", keys=("/id",), expires=True)
+MANY = Topic("many", "json", keys=("/id",), pattern="^/many/", expires=True, expiration_us=SECOND)
 FLEETING = Topic("fleeting", "json", keys=("/id",), durability="transient")
 FLEETING_C = ConflatedTopic("fleeting-C", "json", "fleeting", interval_us=SECOND)
 ALL = (
@@ -207,6 +209,26 @@ def test_records_expire_when_the_log_says_so():
     world.settle()
     follower.catch_up()
     assert shown(follower.engine, "lived") == []
+
+
+def test_it_leads_in_steps_however_many_topics_there_are_and_then_records_expire():
+    most = []
+    for count in (1, 100):
+        world = World(MANY)
+        follower = Follower(world)
+        for number in range(count):
+            world.publish(f"/many/{number}", {"id": 1})
+        world.settle()
+        follower.catch_up()
+        engine = follower.engine
+        longest = lines_run(engine.prepare_to_lead())
+        engine.lead(0)
+        longest += lines_run(engine.begin_timers())
+        most.append(max(longest))
+        engine.advance(world.now + 2 * SECOND)
+        follower.settle()
+        assert shown(engine, "/many/0") == []
+    assert most[1] < most[0] + 20
 
 
 def test_a_series_has_its_events_and_what_replaced_them():

@@ -244,6 +244,7 @@ class LogFollower:
             self._moments.share(lead.doubt_s)
             self.heard.follow("")
             self.has_role.set()
+            await runtime.turns.run("following", engine.begin_timers())
             await lead.run()
             self.heard.follow(driver.address)
         self.is_over.set()
