@@ -143,14 +143,13 @@ class Client(EventRequests, QueueRequests):
         `window` is how many frames may be unacknowledged before `send` waits. Close the publisher
         after use, or enter it with `async with`. The server checks the topic with the first frame.
         With the durable name `client` messages are numbered, from `seq` on, or from behind what the
-        server has of that name: what it has is not stored again.
+        server has of that name: what it has is not stored again, and what a broken connection has
+        not answered goes to whichever server takes it, in the time of `retry`.
         """
-        sockets, noted = self._sockets, self._addresses.wrote
-        socket = await sockets.for_writes(client)
-        if client is not None and seq is None:
-            seq = socket.sequence + 1
-        move = partial(sockets.after, owned=client)
-        return Publisher(socket, topic, window, None if client is None else seq, move, noted)
+        socket = await self._sockets.for_writes(client)
+        numbers = None if client is None else socket.sequence + 1 if seq is None else seq
+        move, noted = partial(self._sockets.after, owned=client), self._addresses.wrote
+        return Publisher(socket, topic, window, numbers, move, noted, self.retry)
 
     def idempotent_publisher(
         self, name: str, store: str | os.PathLike[str] | None = None, *, adopt: bool = False

@@ -165,6 +165,23 @@ def is_away(error: SowError) -> bool:
     return isinstance(error, Unreachable | Disconnected) or error.reason in PASSING
 
 
+LATER = frozenset(
+    {"busy", "replaying", "disk full", "store error", "store failing", "memory full",
+     "internal error", "too many logons", "stopped"}
+)  # fmt: skip
+"""Reasons of a refusal that are no fault of the message: what has a number can be sent again, and
+what may have been stored is not stored twice."""
+ELSEWHERE = frozenset({"not primary", "no quorum", "upstream lost", "outcome unknown"})
+"""Reasons to look for the server that takes it, which are no errors: what has a number can be sent
+again there."""
+REPLACED = "replaced"
+
+
+def is_passing(error: SowError) -> bool:
+    """Whether what has numbers may succeed later, or elsewhere."""
+    return isinstance(error, Disconnected | Unreachable) or error.reason in LATER | ELSEWHERE
+
+
 def none_answers(errors: Sequence[SowError]) -> SowError:
     """The error of a round in which no address could be used, from that of each."""
     first, *others = errors

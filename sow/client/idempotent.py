@@ -19,7 +19,15 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from sow.client.encode import Document, encode_all
-from sow.client.errors import ClosedByServer, Disconnected, SequenceLost, Unreachable
+from sow.client.errors import (
+    ELSEWHERE,
+    LATER,
+    REPLACED,
+    ClosedByServer,
+    Disconnected,
+    SequenceLost,
+    Unreachable,
+)
 from sow.client.messages import Line
 from sow.client.publish_store import PublishStore, StoredFrame
 from sow.client.publisher import WINDOW_FRAMES, DrainedAtEnd
@@ -30,16 +38,6 @@ FRAME_LENGTH = 1000
 """Messages of a frame, as of every publish of this client."""
 WAITING_BYTES_MAX = 256 * 1024**2
 """What may wait for a server that is away, in memory: then `publish` waits too."""
-LATER = frozenset(
-    {"busy", "replaying", "disk full", "store error", "store failing", "memory full",
-     "internal error", "too many logons", "stopped"}
-)  # fmt: skip
-"""Reasons of a refusal that are no fault of the message: it stays, and is sent again. What may have
-been stored is not stored twice, since it keeps its number."""
-ELSEWHERE = frozenset({"not primary", "no quorum", "upstream lost", "outcome unknown"})
-"""Reasons to look for the server that takes it, which are no errors: what has a number can be sent
-again there."""
-REPLACED = "replaced"
 
 
 class InFlight(NamedTuple):
@@ -252,19 +250,11 @@ class IdempotentPublisher(DrainedAtEnd):
     async def _connected(self) -> Socket:
         """A connection that owns the name; raises the error of the last attempt."""
         try:
-            return await self._connect(self.name)
+            return await self._retry.insist(lambda: self._connect(self.name))
         except SowError as error:
-            if not _is_passing(error):
-                raise
-            last = error
-        async for _ in self._retry.attempts():
-            try:
-                return await self._connect(self.name)
-            except SowError as error:
-                if not _is_passing(error):
-                    raise
-                last = error
-        raise last if isinstance(last, Disconnected | Unreachable) else Unreachable(last.detail)
+            if error.reason in LATER | ELSEWHERE:
+                raise Unreachable(error.detail) from None
+            raise
 
     def _take_up(self, socket: Socket) -> None:
         """Go on with what the store has and the server has not."""
@@ -355,8 +345,3 @@ class IdempotentPublisher(DrainedAtEnd):
             raise Disconnected(error.detail, reason=error.reason)
         self._store.drop(0, error.index if isinstance(error, BadMessage) else None)
         self._errors.append(error)
-
-
-def _is_passing(error: SowError) -> bool:
-    """Whether a logon may succeed later."""
-    return isinstance(error, Disconnected | Unreachable) or error.reason in LATER | ELSEWHERE

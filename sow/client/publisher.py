@@ -3,7 +3,8 @@
 A frame of the publisher is stored atomically. Up to `window` frames may be unacknowledged; `send`
 waits beyond that. After a failure nothing more is sent, but frames in flight may have been stored:
 `published` counts exactly what was acknowledged. What a follower refuses goes to the primary that
-it names, in the same order.
+it names, in the same order. Where messages have numbers it goes on at whichever server takes them:
+what is not acknowledged is sent again, and what is there already is not stored twice.
 
 A repeatable batch is applied atomically and exactly once, however often its connection breaks.
 Chunks are staged under the name of a writer and the number of the batch, and committed at the end
@@ -17,7 +18,7 @@ import contextlib
 import secrets
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -25,12 +26,13 @@ from urllib.parse import quote
 import orjson
 
 from sow.client.encode import Document, encode_all
+from sow.client.errors import ELSEWHERE, REPLACED, Disconnected, is_passing
 from sow.client.http import Http
 from sow.client.messages import Line
 from sow.client.socket import Retry, Socket, framed
 from sow.client.tables import arrow
 from sow.core.media_types import ARROW, JSON
-from sow.errors import BadMessage, NotPrimary, SowError
+from sow.errors import AnotherLog, BadMessage, NotPrimary, SowError
 
 WINDOW_FRAMES = 64
 """Unacknowledged frames: with the usual hundred messages in each, enough to hide an fsync and a
@@ -38,24 +40,25 @@ round trip at any rate that the server can store."""
 
 
 class Sent(NamedTuple):
-    """A frame that waits for its ack: `first` is the index of its first message overall. A frame
-    that was refused by a follower is sent again, so it is kept."""
+    """A frame that waits for its ack: `first` is the index of its first message overall, and `seq`
+    its number. A frame that was refused by a follower is sent again, so it is kept."""
 
     cid: str
     first: int
     messages: int
     frame: bytes
+    seq: int | None
 
 
-Move = Callable[[NotPrimary, str], Awaitable[Socket]]
-"""Connects to the server that a refusal names, which is of the server at an address."""
+Move = Callable[[SowError, str], Awaitable[Socket]]
+"""Connects to the server that takes writes after an error, which is of the server at an address."""
 MOVES_MAX = 5
 """So often in a row: two servers that name each other are no reason to go on for ever."""
 
 
-async def nowhere(refusal: NotPrimary, _url: str) -> Socket:
+async def nowhere(error: SowError, _url: str) -> Socket:
     """For a publisher that has one connection and no other."""
-    raise refusal
+    raise error
 
 
 class DrainedAtEnd(ABC):
@@ -89,7 +92,8 @@ class Publisher(DrainedAtEnd):
     """Publishes to one topic over its own connection, until `close` or the end of `async with`.
 
     `window` is how many frames may be unacknowledged. `seq` is the number of the first message, if
-    they are numbered. `move` connects to the primary, `noted` gets the bookmark of each ack.
+    they are numbered. `move` connects to the primary, and where they are numbered again and again,
+    as `retry` says. `noted` gets the bookmark of each ack.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Publisher(DrainedAtEnd):
         seq: int | None = None,
         move: Move = nowhere,
         noted: Callable[[str], None] = lambda _bookmark: None,
+        retry: Retry = Retry(give_up_s=0),  # noqa: B008
     ) -> None:
         self.topic = topic
         self.sent = 0
@@ -107,7 +112,7 @@ class Publisher(DrainedAtEnd):
         self.published = 0
         """Messages that the server has made durable."""
         self.duplicates = 0
-        """Those of them that the server had before, by their numbers."""
+        """Those of them that the server had before this publisher began, by their numbers."""
         self.bookmark = ""
         """The bookmark of the newest acknowledged message."""
         self.seq = seq
@@ -117,12 +122,17 @@ class Publisher(DrainedAtEnd):
         self._waiting: deque[Sent] = deque()
         self._move = move
         self._noted = noted
-        self._refusal: NotPrimary | None = None
+        self._retry = retry
+        self._had_seq = socket.sequence
+        """The highest number that the server had at first."""
+        self._refusal: SowError | None = None
         self._refused: deque[Sent] = deque()
-        """Frames that a follower has refused, to be sent to the primary."""
+        """Frames to be sent to the primary, in order: a follower has refused them, or is gone."""
         self._moves = 0
+        """Since anything was stored."""
         self._failure: SowError | None = None
         self._moved = asyncio.Event()
+        self._waits: AsyncIterator[float]
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def send(
@@ -172,15 +182,19 @@ class Publisher(DrainedAtEnd):
                 index=self.sent + index,
             )
         await self._until_below(self._window)
+        sent = Sent(cid, self.sent, len(bodies), frame, self.seq)
         if self.seq is not None:
             self.seq += 1 if command == "sow_delete" else len(bodies)
-        sent = Sent(cid, self.sent, len(bodies), frame)
         self.sent += len(bodies)
         if self._refusal is not None:
             self._refused.append(sent)  # behind those that are on their way to the primary
             return
         self._waiting.append(sent)
-        await self._socket.send(frame)
+        try:
+            await self._socket.send(frame)
+        except Disconnected:
+            if self.seq is None:
+                raise  # else it is sent again
 
     def _encoded(self, messages: Sequence[Document], nan_as_null: bool) -> list[bytes]:
         try:
@@ -204,10 +218,13 @@ class Publisher(DrainedAtEnd):
     async def _read(self) -> None:
         try:
             while True:
-                for line in await self._socket.receive():
-                    self._on_line(line)
-                if self._refusal is not None and not self._waiting:
-                    await self._go_to_primary(self._refusal)
+                try:
+                    for line in await self._socket.receive():
+                        self._on_line(line)
+                    if self._refusal is not None and not self._waiting:
+                        await self._go_to_primary(self._refusal)
+                except SowError as error:
+                    await self._begin_again(error)
                 self._moved.set()
         except SowError as error:
             self._failure = self._failure or error
@@ -225,6 +242,9 @@ class Publisher(DrainedAtEnd):
             error = line.error()
             if isinstance(error, BadMessage):
                 error.index += frame.first
+            if self._goes_on_after(error):
+                self._waiting.appendleft(frame)
+                raise error
             if isinstance(error, NotPrimary) and self._failure is None:
                 self._refusal = error
                 self._refused.append(frame)
@@ -233,21 +253,57 @@ class Publisher(DrainedAtEnd):
         else:
             self._moves = 0
             self.published += frame.messages
-            if line.duplicate or line.applied is not None:
+            is_there = line.duplicate or line.applied is not None
+            if is_there and (frame.seq or 0) <= self._had_seq:
                 self.duplicates += frame.messages - (line.applied or 0)
             self.bookmark = line.bm or self.bookmark
             self._noted(self.bookmark)
 
-    async def _go_to_primary(self, refusal: NotPrimary) -> None:
+    async def _go_to_primary(self, refusal: SowError) -> None:
         """Send what was refused to the server that takes it; nothing of it was applied."""
         self._moves += 1
         if self._moves > MOVES_MAX:
             raise refusal
-        socket = await self._move(refusal, self._socket.url)
+        await self._go_on_at(await self._move(refusal, self._socket.url))
+
+    def _goes_on_after(self, error: SowError) -> bool:
+        """Whether what is not acknowledged can be sent again: it has numbers."""
+        if self.seq is None or self._failure is not None or error.reason == REPLACED:
+            return False
+        return isinstance(error, Disconnected) or error.reason in ELSEWHERE
+
+    async def _begin_again(self, error: SowError) -> None:
+        """Send what is not acknowledged once more, at whichever server takes it, or raise."""
+        if not self._goes_on_after(error):
+            raise error
+        self._refusal = error
+        while True:
+            self._refused.extendleft(reversed(self._waiting))
+            self._waiting.clear()
+            if not self._moves:
+                self._waits = self._retry.attempts()
+            elif await anext(self._waits, None) is None:
+                raise error
+            self._moves += 1
+            try:
+                await self._go_on_at(await self._move(error, self._socket.url))
+                return
+            except SowError as found:
+                if not is_passing(found):
+                    raise
+                error = found
+
+    async def _go_on_at(self, socket: Socket) -> None:
+        """Send to another server what was refused, in the order in which it was given."""
         before, self._socket = self._socket, socket
         await before.close()
+        if self.seq is not None and socket.log_id != before.log_id:
+            raise AnotherLog(
+                f"{socket.url} has the log {socket.log_id}, and what was published before went to "
+                f"{before.log_id}: numbers of one mean nothing in the other"
+            )
         while self._refused:
-            # In the order in which it was given; more may come meanwhile.
+            # More may come meanwhile.
             sent = self._refused.popleft()
             self._waiting.append(sent)
             await socket.send(sent.frame)

@@ -11,16 +11,18 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import orjson
 
 from sow.client.connector import ClientAuth, first_answer
-from sow.client.errors import ClosedByServer, Disconnected, Unreachable, reported
+from sow.client.errors import ClosedByServer, Disconnected, Unreachable, is_passing, reported
 from sow.client.messages import Line, read_lines
 from sow.core.addresses import Addresses
-from sow.errors import AnotherLog, NotPrimary
+from sow.errors import AnotherLog, NotPrimary, SowError
+
+Found = TypeVar("Found")
 
 HEARTBEAT_S = 30.0
 """The interval of pings: half the minute after which the server closes a silent connection."""
@@ -179,12 +181,14 @@ class Sockets:
         to number messages."""
         return await self._first(owned or self._name, True, sequence=owned and True)
 
-    async def after(self, refusal: NotPrimary, url: str, owned: str | None = None) -> Socket:
-        """The same after the `refusal` of the server at `url`, which names another one."""
-        if refusal.primary:
-            self.addresses.lead_to(refusal.primary, url)
+    async def after(self, error: SowError, url: str, owned: str | None = None) -> Socket:
+        """The same after an error of the server at `url`, which may name another one."""
+        without = []
+        if isinstance(error, NotPrimary) and error.primary:
+            self.addresses.lead_to(error.primary, url)
+            without = [url]
         name = owned or self._name
-        return await self._first(name, True, without=[url], sequence=owned and True)
+        return await self._first(name, True, without, sequence=owned and True)
 
     async def connect_as(self, name: str) -> Socket:
         """A socket that owns the name of a publisher."""
@@ -245,3 +249,14 @@ class Retry:
             waited_s += pause_s
             yield waited_s
             wait_s = min(self.longest_s, wait_s * FACTOR)
+
+    async def insist(self, attempt: Callable[[], Awaitable[Found]]) -> Found:
+        """What `attempt` of something with numbers returns, made again while what it raises is
+        passing; raises the last error."""
+        waits = self.attempts()
+        while True:
+            try:
+                return await attempt()
+            except SowError as error:
+                if not is_passing(error) or await anext(waits, None) is None:
+                    raise

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from sow.client import Client, SequenceLost
-from sow.client.errors import ClosedByServer, Disconnected, Unreachable
-from sow.client.idempotent import ELSEWHERE, IdempotentPublisher
+from sow.client.errors import ELSEWHERE, ClosedByServer, Disconnected, Unreachable
+from sow.client.idempotent import IdempotentPublisher
 from sow.client.messages import read_lines
 from sow.client.publish_store import PublishStore
 from sow.client.socket import Retry
@@ -57,6 +57,8 @@ class Server:
 
 class Connection:
     """A socket of the server."""
+
+    url = "http://a"
 
     def __init__(self, server):
         self.server, self.numbers = server, 0

@@ -1,6 +1,7 @@
 """The pipelined publisher against a real server, and the batch that can be repeated."""
 
 import asyncio
+import random
 from dataclasses import replace
 
 import msgspec
@@ -8,11 +9,21 @@ import orjson
 import polars
 import pytest
 
-from sow.client import Client, Disconnected, Retry
+from sow.client import Client, Disconnected, Retry, Unreachable
+from sow.client.errors import ELSEWHERE
 from sow.client.http import Http
 from sow.client.messages import read_lines
 from sow.client.publisher import Publisher, RepeatableBatch
-from sow.errors import BadMessage, ClientError, NotPrimary, SowError, TooLarge, UnknownTopic
+from sow.errors import (
+    AnotherLog,
+    BadMessage,
+    ClientError,
+    NotPrimary,
+    SowError,
+    TooLarge,
+    UnknownTopic,
+)
+from tests.client.test_idempotent import RETRY, Connection, Server, numbers
 from tests.edge.serving import Running, configuration
 
 
@@ -261,6 +272,7 @@ class Answering:
     """A socket that answers each frame: as a follower that names a primary, or as the primary."""
 
     url = "http://a"
+    log_id, sequence = "aa", 0
 
     def __init__(self, primary=None):
         self.primary, self.frames, self.closed = primary, [], False
@@ -310,6 +322,78 @@ def test_what_a_follower_refuses_goes_to_the_primary_in_order(seq):
     ]  # fmt: skip
     assert follower.closed
     assert noted == ["5"] * 20
+
+
+def numbered(server, retry=RETRY):
+    """A publisher of numbers over connections of a server that loses and refuses."""
+
+    async def move(_error, _url):
+        return await server.connect("nightly")
+
+    return Publisher(Connection(server), "orders", 4, server.highest + 1, move, retry=retry)
+
+
+async def stored(server, messages=60):
+    publisher = numbered(server)
+    for number in range(0, messages, 3):
+        await publisher.send([b'{"n":%d}' % n for n in range(number, number + 3)])
+    await publisher.drain()
+    await publisher.close()
+    return publisher
+
+
+def test_numbered_messages_go_on_over_broken_connections_and_are_stored_once():
+    async def work(seed):
+        chance = random.Random(seed)
+        server = Server(lambda: chance.random() < 0.2)
+        publisher = await stored(server)
+        assert numbers(server) == list(range(60))
+        assert (publisher.sent, publisher.published, publisher.duplicates) == (60, 60, 0)
+        return server.logons
+
+    assert sum(asyncio.run(work(seed)) for seed in range(20)) > 40
+
+
+@pytest.mark.parametrize("reason", sorted(ELSEWHERE))
+def test_numbered_messages_wait_for_a_server_that_takes_them(reason):
+    async def work():
+        server = Server()
+        server.refuses, server.away = reason, 1
+        refusing = server.connect
+
+        async def connect(name):
+            server.refuses = "" if server.logons == 2 else reason
+            return await refusing(name)
+
+        server.connect = connect
+        await stored(server, 6)
+        return numbers(server), server.logons
+
+    assert asyncio.run(work()) == ([*range(6)], 3)
+
+
+@pytest.mark.parametrize("what", ["replaced", "away", "log", "gap"])
+def test_numbered_messages_end_with_what_does_not_pass(what):
+    async def work():
+        server = Server()
+        publisher = numbered(server)
+        lost = Disconnected("gone", reason="replaced" if what == "replaced" else None)
+        server.away = 1000 if what == "away" else 0
+        server.log_id = "bb" if what == "log" else "aa"
+        if what == "gap":
+            publisher.seq = 9
+        else:
+            publisher._socket.lose(lost)
+            await asyncio.sleep(0)
+        with pytest.raises(SowError) as found:
+            async with publisher:
+                await publisher.send([b'{"n":1}'])
+        return type(found.value), found.value.reason, server.log
+
+    kinds = {"replaced": Disconnected, "away": Unreachable, "log": AnotherLog, "gap": ClientError}
+    reasons = {"away": "unreachable", "log": "another log", "gap": "sequence gap"}
+    expected = (kinds[what], reasons.get(what, what), [])
+    assert asyncio.run(asyncio.wait_for(work(), 20)) == expected
 
 
 def test_followers_that_name_each_other_are_left_to_the_caller():

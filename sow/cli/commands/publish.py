@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypedDict
 from urllib.parse import quote
 
@@ -238,7 +239,8 @@ class Upload:
         """Publish these bodies, each with the progress that it adds."""
         try:
             async for body, done in bodies:
-                answer = await self._client.http.json(
+                request = partial(
+                    self._client.http.json,
                     self.method,
                     self._path,
                     self.parameters,
@@ -246,6 +248,9 @@ class Upload:
                     content_type=content_type,
                     idempotency_key=self._key(),
                 )
+                # What has numbers may be sent again, wherever that is taken.
+                insist = self._numbered is not None
+                answer = await (self._client.retry.insist(request) if insist else request())
                 published = int(answer["published"])
                 if self._numbered is not None:
                     self.duplicates += min(published, max(0, self._expected - self._seq))
