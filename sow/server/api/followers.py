@@ -179,6 +179,8 @@ class FollowersHandler:
         found = msgspec.structs.asdict(report)
         below = [ServerNode(**msgspec.structs.asdict(one)) for one in found.pop("below")]
         url = node_address(request.match_info["node"], client_address(request))
+        if report.role == AS_CHAINED:  # it has no records, and no say in what nodes of a log have
+            found |= {"state_hash": None, "checkpoint": None}
         node = ServerNode(url=url, **found)
         self._nodes.note(*below, node)
         return json_response(msgspec.to_builtins(node))

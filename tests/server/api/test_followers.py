@@ -115,7 +115,11 @@ async def test_who_acts_for_others_may_report_a_chained_server_and_nothing_else(
         assert (await place.report(REPORT, **headers)).status == 403
         below = {**CHAINED, "below": [{"url": "http://two", **CHAINED}]}
         assert (await place.report(below, **headers)).status == 403
-        assert [node.url for node in place.nodes.all()] == ["http://one"]
+        # It has no vote on what nodes of a log have, and takes none of what they need away.
+        more = {"state_hash": "0" * 16, "checkpoint": {"bookmark": "9", "position": 9}}
+        assert (await place.report({**CHAINED, **more}, **headers)).status == 200
+        (found,) = place.nodes.all()
+        assert (found.url, found.state_hash, found.checkpoint) == ("http://one", None, None)
 
 
 @pytest.mark.parametrize(
