@@ -75,9 +75,9 @@ class Element:
             yield from child.walk(below)
 
 
-def leaf(name: str, kind: ValueKind, about: str, **more: Any) -> Element:
-    """An element that holds a value."""
-    return Element(name=name, kind=kind, about=about, **more)
+def leaf(name: str, kind: ValueKind, default: str = "", **more: Any) -> Callable[[str], Element]:
+    """An element that holds a value, once it is given the sentence about it."""
+    return lambda about: Element(name=name, kind=kind, default=default, about=about, **more)
 
 
 def only(**fields: object) -> object:
@@ -118,8 +118,7 @@ def foreign(**advice: str) -> tuple[Element, ...]:
 FLUSH_INTERVAL = leaf(
     "FlushInterval",
     value_types.duration(maximum="1s"),
-    "How long a write may wait for others, to share their flush to disk.",
-    default="0",
+    "0",
     attribute=True,
     fields=("flush_interval_us",),
-)
+)("How long a write may wait for others, to share their flush to disk.")

@@ -155,7 +155,7 @@ MASTER_KIND = ValueKind("Spark master", spark_master)
 
 
 def _text(name: str) -> Element:
-    return leaf(name, value_types.TEXT, f"Its {name.lower()}.", required=True, attribute=True)
+    return leaf(name, value_types.TEXT, required=True, attribute=True)(f"Its {name.lower()}.")
 
 
 def _options(about: str, name: str = "Option", field: str = "options") -> Element:
@@ -173,12 +173,11 @@ def _view(required: bool) -> Element:
     return leaf(
         "Name",
         VIEW_NAME,
-        "The view that the SQL reads it as.",
+        "" if required else SOURCE_VIEW,
         synonyms=("name",),
         required=required,
-        default="" if required else SOURCE_VIEW,
         attribute=True,
-    )
+    )("The view that the SQL reads it as.")
 
 
 def _where(
@@ -186,14 +185,12 @@ def _where(
 ) -> tuple[Element, ...]:
     """A source or a sink of rows: a format of Spark's or one of these, with a path or a topic."""
     return (
-        leaf("Format", format_of(*formats), what, required=required),
-        leaf(
-            "Path",
-            PLACE,
+        leaf("Format", format_of(*formats), required=required)(what),
+        leaf("Path", PLACE)(
             f"{path}. A relative path starts at the data directory; one with a scheme "
-            "(`s3a://…`) is Spark's as it is.",
+            "(`s3a://…`) is Spark's as it is."
         ),
-        leaf("Topic", value_types.TEXT, topic),
+        leaf("Topic", value_types.TEXT)(topic),
     )
 
 
@@ -218,28 +215,19 @@ SOURCE = Element(
             topic="The topic with the log to read, for sow.",
             required=True,
         ),
-        leaf(
-            "Schema",
-            COLUMNS,
+        leaf("Schema", COLUMNS)(
             "The columns, as in SQL: `sym string, px double`. For sow they are fields of the body; "
-            "without, the columns are `bookmark topic key op ts value`. Files know theirs.",
+            "without, the columns are `bookmark topic key op ts value`. Files know theirs."
         ),
-        leaf(
-            "TimeColumn",
-            value_types.TEXT,
-            "The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate.",
+        leaf("TimeColumn", value_types.TEXT)(
+            "The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate."
         ),
-        leaf(
-            "TimeUnit",
-            value_types.choice(TimeUnit),
+        leaf("TimeUnit", value_types.choice(TimeUnit))(
             "What TimeColumn counts since 1970 where it is a number. Times of a file that have "
-            "nanoseconds are numbers to Spark; of these Parquet says so itself.",
+            "nanoseconds are numbers to Spark; of these Parquet says so itself."
         ),
-        leaf(
-            "Watermark",
-            value_types.duration(),
-            "How late a row may come and still count in an aggregation.",
-            fields=("watermark_us",),
+        leaf("Watermark", value_types.duration(), fields=("watermark_us",))(
+            "How late a row may come and still count in an aggregation."
         ),
         _options("An option of the source's, as Spark calls it."),
     ),
@@ -249,62 +237,36 @@ CONFLATE = Element(
     make=Conflate,
     about="At most one row for each key and interval, after the SQL.",
     children=(
-        leaf(
-            "Key",
-            value_types.PATH,
-            "A field of the body, or a column that the SQL gives: `/sym`.",
-            required=True,
-            repeated=True,
-            fields=("keys",),
+        leaf("Key", value_types.PATH, required=True, repeated=True, fields=("keys",))(
+            "A field of the body, or a column that the SQL gives: `/sym`."
         ),
         leaf(
-            "Interval",
-            value_types.duration(minimum="1ms"),
-            "How long a key's rows are gathered into one, by their own time.",
-            required=True,
-            fields=("interval_us",),
-        ),
-        leaf(
-            "Lateness",
-            value_types.duration(),
+            "Interval", value_types.duration(minimum="1ms"), required=True, fields=("interval_us",)
+        )("How long a key's rows are gathered into one, by their own time."),
+        leaf("Lateness", value_types.duration(), "0s", fields=("lateness_us",))(
             "How much older than the newest row of earlier batches a row may be and still "
-            "be put in order. All rows wait that long; older ones are left out and counted.",
-            default="0s",
-            fields=("lateness_us",),
+            "be put in order. All rows wait that long; older ones are left out and counted."
         ),
-        leaf(
-            "MaxSkew",
-            value_types.duration(),
+        leaf("MaxSkew", value_types.duration(), "1h", fields=("max_skew_us",))(
             "How far ahead of the clock a row's time may be. Rows beyond are left out and "
-            "counted, since one of them would make all others late.",
-            default="1h",
-            fields=("max_skew_us",),
+            "counted, since one of them would make all others late."
         ),
-        leaf(
-            "LatePath",
-            SHARED_PLACE,
+        leaf("LatePath", SHARED_PLACE)(
             "Where rows beyond Lateness or MaxSkew are kept, as Parquet; without it they are "
             "counted only. A directory of its own, that all machines of Spark's see: a path (a "
             "relative one starts at the data directory), or `s3://…`, `gs://…`, `abfs://…`, "
-            "`hdfs://…`.",
+            "`hdfs://…`."
         ),
-        leaf(
-            "NullKeys",
-            value_types.choice(NullKeys),
-            "What becomes of a row without a key: the run fails, or it is left out and counted.",
-            default="refuse",
+        leaf("NullKeys", value_types.choice(NullKeys), "refuse")(
+            "What becomes of a row without a key: the run fails, or it is left out and counted."
         ),
-        leaf(
-            "WindowFields",
-            value_types.FLAG,
+        leaf("WindowFields", value_types.FLAG)(
             "Whether rows have the columns `window_start` and `window_end`; without it those "
-            "for files and other formats have, and messages of a topic have not.",
+            "for files and other formats have, and messages of a topic have not."
         ),
-        leaf("Policy", value_types.choice(FoldPolicy), "How they become one.", default="latest"),
-        leaf(
-            "Filter",
-            value_types.FIELDS_FILTER,
-            "Only rows that match; the key of a row that no longer matches is deleted.",
+        leaf("Policy", value_types.choice(FoldPolicy), "latest")("How they become one."),
+        leaf("Filter", value_types.FIELDS_FILTER)(
+            "Only rows that match; the key of a row that no longer matches is deleted."
         ),
     ),
 )
@@ -326,10 +288,8 @@ STATIC = Element(
             topic="The topic with the records to read, for sow.",
             required=True,
         ),
-        leaf(
-            "Schema",
-            COLUMNS,
-            "The columns, as in SQL; without, those that the format has by itself.",
+        leaf("Schema", COLUMNS)(
+            "The columns, as in SQL; without, those that the format has by itself."
         ),
         _options("An option of the table's, as Spark calls it."),
     ),
@@ -365,61 +325,39 @@ PIPELINES = Element(
             make=Pipeline,
             about="Rows from a source, through SQL and conflation, into a sink.",
             children=(
-                leaf(
-                    "Name",
-                    value_types.INSTANCE_NAME,
-                    "What `sow pipeline run` calls it; its state is kept under this name.",
-                    required=True,
+                leaf("Name", value_types.INSTANCE_NAME, required=True)(
+                    "What `sow pipeline run` calls it; its state is kept under this name."
                 ),
                 SOURCE,
                 STATIC,
-                leaf(
-                    "SQL",
-                    TEXTS,
+                leaf("SQL", TEXTS)(
                     "A query of Spark's over the views of all sources and static tables; "
-                    "needed where there is more than one source.",
+                    "needed where there is more than one source."
                 ),
                 CONFLATE,
                 SINK,
-                leaf(
-                    "OutputMode",
-                    value_types.choice(OutputMode),
+                leaf("OutputMode", value_types.choice(OutputMode), "append")(
                     "With an aggregation in the SQL, update writes each row whenever it "
-                    "changes; append only when it can change no more.",
-                    default="append",
+                    "changes; append only when it can change no more."
                 ),
-                leaf(
-                    "Trigger",
-                    TRIGGER,
+                leaf("Trigger", TRIGGER, "1s", fields=("trigger_us",))(
                     "How often what has come is taken up; once: all there is, and then the "
-                    "pipeline ends.",
-                    default="1s",
-                    fields=("trigger_us",),
+                    "pipeline ends."
                 ),
-                leaf(
-                    "Checkpoint",
-                    PLACE,
+                leaf("Checkpoint", PLACE)(
                     "Where the pipeline keeps what it has to remember: a path that every "
                     "machine has which may run it, or one with a scheme that Spark can write to "
-                    "(`s3a://…`, `hdfs://…`); by default `pipelines/NAME` of the data directory.",
+                    "(`s3a://…`, `hdfs://…`); by default `pipelines/NAME` of the data directory."
                 ),
-                leaf(
-                    "Master",
-                    MASTER_KIND,
-                    "Where Spark runs: any master, or the address of a Spark Connect server.",
-                    default="local[2]",
+                leaf("Master", MASTER_KIND, "local[2]")(
+                    "Where Spark runs: any master, or the address of a Spark Connect server."
                 ),
-                leaf(
-                    "Autostart",
-                    value_types.FLAG,
-                    "Whether `sow serve` starts it beside the server, and again if it fails.",
-                    default="false",
+                leaf("Autostart", value_types.FLAG, "false")(
+                    "Whether `sow serve` starts it beside the server, and again if it fails."
                 ),
-                leaf(
-                    "TokenFile",
-                    value_types.TEXT,
+                leaf("TokenFile", value_types.TEXT)(
                     "A file that holds the token by which it logs on, as `sow token create` "
-                    "wrote it; by a path relative to config.xml. Without it, that of SOW_TOKEN.",
+                    "wrote it; by a path relative to config.xml. Without it, that of SOW_TOKEN."
                 ),
                 _options("A setting of Spark's.", "Setting", "settings"),
             ),

@@ -39,76 +39,48 @@ QUEUE = Element(
     children=(
         NAME_ELEMENT,
         replace(MESSAGE_TYPE, about="The format of its messages, that of its underlying topic."),
-        leaf(
-            "UnderlyingTopic",
-            value_types.TEXT,
-            "The persistent Topic whose publishes are its messages, defined above it.",
-            required=True,
-            fields=("underlying",),
+        leaf("UnderlyingTopic", value_types.TEXT, required=True, fields=("underlying",))(
+            "The persistent Topic whose publishes are its messages, defined above it."
         ),
-        leaf(
-            "Semantics",
-            value_types.choice(Semantics),
+        leaf("Semantics", value_types.choice(Semantics), "at-least-once")(
             "At-least-once: a message is leased, and comes back unless it is acknowledged. "
-            "At-most-once: it leaves the queue, on disk, before it is sent.",
-            default="at-least-once",
+            "At-most-once: it leaves the queue, on disk, before it is sent."
+        ),
+        leaf("LeasePeriod", value_types.duration(minimum="100ms"), "30s", fields=("lease_us",))(
+            "How long a consumer has a message before it goes to another one."
         ),
         leaf(
-            "LeasePeriod",
-            value_types.duration(minimum="100ms"),
-            "How long a consumer has a message before it goes to another one.",
-            default="30s",
-            fields=("lease_us",),
-        ),
-        leaf(
-            "FairnessModel",
-            value_types.choice(FairnessModel),
+            "FairnessModel", value_types.choice(FairnessModel), "proportional", fields=("fairness",)
+        )(
             "Which consumer with room gets a message: the first one, each in turn, or the one with "
-            "the smallest part of its backlog in use.",
-            default="proportional",
-            fields=("fairness",),
+            "the smallest part of its backlog in use."
         ),
-        leaf(
-            "MaxBacklog",
-            value_types.COUNT_IF_ANY,
-            "How many messages all consumers together hold at a time.",
-            default="unlimited",
-            fields=("backlog_max",),
+        leaf("MaxBacklog", value_types.COUNT_IF_ANY, "unlimited", fields=("backlog_max",))(
+            "How many messages all consumers together hold at a time."
         ),
         leaf(
             "MaxPerSubscriptionBacklog",
             value_types.count(maximum="10000"),
-            "How many messages one subscription holds at a time; it may ask for fewer "
-            "(`max_backlog`).",
-            default="1",
+            "1",
             fields=("subscription_backlog_max",),
+        )(
+            "How many messages one subscription holds at a time; it may ask for fewer "
+            "(`max_backlog`)."
         ),
-        leaf(
-            "MaxDeliveries",
-            value_types.COUNT_IF_ANY,
+        leaf("MaxDeliveries", value_types.COUNT_IF_ANY, "unlimited", fields=("deliveries_max",))(
             "How often a message is delivered. One that comes back after that goes to "
-            "DeadLetterTopic, or is dropped and counted.",
-            default="unlimited",
-            fields=("deliveries_max",),
+            "DeadLetterTopic, or is dropped and counted."
         ),
-        leaf(
-            "DeadLetterTopic",
-            value_types.TEXT,
+        leaf("DeadLetterTopic", value_types.TEXT, fields=("dead_letters",))(
             "The Topic, defined above it, that gets the body of a message that was delivered "
-            "MaxDeliveries times.",
-            fields=("dead_letters",),
+            "MaxDeliveries times."
         ),
-        leaf(
-            "Priority",
-            value_types.PATH,
-            "A field with a number: messages with a higher one go first, those without one have 0.",
+        leaf("Priority", value_types.PATH)(
+            "A field with a number: messages with a higher one go first, those without one have 0."
         ),
-        leaf(
-            "BarrierExpression",
-            value_types.FILTER,
+        leaf("BarrierExpression", value_types.FILTER, fields=("barrier",))(
             "A message that matches waits until all before it are acknowledged, and all after it "
-            "wait until it is.",
-            fields=("barrier",),
+            "wait until it is."
         ),
         *unused("TargetQueueDepth", "FileBackedMetadata", "DeferredAckExpiration"),
         *later(

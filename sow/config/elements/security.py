@@ -96,30 +96,22 @@ TLS = Element(
     about="Encryption: with it clients call https:// and wss://, and nothing else. The files are "
     "in PEM form, by paths relative to config.xml; a reload reads them again.",
     children=(
-        leaf(
-            "Certificate",
-            value_types.TEXT,
-            "The server's certificate, and after it those by which clients trust it.",
-            required=True,
+        leaf("Certificate", value_types.TEXT, required=True)(
+            "The server's certificate, and after it those by which clients trust it."
         ),
-        leaf(
-            "PrivateKey",
-            value_types.TEXT,
-            "Its private key, without a passphrase: a server cannot be prompted for it.",
-            required=True,
+        leaf("PrivateKey", value_types.TEXT, required=True)(
+            "Its private key, without a passphrase: a server cannot be prompted for it."
         ),
-        leaf(
-            "ClientCA",
-            value_types.TEXT,
+        leaf("ClientCA", value_types.TEXT)(
             "Certificates of the authorities that sign certificates of clients, for "
-            "`ClientCertificates` in Authentication.",
+            "`ClientCertificates` in Authentication."
         ),
     ),
 )
 
 
 def _file(fields: str, about: str) -> Element:
-    return leaf("File", value_types.TEXT, about, required=True, fields=(fields,))
+    return leaf("File", value_types.TEXT, required=True, fields=(fields,))(about)
 
 
 AUTHENTICATION = Element(
@@ -155,41 +147,30 @@ AUTHENTICATION = Element(
             make=Jwt,
             about="Signed tokens that somebody else gives out (OpenID Connect).",
             children=(
-                leaf("Issuer", value_types.TEXT, "What its claim iss has to be.", required=True),
-                leaf(
-                    "Audience",
-                    value_types.TEXT,
-                    "What has to be among its claim aud.",
-                    required=True,
+                leaf("Issuer", value_types.TEXT, required=True)("What its claim iss has to be."),
+                leaf("Audience", value_types.TEXT, required=True)(
+                    "What has to be among its claim aud."
                 ),
-                leaf(
-                    "Keys",
-                    value_types.TEXT,
+                leaf("Keys", value_types.TEXT, required=True)(
                     "The keys by which they are signed: a file, or an address at https://, "
-                    "as JSON Web Key Set.",
-                    required=True,
+                    "as JSON Web Key Set."
                 ),
-                leaf("User", value_types.TEXT, "The claim that is the user's name.", default="sub"),
-                leaf(
-                    "Groups",
-                    value_types.TEXT,
-                    "The claim that lists the user's groups.",
-                    default="groups",
+                leaf("User", value_types.TEXT, "sub")("The claim that is the user's name."),
+                leaf("Groups", value_types.TEXT, "groups")(
+                    "The claim that lists the user's groups."
                 ),
             ),
         ),
-        leaf(
-            "ClientCertificates",
-            value_types.PRESENT,
+        leaf("ClientCertificates", value_types.PRESENT)(
             "Certificates that are signed by ClientCA of TLS: the common name is the "
-            "user's name, each organizational unit a group.",
+            "user's name, each organizational unit a group."
         ),
     ),
 )
 
 
 def _verb(name: str, about: str) -> Element:
-    return leaf(name, value_types.PRESENT, about)
+    return leaf(name, value_types.PRESENT)(about)
 
 
 ROLE = Element(
@@ -200,15 +181,14 @@ ROLE = Element(
     about="What its members may do. A user with several roles may do what any of them allows, a "
     "user with none nothing.",
     children=(
-        leaf("Name", value_types.TEXT, "Its name.", required=True),
+        leaf("Name", value_types.TEXT, required=True)("Its name."),
         leaf(
             "Member",
             ValueKind("`user:NAME`, `group:NAME` or `*`", _member),
-            "Its members: a user, all of a group, or every authenticated user.",
             required=True,
             repeated=True,
             fields=("members",),
-        ),
+        )("Its members: a user, all of a group, or every authenticated user."),
         Element(
             name="Allow",
             repeated=True,
@@ -216,35 +196,27 @@ ROLE = Element(
             make=Allow,
             about="What may be done, with the topics that Topic names.",
             children=(
-                leaf(
-                    "Topic",
-                    value_types.TOPIC_PATTERN,
+                leaf("Topic", value_types.TOPIC_PATTERN)(
                     "A regular expression, which has to match the whole name. Topics of the "
-                    "server's own, /sow/…, only by one that begins with that.",
+                    "server's own, /sow/…, only by one that begins with that."
                 ),
                 _verb("Read", "Query, follow, read the log and snapshots."),
                 _verb("Write", "Publish."),
                 _verb("Delete", "Delete records."),
                 _verb("Admin", "The configuration, sessions of others, metrics."),
                 _verb("Impersonate", "Act for another user."),
-                leaf(
-                    "Filter",
-                    value_types.ENTITLEMENT,
+                leaf("Filter", value_types.ENTITLEMENT)(
                     "Which records may be seen, with Read. `${user.desk}` is what is known "
                     "of the user under that name, `${user.name}` his name; where it is not known, "
-                    "nothing is allowed. Without it: all.",
+                    "nothing is allowed. Without it: all."
                 ),
-                leaf(
-                    "Select",
-                    value_types.SELECT,
+                leaf("Select", value_types.SELECT)(
                     "Which fields may be seen, with Read, as in a select list: `-/client` "
-                    "hides one. What is hidden is NULL in the user's own filters.",
+                    "hides one. What is hidden is NULL in the user's own filters."
                 ),
-                leaf(
-                    "Check",
-                    value_types.ENTITLEMENT,
+                leaf("Check", value_types.ENTITLEMENT)(
                     "Which records may be written or deleted: what was there before and what "
-                    "is to be there both have to pass. Without it: all.",
+                    "is to be there both have to pass. Without it: all."
                 ),
             ),
         ),
@@ -256,26 +228,17 @@ SECURITY = Element(
     make=_security,
     about="Who has access, beyond the defaults: see [security](security.md).",
     children=(
-        leaf(
-            "AllowedHosts",
-            _several("host names", _host),
+        leaf("AllowedHosts", _several("host names", _host), repeated=True)(
             "Names by which clients call this server, separated by commas. Addresses, "
-            "localhost, the machine's own name and that in Listen need not be named.",
-            repeated=True,
+            "localhost, the machine's own name and that in Listen need not be named."
         ),
-        leaf(
-            "AllowedOrigins",
-            _several("origins", _origin),
+        leaf("AllowedOrigins", _several("origins", _origin), repeated=True)(
             "Where pages come from that may use this server though it did not serve them, "
-            "such as https://desk.example, separated by commas. Their hosts are allowed too.",
-            repeated=True,
+            "such as https://desk.example, separated by commas. Their hosts are allowed too."
         ),
-        leaf(
-            "TrustedProxies",
-            _several("addresses or networks", _proxy),
+        leaf("TrustedProxies", _several("addresses or networks", _proxy), repeated=True)(
             "Proxies with a trusted X-Forwarded-For and X-Forwarded-Host, by address or "
-            "network, separated by commas.",
-            repeated=True,
+            "network, separated by commas."
         ),
         TLS,
         AUTHENTICATION,

@@ -13,7 +13,6 @@ from sow.config.elements.queue import QUEUE
 from sow.config.elements.security import ACCESS_OF_AMPS, SECURITY
 from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
 from sow.config.elements.view import VIEW
-from sow.config.value_types import ValueKind
 from sow.core.definitions import (
     Colour,
     Configuration,
@@ -44,41 +43,21 @@ TRANSACTION_LOG = Element(
     make=JournalSettings,
     about="The journal that every change of a persistent topic is written to first.",
     children=(
-        leaf(
-            "JournalDirectory",
-            value_types.FILE,
-            "Where it lives in the data directory.",
-            default="journal",
-            fields=("directory",),
+        leaf("JournalDirectory", value_types.FILE, "journal", fields=("directory",))(
+            "Where it lives in the data directory."
         ),
         FLUSH_INTERVAL,
-        leaf(
-            "RetentionSize",
-            value_types.size(),
-            "How much is kept for replay; what a restart needs is kept in any case.",
-            default="4GB",
-            fields=("retention_bytes",),
+        leaf("RetentionSize", value_types.size(), "4GB", fields=("retention_bytes",))(
+            "How much is kept for replay; what a restart needs is kept in any case."
         ),
-        leaf(
-            "RetentionAge",
-            value_types.AGE,
-            "How long it is kept for replay; the tighter of the two limits counts.",
-            default="unlimited",
-            fields=("retention_age_us",),
+        leaf("RetentionAge", value_types.AGE, "unlimited", fields=("retention_age_us",))(
+            "How long it is kept for replay; the tighter of the two limits counts."
         ),
-        leaf(
-            "ConsumerExpiration",
-            value_types.AGE,
-            "How long the log waits for a named consumer that does not come forward.",
-            default="7d",
-            fields=("consumer_expiration_us",),
+        leaf("ConsumerExpiration", value_types.AGE, "7d", fields=("consumer_expiration_us",))(
+            "How long the log waits for a named consumer that does not come forward."
         ),
-        leaf(
-            "SequenceExpiration",
-            value_types.AGE,
-            "How long the number of a publisher is kept that does not come forward.",
-            default="7d",
-            fields=("sequence_expiration_us",),
+        leaf("SequenceExpiration", value_types.AGE, "7d", fields=("sequence_expiration_us",))(
+            "How long the number of a publisher is kept that does not come forward."
         ),
         Element(
             name="Topic",
@@ -87,13 +66,10 @@ TRANSACTION_LOG = Element(
             make=LoggedTopic,
             about="A topic or a pattern of topics to log. Persistent topics always are.",
             children=(
-                leaf(
-                    "Name",
-                    value_types.TEXT,
-                    "A topic's name or a regular expression of names.",
-                    required=True,
+                leaf("Name", value_types.TEXT, required=True)(
+                    "A topic's name or a regular expression of names."
                 ),
-                leaf("MessageType", value_types.TEXT, "Its message type; by default any."),
+                leaf("MessageType", value_types.TEXT)("Its message type; by default any."),
             ),
         ),
         *unused("JournalSize", "MinJournalSize", "PreallocatedJournalFiles", "O_DIRECT"),
@@ -113,22 +89,16 @@ MESSAGE_TYPE_VARIANTS = Element(
             make=MessageTypeOptions,
             about="A message type with its separators, fields or parts.",
             children=(
-                leaf(
-                    "Name", value_types.TEXT, "What a topic's MessageType calls it.", required=True
+                leaf("Name", value_types.TEXT, required=True)(
+                    "What a topic's MessageType calls it."
                 ),
-                leaf(
-                    "Module",
-                    value_types.TEXT,
+                leaf("Module", value_types.TEXT, required=True)(
                     "The type that it is a variant of, or record, composite-local or "
-                    "composite-global.",
-                    required=True,
+                    "composite-global."
                 ),
-                leaf(
-                    "FieldSeparator",
-                    value_types.SEPARATOR,
+                leaf("FieldSeparator", value_types.SEPARATOR, "1")(
                     "The decimal ASCII code of what ends a field of fix and nvfix, or "
-                    "stands between those of a record, where it is 2 by default.",
-                    default="1",
+                    "stands between those of a record, where it is 2 by default."
                 ),
                 Element(
                     name="Field",
@@ -138,18 +108,11 @@ MESSAGE_TYPE_VARIANTS = Element(
                     text_child="Name",
                     about="A field of a record, in the order of the values.",
                     children=(
-                        leaf(
-                            "Name",
-                            value_types.FIELD_NAME,
-                            "What paths call it; the element's own text.",
-                            required=True,
+                        leaf("Name", value_types.FIELD_NAME, required=True)(
+                            "What paths call it; the element's own text."
                         ),
-                        leaf(
-                            "type",
-                            value_types.choice(RecordFieldType),
-                            "What its values are; an attribute of Field.",
-                            default="string",
-                            attribute=True,
+                        leaf("type", value_types.choice(RecordFieldType), "string", attribute=True)(
+                            "What its values are; an attribute of Field."
                         ),
                     ),
                 ),
@@ -162,11 +125,8 @@ MESSAGE_TYPE_VARIANTS = Element(
                     about="The type of a composite's next part: a type as it comes, or a Name from "
                     "MessageTypes.",
                     children=(
-                        leaf(
-                            "Name",
-                            value_types.TEXT,
-                            "What the type is called; the element's own text.",
-                            required=True,
+                        leaf("Name", value_types.TEXT, required=True)(
+                            "What the type is called; the element's own text."
                         ),
                     ),
                 ),
@@ -183,18 +143,11 @@ ENVIRONMENT = Element(
     text_child="Name",
     about="What this server is for, such as production: shown to everybody who opens its console.",
     children=(
-        leaf(
-            "Name",
-            value_types.LABEL,
-            "What it is called; the element's own text.",
-            required=True,
-            fields=("environment",),
+        leaf("Name", value_types.LABEL, required=True, fields=("environment",))(
+            "What it is called; the element's own text."
         ),
-        leaf(
-            "colour",
-            value_types.choice(Colour),
-            "How the console and `sow top` show it; by default like other text.",
-            attribute=True,
+        leaf("colour", value_types.choice(Colour), attribute=True)(
+            "How the console and `sow top` show it; by default like other text."
         ),
     ),
 )
@@ -204,13 +157,9 @@ FOLLOWER = Element(
     make=FollowerSettings,
     about="How a server behaves that follows another one (sow serve --follow).",
     children=(
-        leaf(
-            "MaxLag",
-            value_types.duration(minimum="500ms"),
+        leaf("MaxLag", value_types.duration(minimum="500ms"), "5s", fields=("lag_us_max",))(
             "How far it may be behind before its answers say so in SOW-Stale and /readyz is 503. "
-            "The primary beats every third of it.",
-            default="5s",
-            fields=("lag_us_max",),
+            "The primary beats every third of it."
         ),
     ),
 )
@@ -223,78 +172,47 @@ SHARED_LOG = Element(
     "the others follow, and when it dies another one leads. All have the same file but for Node, "
     "Advertise, Listen and paths. Without it the log is local.",
     children=(
-        leaf(
-            "Engine",
-            value_types.choice(LogEngine),
+        leaf("Engine", value_types.choice(LogEngine), "local")(
             "What replicates the log: NATS JetStream, PostgreSQL, Kafka or what speaks its "
-            "protocol, S3 or a store like it; local for none.",
-            default="local",
+            "protocol, S3 or a store like it; local for none."
         ),
-        leaf(
-            "Servers",
-            value_types.SERVERS,
-            "The servers of NATS, as nats://host:4222, or of Kafka, as host:9092.",
+        leaf("Servers", value_types.SERVERS)(
+            "The servers of NATS, as nats://host:4222, or of Kafka, as host:9092."
         ),
-        leaf(
-            "Stream",
-            value_types.FIELD_NAME,
-            "The stream of NATS that holds the log.",
-            default="sow",
-        ),
-        leaf(
-            "Replicas",
-            value_types.count(maximum="5"),
+        leaf("Stream", value_types.FIELD_NAME, "sow")("The stream of NATS that holds the log."),
+        leaf("Replicas", value_types.count(maximum="5"))(
             "Copies of the stream; by default as many as there are Servers. Fewer than 3 over 3 "
-            "Servers are unsafe.",
+            "Servers are unsafe."
         ),
-        leaf(
-            "Monitor",
-            value_types.URLS,
+        leaf("Monitor", value_types.URLS, fields=("monitors",))(
             "Where the servers of NATS show their settings, which are checked; by default port "
-            "8222 of each.",
-            fields=("monitors",),
+            "8222 of each."
         ),
-        leaf(
-            "Dsn",
-            value_types.TEXT,
+        leaf("Dsn", value_types.TEXT)(
             "The address of PostgreSQL, postgres://user:password@host:5432/database; several hosts "
-            "with commas between.",
+            "with commas between."
         ),
-        leaf(
-            "Topic",
-            value_types.KAFKA_TOPIC_NAME,
-            "The topic of Kafka that holds the log; one is made if there is none.",
-            default="sow",
+        leaf("Topic", value_types.KAFKA_TOPIC_NAME, "sow")(
+            "The topic of Kafka that holds the log; one is made if there is none."
         ),
-        leaf(
-            "Url",
-            value_types.TEXT,
+        leaf("Url", value_types.TEXT)(
             "The place of objects, s3://bucket/name or gs://bucket/name. Options of the store "
-            "follow a ?, such as endpoint, region, access_key_id and secret_access_key.",
+            "follow a ?, such as endpoint, region, access_key_id and secret_access_key."
         ),
         leaf(
-            "Lease",
-            value_types.duration(minimum="200ms", maximum="1m"),
+            "Lease", value_types.duration(minimum="200ms", maximum="1m"), "1s", fields=("lease_us",)
+        )(
             "Another node leads after two leases of silence, and one without a quorum is stale "
-            "after one.",
-            default="1s",
-            fields=("lease_us",),
+            "after one."
         ),
-        leaf(
-            "Node",
-            value_types.INSTANCE_NAME,
-            "What this node is called; no two of a log have the same name. Required but for local.",
+        leaf("Node", value_types.INSTANCE_NAME)(
+            "What this node is called; no two of a log have the same name. Required but for local."
         ),
-        leaf(
-            "Advertise",
-            value_types.URL,
-            "The address at which clients and other nodes call this one.",
+        leaf("Advertise", value_types.URL)(
+            "The address at which clients and other nodes call this one."
         ),
-        leaf(
-            "Unsafe",
-            value_types.FLAG,
-            "Whether settings of the engine are accepted that lose what was acknowledged.",
-            default="false",
+        leaf("Unsafe", value_types.FLAG, "false")(
+            "Whether settings of the engine are accepted that lose what was acknowledged."
         ),
     ),
 )
@@ -304,56 +222,39 @@ SESSIONS = Element(
     make=SessionSettings,
     about="How far one client may fall behind before its session is closed.",
     children=(
-        leaf(
-            "QueueMaxMessages",
-            value_types.count(),
-            "Messages that may wait for one client.",
-            default="10000",
-            fields=("queue_messages_max",),
+        leaf("QueueMaxMessages", value_types.count(), "10000", fields=("queue_messages_max",))(
+            "Messages that may wait for one client."
         ),
-        leaf(
-            "QueueMaxBytes",
-            value_types.size(),
-            "Bytes that may wait for one client.",
-            default="16MB",
-            fields=("queue_bytes_max",),
+        leaf("QueueMaxBytes", value_types.size(), "16MB", fields=("queue_bytes_max",))(
+            "Bytes that may wait for one client."
         ),
-        leaf(
-            "Conflates",
-            value_types.FLAG,
-            "Whether queues may be conflated; an operator can switch single sessions.",
-            default="true",
+        leaf("Conflates", value_types.FLAG, "true")(
+            "Whether queues may be conflated; an operator can switch single sessions."
         ),
-        leaf(
-            "ReconnectTimeout",
-            value_types.duration(),
+        leaf("ReconnectTimeout", value_types.duration(), "60s", fields=("reconnect_timeout_us",))(
             "How long a session without a socket goes on collecting for its client to "
-            "come back; 0 keeps none.",
-            default="60s",
-            fields=("reconnect_timeout_us",),
+            "come back; 0 keeps none."
         ),
         leaf(
             "RecoveryBuffer",
             value_types.count(minimum="0"),
-            "Messages kept after they were sent, to be sent again to a client that comes "
-            "back without having seen them. Their bytes are bounded by QueueMaxBytes.",
-            default="10000",
+            "10000",
             fields=("recovery_messages_max",),
+        )(
+            "Messages kept after they were sent, to be sent again to a client that comes "
+            "back without having seen them. Their bytes are bounded by QueueMaxBytes."
         ),
         leaf(
             "BackgroundConflationAt",
             value_types.PERCENTAGE,
-            "How full a queue is when idle time is spent on conflating it; 100% waits "
-            "until it has to be.",
-            default="50%",
+            "50%",
             fields=("background_conflation_fraction",),
+        )(
+            "How full a queue is when idle time is spent on conflating it; 100% waits "
+            "until it has to be."
         ),
     ),
 )
-
-
-def _limit(name: str, kind: ValueKind, default: str, field: str, about: str) -> Element:
-    return leaf(name, kind, about, default=default, fields=(field,))
 
 
 LIMITS = Element(
@@ -362,136 +263,81 @@ LIMITS = Element(
     about="Limits of one client, and of all together; requests beyond them are refused with the "
     "reason.",
     children=(
-        _limit("MessageSize", value_types.size(), "16MB", "message_bytes_max", "A message."),
-        _limit("FrameSize", value_types.size(), "64MB", "frame_bytes_max", "A frame or a request."),
-        _limit(
-            "BatchSize",
-            value_types.size(),
-            "1GB",
-            "batch_bytes_max",
-            "The messages of a part of a staged batch, or of a batch that a commit has to hold.",
+        leaf("MessageSize", value_types.size(), "16MB", fields=("message_bytes_max",))(
+            "A message."
         ),
-        _limit(
-            "SnapshotMemory",
-            value_types.size(),
-            "128MB",
-            "snapshot_bytes_max",
-            "What snapshots hold of records that have changed since, a quarter for one client.",
+        leaf("FrameSize", value_types.size(), "64MB", fields=("frame_bytes_max",))(
+            "A frame or a request."
         ),
-        _limit(
-            "FilterSize", value_types.size(), "64KB", "filter_bytes_max", "The text of a filter."
+        leaf("BatchSize", value_types.size(), "1GB", fields=("batch_bytes_max",))(
+            "The messages of a part of a staged batch, or of a batch that a commit has to hold."
         ),
-        _limit(
-            "FilterDepth", value_types.count(maximum="200"), "200", "filter_depth_max", "Nesting."
+        leaf("SnapshotMemory", value_types.size(), "128MB", fields=("snapshot_bytes_max",))(
+            "What snapshots hold of records that have changed since, a quarter for one client."
         ),
-        _limit(
-            "SubscriptionsPerSession",
-            value_types.count(),
-            "10000",
-            "subscriptions_max",
-            "Subscriptions of one session.",
+        leaf("FilterSize", value_types.size(), "64KB", fields=("filter_bytes_max",))(
+            "The text of a filter."
         ),
-        _limit(
-            "PatternTopics",
-            value_types.count(),
-            "100000",
-            "pattern_topics_max",
-            "Topics of a Pattern.",
+        leaf("FilterDepth", value_types.count(maximum="200"), "200", fields=("filter_depth_max",))(
+            "Nesting."
         ),
-        _limit(
-            "JoinFanOut",
-            value_types.count(),
-            "1000000",
-            "join_fan_out_max",
+        leaf(
+            "SubscriptionsPerSession", value_types.count(), "10000", fields=("subscriptions_max",)
+        )("Subscriptions of one session."),
+        leaf("PatternTopics", value_types.count(), "100000", fields=("pattern_topics_max",))(
+            "Topics of a Pattern."
+        ),
+        leaf("JoinFanOut", value_types.count(), "1000000", fields=("join_fan_out_max",))(
             "Joined rows of a view that a change of one record may affect. A view with more stops "
-            "and reports it; nothing that was published is lost.",
+            "and reports it; nothing that was published is lost."
         ),
-        _limit(
-            "ViewGroups",
-            value_types.count(),
-            "5000000",
-            "view_groups_max",
+        leaf("ViewGroups", value_types.count(), "5000000", fields=("view_groups_max",))(
             "Groups of one View. A view with more stops and reports it; nothing that was published "
-            "is lost. Not for views that Spark runs, which store rows as a topic does.",
+            "is lost. Not for views that Spark runs, which store rows as a topic does."
         ),
-        _limit(
-            "GroupMemory",
-            value_types.size(),
-            "256MB",
-            "group_memory_bytes_max",
+        leaf("GroupMemory", value_types.size(), "256MB", fields=("group_memory_bytes_max",))(
             "What groups take that clients' queries and subscriptions ask for, a quarter for one "
-            "client. Those of a View do not count.",
+            "client. Those of a View do not count."
         ),
-        _limit(
-            "RequestMemory",
-            value_types.size(),
-            "256MB",
-            "request_bytes_max",
+        leaf("RequestMemory", value_types.size(), "256MB", fields=("request_bytes_max",))(
             "What all requests and frames may hold while they are read, a quarter of it those of "
-            "one client. Beyond it HTTP answers 503, and a WebSocket is not read for a while.",
+            "one client. Beyond it HTTP answers 503, and a WebSocket is not read for a while."
         ),
-        _limit(
-            "QueueMemory",
-            value_types.size(),
-            "1GB",
-            "queue_memory_bytes_max",
+        leaf("QueueMemory", value_types.size(), "1GB", fields=("queue_memory_bytes_max",))(
             "What waits for all sessions together, a quarter of it for one client. Beyond it what "
             "was sent is forgotten, then queues are conflated, then sessions closed, the largest "
-            "first.",
+            "first."
         ),
-        _limit(
-            "Memory",
-            value_types.SIZE_IF_ANY,
-            "unlimited",
-            "memory_bytes_max",
+        leaf("Memory", value_types.SIZE_IF_ANY, "unlimited", fields=("memory_bytes_max",))(
             "What all records may take, bodies and what is kept beside each. Publishes beyond it "
-            "are refused; updates that do not grow and deletes are taken.",
+            "are refused; updates that do not grow and deletes are taken."
         ),
-        _limit(
-            "Connections",
-            value_types.count(),
-            "20000",
-            "connections_max",
-            "Connections at one time; fewer where the system allows fewer open files.",
+        leaf("Connections", value_types.count(), "20000", fields=("connections_max",))(
+            "Connections at one time; fewer where the system allows fewer open files."
         ),
-        _limit(
-            "ConnectionsPerAddress",
-            value_types.count(),
-            "",
-            "connections_per_address_max",
+        leaf("ConnectionsPerAddress", value_types.count(), fields=("connections_per_address_max",))(
             "Those of one address; by default 1000, but any number of loopback's. TrustedProxies "
-            "are exempt: the client that they forward (X-Forwarded-For) is counted instead.",
+            "are exempt: the client that they forward (X-Forwarded-For) is counted instead."
         ),
-        _limit(
-            "HeaderTimeout",
-            value_types.duration("100ms"),
-            "10s",
-            "header_timeout_us",
-            "How long the header of a request may take from its first byte to its last.",
+        leaf("HeaderTimeout", value_types.duration("100ms"), "10s", fields=("header_timeout_us",))(
+            "How long the header of a request may take from its first byte to its last."
         ),
-        _limit(
-            "IdleTimeout",
-            value_types.duration("100ms"),
-            "60s",
-            "idle_timeout_us",
+        leaf("IdleTimeout", value_types.duration("100ms"), "60s", fields=("idle_timeout_us",))(
             "How long a connection without requests is kept. Subscriptions and heartbeats "
-            "keep a WebSocket; a body or frame under way may pause as long.",
+            "keep a WebSocket; a body or frame under way may pause as long."
         ),
-        _limit(
-            "LogonsPerSecond",
-            value_types.count(),
-            "20",
-            "logons_per_second_max",
+        leaf("LogonsPerSecond", value_types.count(), "20", fields=("logons_per_second_max",))(
             "Logon attempts of one address a second; failures slow down further ones. "
-            "Users that are logged on already are not counted.",
+            "Users that are logged on already are not counted."
         ),
-        _limit(
+        leaf(
             "PublishesPerSecond",
             value_types.COUNT_IF_ANY,
             "unlimited",
-            "publishes_per_second_max",
+            fields=("publishes_per_second_max",),
+        )(
             "Messages that a user may publish a second; without authentication, all clients "
-            "together. Beyond it publishes are refused as `busy`.",
+            "together. Beyond it publishes are refused as `busy`."
         ),
     ),
 )
@@ -501,23 +347,14 @@ SERVER_LOG = Element(
     make=LogSettings,
     about="The server's log, a line at a time on its standard error.",
     children=(
-        leaf(
-            "Format",
-            value_types.choice(LogFormat),
-            "Lines for people, or JSON for a collector of logs.",
-            default="text",
+        leaf("Format", value_types.choice(LogFormat), "text")(
+            "Lines for people, or JSON for a collector of logs."
         ),
-        leaf(
-            "Level",
-            value_types.choice(LogLevel),
-            "The least that is written: info has a line for each start, logon and close.",
-            default="info",
+        leaf("Level", value_types.choice(LogLevel), "info")(
+            "The least that is written: info has a line for each start, logon and close."
         ),
-        leaf(
-            "Access",
-            value_types.FLAG,
-            "A line for each request too, without its parameters.",
-            default="false",
+        leaf("Access", value_types.FLAG, "false")(
+            "A line for each request too, without its parameters."
         ),
     ),
 )
@@ -553,23 +390,14 @@ FOREIGN = foreign(
 )
 
 # Allowed in any section, and resolved before elements are looked up (`sow.config.document`).
-INCLUDE = leaf(
-    "Include",
-    value_types.TEXT,
-    "The path of another file, relative to this one. Its root element replaces the Include.",
-    repeated=True,
+INCLUDE = leaf("Include", value_types.TEXT, repeated=True)(
+    "The path of another file, relative to this one. Its root element replaces the Include."
 )
 
 SOW = Element(
     name="SOW",
     about="The topics, in order: one that is derived from another comes below it.",
-    children=(
-        TOPIC,
-        CONFLATED_TOPIC,
-        VIEW,
-        QUEUE,
-        *later("LocalQueue", "GroupLocalQueue"),
-    ),
+    children=(TOPIC, CONFLATED_TOPIC, VIEW, QUEUE, *later("LocalQueue", "GroupLocalQueue")),
 )
 ROOT = Element(
     name="AMPSConfig",
@@ -578,26 +406,16 @@ ROOT = Element(
     make=Configuration,
     about="The document.",
     children=(
-        leaf(
-            "Name",
-            value_types.INSTANCE_NAME,
-            "What this server calls itself; no '/', '\\', '$' or '~'.",
-            required=True,
+        leaf("Name", value_types.INSTANCE_NAME, required=True)(
+            "What this server calls itself; no '/', '\\', '$' or '~'."
         ),
         ENVIRONMENT,
-        leaf(
-            "Listen",
-            value_types.ADDRESS_KIND,
+        leaf("Listen", value_types.ADDRESS_KIND, "127.0.0.1:8080", fields=("host", "port"))(
             "The address of HTTP, WebSocket and console; a port alone means loopback. "
-            "Port 0 lets the system choose.",
-            default="127.0.0.1:8080",
-            fields=("host", "port"),
+            "Port 0 lets the system choose."
         ),
-        leaf(
-            "DataDirectory",
-            value_types.DIRECTORY,
-            "Where everything on disk lives, relative to this file. --data-dir overrides.",
-            default="data",
+        leaf("DataDirectory", value_types.DIRECTORY, "data")(
+            "Where everything on disk lives, relative to this file. --data-dir overrides."
         ),
         SOW,
         TRANSACTION_LOG,

@@ -35,19 +35,12 @@ def _made_fields(name: str, states: tuple[str, ...], about: str, example: str) -
     )
 
 
-NAME_ELEMENT = leaf(
-    "Name",
-    value_types.TOPIC_NAME,
-    "What clients call the topic; unique in the file, at most 255 characters.",
-    synonyms=("Topic",),
-    required=True,
+NAME_ELEMENT = leaf("Name", value_types.TOPIC_NAME, synonyms=("Topic",), required=True)(
+    "What clients call the topic; unique in the file, at most 255 characters."
 )
-MESSAGE_TYPE = leaf(
-    "MessageType",
-    value_types.TEXT,
+MESSAGE_TYPE = leaf("MessageType", value_types.TEXT, required=True)(
     f"The format of its messages: {', '.join(MESSAGE_TYPES)}, "
-    "or a Name from MessageTypes. A conflated topic repeats that of its underlying topic.",
-    required=True,
+    "or a Name from MessageTypes. A conflated topic repeats that of its underlying topic."
 )
 INDEXES = (
     listing(
@@ -59,27 +52,17 @@ INDEXES = (
         repeated=True,
         fields=("hash_indexes",),
     ),
-    leaf(
-        "Index",
-        value_types.PATH,
-        "A field indexed from the start rather than when a query first names it.",
-        repeated=True,
-        fields=("indexes",),
+    leaf("Index", value_types.PATH, repeated=True, fields=("indexes",))(
+        "A field indexed from the start rather than when a query first names it."
     ),
 )
 BACK_PRESSURE_ELEMENTS = (
-    leaf(
-        "ConflationPolicy",
-        value_types.choice(Policy),
+    leaf("ConflationPolicy", value_types.choice(Policy), "conflate")(
         "What a session's full queue may do with this topic's updates: conflate them, lose "
-        "nothing, give the subscription up, or conflate always, full or not.",
-        default="conflate",
+        "nothing, give the subscription up, or conflate always, full or not."
     ),
-    leaf(
-        "Placement",
-        value_types.choice(Placement),
-        "Where a conflated update goes: in the place of the older one, or to the end.",
-        default="replace",
+    leaf("Placement", value_types.choice(Placement), "replace")(
+        "Where a conflated update goes: in the place of the older one, or to the end."
     ),
     listing(
         "Match",
@@ -96,20 +79,15 @@ BACK_PRESSURE_ELEMENTS = (
         about="What becomes of one field when two updates are conflated; fields without one take "
         "the newer value.",
         children=(
-            leaf("Field", value_types.PATH, "The field.", required=True),
-            leaf(
-                "Operation",
-                value_types.choice(Operation),
-                "How the older and the newer value become one. `count` counts the updates.",
-                required=True,
+            leaf("Field", value_types.PATH, required=True)("The field."),
+            leaf("Operation", value_types.choice(Operation), required=True)(
+                "How the older and the newer value become one. `count` counts the updates."
             ),
         ),
     ),
-    leaf(
-        "Merger",
-        value_types.CALLABLE_NAME,
+    leaf("Merger", value_types.CALLABLE_NAME)(
         "A Python callable that is given (current, new) as parsed messages and returns "
-        "current, new, another message, or None to keep both.",
+        "current, new, another message, or None to keep both."
     ),
 )
 SCHEMA = Element(
@@ -128,15 +106,11 @@ SCHEMA = Element(
             about='A field and the type of its values: `<Field type="int64">/qty</Field>`. It may '
             "be absent or null.",
             children=(
-                leaf("Path", value_types.DECLARED_PATH, "The field.", required=True),
-                leaf(
-                    "type",
-                    value_types.VALUE_TYPE,
+                leaf("Path", value_types.DECLARED_PATH, required=True)("The field."),
+                leaf("type", value_types.VALUE_TYPE, required=True, attribute=True)(
                     "The type: a whole number of 64 bits, a number that a double holds "
                     "exactly, a number of p digits with s behind the point, a text, true or false, "
-                    "a moment (microseconds, UTC), a day, or any value.",
-                    required=True,
-                    attribute=True,
+                    "a moment (microseconds, UTC), a day, or any value."
                 ),
             ),
         ),
@@ -148,20 +122,12 @@ HISTORY = Element(
     about="How far back every state of the topic can be computed (`as_of`), whatever RetentionSize "
     "and RetentionAge keep.",
     children=(
-        leaf(
-            "Window",
-            value_types.duration(minimum="1s"),
-            "How far back. The log is kept as long, and one Granularity longer.",
-            required=True,
-            fields=("window_us",),
+        leaf("Window", value_types.duration(minimum="1s"), required=True, fields=("window_us",))(
+            "How far back. The log is kept as long, and one Granularity longer."
         ),
-        leaf(
-            "Granularity",
-            value_types.duration(minimum="1s"),
+        leaf("Granularity", value_types.duration(minimum="1s"), "1h", fields=("granularity_us",))(
             "How far the checkpoints are apart that are kept for it, each a copy of the records: a "
-            "state is computed from the one before it. At most 200 in a Window.",
-            default="1h",
-            fields=("granularity_us",),
+            "state is computed from the one before it. At most 200 in a Window."
         ),
     ),
 )
@@ -171,13 +137,9 @@ SERIES = Element(
     about="Each publish adds an event to its record, which is the newest of its events. They are "
     "never conflated: ConflationPolicy is off, or unsubscribe.",
     children=(
-        leaf(
-            "Retain",
-            value_types.RETAINED,
+        leaf("Retain", value_types.RETAINED, "limit 10", fields=("events_max", "age_us"))(
             "Which events of a record are kept: the newest so many, and those at most so much "
-            "older than the newest.",
-            default="limit 10",
-            fields=("events_max", "age_us"),
+            "older than the newest."
         ),
     ),
 )
@@ -191,25 +153,15 @@ TOPIC = Element(
     children=(
         NAME_ELEMENT,
         MESSAGE_TYPE,
-        leaf(
-            "Key",
-            value_types.PATH,
+        leaf("Key", value_types.PATH, repeated=True, fields=("keys",))(
             "A field that identifies a record; several together identify it. "
-            "With none, publishers send a SowKey with each message.",
-            repeated=True,
-            fields=("keys",),
+            "With none, publishers send a SowKey with each message."
         ),
-        leaf(
-            "KeyDomain",
-            value_types.TEXT,
-            "Topics of one domain give equal key values equal SowKeys. "
-            "By default the topic's name.",
+        leaf("KeyDomain", value_types.TEXT)(
+            "Topics of one domain give equal key values equal SowKeys. By default the topic's name."
         ),
-        leaf(
-            "FileName",
-            value_types.FILE,
-            "The topic's file in the data directory; %n is the topic's name and type.",
-            default="%n.sow",
+        leaf("FileName", value_types.FILE, "%n.sow")(
+            "The topic's file in the data directory; %n is the topic's name and type."
         ),
         Element(
             name="Durability",
@@ -224,50 +176,34 @@ TOPIC = Element(
                         persistent=("disk", "durable", "file", "true"),
                         transient=("memory", "volatile", "none", "false"),
                     ),
-                    "Persistent: on disk before it is acknowledged. Transient: in memory, but for "
-                    "a shared log, which has every topic.",
-                    default="persistent",
+                    "persistent",
                     fields=("durability",),
+                )(
+                    "Persistent: on disk before it is acknowledged. Transient: in memory, but for "
+                    "a shared log, which has every topic."
                 ),
                 FLUSH_INTERVAL,
             ),
         ),
-        leaf(
-            "Expiration",
-            value_types.EXPIRATION,
-            "How long a record lives from its last publish; enabled: only if its publisher "
-            "sets it.",
-            default="disabled",
-            fields=("expires", "expiration_us"),
+        leaf("Expiration", value_types.EXPIRATION, "disabled", fields=("expires", "expiration_us"))(
+            "How long a record lives from its last publish; enabled: only if its publisher sets it."
         ),
         *INDEXES,
-        leaf(
-            "Pattern",
-            value_types.TOPIC_PATTERN,
+        leaf("Pattern", value_types.TOPIC_PATTERN)(
             "A regular expression, searched for unanchored: every topic published to whose "
-            "name matches is one of its own, with these settings. Exact names go first.",
+            "name matches is one of its own, with these settings. Exact names go first."
         ),
-        leaf(
-            "Retain",
-            value_types.FLAG,
+        leaf("Retain", value_types.FLAG, "true")(
             "Whether the last value is stored. Without it updates pass through, and there "
-            "is nothing to query.",
-            default="true",
+            "is nothing to query."
         ),
-        leaf(
-            "DeltaNull",
-            value_types.choice(DeltaNull),
+        leaf("DeltaNull", value_types.choice(DeltaNull), "ignore")(
             "What an explicit null in a delta publish does to its field: nothing, set it "
-            "to null, or remove it; of a record that is not there yet, too.",
-            default="ignore",
+            "to null, or remove it; of a record that is not there yet, too."
         ),
-        leaf(
-            "MaxRecords",
-            value_types.COUNT_IF_ANY,
+        leaf("MaxRecords", value_types.COUNT_IF_ANY, "unlimited", fields=("records_max",))(
             "How many records the topic may hold, each one of a Pattern by itself. Publishes "
-            "of more are refused; updates and deletes are taken. See also Limits/Memory.",
-            default="unlimited",
-            fields=("records_max",),
+            "of more are refused; updates and deletes are taken. See also Limits/Memory."
         ),
         SCHEMA,
         SERIES,
@@ -311,41 +247,25 @@ CONFLATED_TOPIC = Element(
             about=f"{NAME_ELEMENT.about} TopicFormat may take its place.",
         ),
         MESSAGE_TYPE,
-        leaf(
-            "UnderlyingTopic",
-            value_types.TEXT,
-            "The Topic or ConflatedTopic that it copies, defined above it.",
-            required=True,
-            fields=("underlying",),
+        leaf("UnderlyingTopic", value_types.TEXT, required=True, fields=("underlying",))(
+            "The Topic or ConflatedTopic that it copies, defined above it."
         ),
-        leaf(
-            "Interval",
-            value_types.duration(minimum="100ms"),
-            "How long a record's changes are gathered into one; at least 100ms.",
-            default="5s",
-            fields=("interval_us",),
+        leaf("Interval", value_types.duration(minimum="100ms"), "5s", fields=("interval_us",))(
+            "How long a record's changes are gathered into one; at least 100ms."
         ),
-        leaf("Filter", value_types.FILTER, "Only records that match are kept."),
+        leaf("Filter", value_types.FILTER)("Only records that match are kept."),
         *INDEXES,
-        leaf(
-            "Schedule",
-            value_types.choice(Schedule),
+        leaf("Schedule", value_types.choice(Schedule), "per-key")(
             "When windows close: each key's by itself, from its first pending change, or "
-            "all together at every multiple of Interval.",
-            default="per-key",
+            "all together at every multiple of Interval."
         ),
-        leaf(
-            "TopicFormat",
-            value_types.TOPIC_FORMAT,
+        leaf("TopicFormat", value_types.TOPIC_FORMAT)(
             "For an underlying topic with a Pattern: the names of the copies, %n being the "
-            "name of the topic copied.",
+            "name of the topic copied."
         ),
-        leaf(
-            "Engine",
-            value_types.choice(Engine),
+        leaf("Engine", value_types.choice(Engine), "embedded")(
             "What conflates: the server, or Spark in a process of its own that reads the log "
-            "of the underlying topic (intervals of at least 1s).",
-            default="embedded",
+            "of the underlying topic (intervals of at least 1s)."
         ),
         _made_fields(
             "Enrichment",

@@ -102,11 +102,8 @@ UNDERLYING = Element(
     about="The Topic, ConflatedTopic or View that its rows are made of, defined above it; or "
     "several of them, by a Join each.",
     children=(
-        leaf(
-            "Topic",
-            UNDERLYING_NAME,
-            "The name of the one topic; UnderlyingTopic may hold it without this element.",
-            fields=("underlyings", "underlying_type"),
+        leaf("Topic", UNDERLYING_NAME, fields=("underlyings", "underlying_type"))(
+            "The name of the one topic; UnderlyingTopic may hold it without this element."
         ),
         Element(
             name="Join",
@@ -120,7 +117,6 @@ UNDERLYING = Element(
                 leaf(
                     "On",
                     JOIN_FIELDS,
-                    "The two fields; Join may hold them without this element.",
                     required=True,
                     fields=(
                         "left_topic",
@@ -130,14 +126,10 @@ UNDERLYING = Element(
                         "left_type",
                         "right_type",
                     ),
-                ),
-                leaf(
-                    "type",
-                    value_types.choice(JoinType),
+                )("The two fields; Join may hold them without this element."),
+                leaf("type", value_types.choice(JoinType), "left", attribute=True)(
                     "Which records are kept without a match: those of the topic that "
-                    "is named first, none, or those of both.",
-                    default="left",
-                    attribute=True,
+                    "is named first, none, or those of both."
                 ),
             ),
         ),
@@ -160,12 +152,8 @@ VIEW = Element(
             "underlying topics.",
         ),
         UNDERLYING,
-        leaf(
-            "JoinNullEquivalency",
-            SWITCH,
-            "Whether NULL, an empty text and a missing field equal each other in a Join.",
-            default="disabled",
-            fields=("null_equivalency",),
+        leaf("JoinNullEquivalency", SWITCH, "disabled", fields=("null_equivalency",))(
+            "Whether NULL, an empty text and a missing field equal each other in a Join."
         ),
         listing(
             "Projection",
@@ -185,36 +173,24 @@ VIEW = Element(
             "A field of the underlying topic.",
             required=True,
         ),
-        leaf(
-            "KeyDomain",
-            value_types.TEXT,
+        leaf("KeyDomain", value_types.TEXT)(
             "What the SowKeys of rows are made with, besides the values that are grouped by. "
-            "By default the view's name.",
+            "By default the view's name."
         ),
-        leaf(
-            "Filter",
-            value_types.FILTER,
-            "Only records that match are used; not allowed with joined topics.",
+        leaf("Filter", value_types.FILTER)(
+            "Only records that match are used; not allowed with joined topics."
         ),
-        leaf(
-            "Conflation",
-            value_types.choice(ViewConflation),
+        leaf("Conflation", value_types.choice(ViewConflation), "none")(
             "Taken as AMPS has it, and both do the same here: of a row that waits for the "
-            "end of its turn, its current state is sent.",
-            default="none",
+            "end of its turn, its current state is sent."
         ),
         *INDEXES,
-        leaf(
-            "Engine",
-            value_types.choice(Engine),
+        leaf("Engine", value_types.choice(Engine), "embedded")(
             "What computes the rows: the server, or Spark in a process of its own that reads "
-            "the log of the underlying topic (COUNT, SUM, AVG, MIN and MAX, of one logged topic).",
-            default="embedded",
+            "the log of the underlying topic (COUNT, SUM, AVG, MIN and MAX, of one logged topic)."
         ),
         Element(
-            name="FileName",
-            status="no effect",
-            about="since rows are computed again at start",
+            name="FileName", status="no effect", about="since rows are computed again at start"
         ),
         *BACK_PRESSURE_ELEMENTS,
     ),
