@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from sow.core.paths import Value
 from sow.errors import BadFilter, clipped, shown
-from sow.expressions.function import NULL_BY_NULL, Example, Function, of_number
+from sow.expressions.function import NULL_BY_NULL, Example, Function, by_name, function, of_number
 from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import Call, Literal, MessageTrait
 from sow.expressions.values import number, text
@@ -132,109 +132,57 @@ _TODAY = Call("DATE", (_NOW,))
 
 
 def _date(name: str) -> Function:
-    return Function(
-        f"{name}(seconds)",
-        1,
-        1,
-        of_number(_day),
+    return function(f"{name}(seconds)", of_number(_day))(
         "the beginning of the day of a time in UTC, in seconds since 1970",
         NULL_BY_NULL,
-        (Example(f"{name}(/at)", 1_699_920_000.0),),
+        Example(f"{name}(/at)", 1_699_920_000.0),
     )
 
 
 def _today(name: str) -> Function:
-    return Function(
-        f"{name}()",
-        0,
-        0,
-        None,
+    return function(f"{name}()", stands_for=_TODAY)(
         "the beginning of today in UTC, in seconds since 1970: that of the day of UNIX_TIMESTAMP()",
         "never NULL",
-        (Example(f"{name}()", 1_699_920_000.0),),
-        stands_for=_TODAY,
+        Example(f"{name}()", 1_699_920_000.0),
     )
 
 
-DATE_FUNCTIONS = {
-    "DATE": _date("DATE"),
-    "DATE_UTC": _date("DATE_UTC"),
-    "DAY": Function(
-        "DAY(seconds)",
-        1,
-        1,
-        of_number(lambda one: moment(one).day),
-        "the day of the month in UTC",
-        NULL_BY_NULL,
-        (Example("DAY(/at)", 14),),
+DATE_FUNCTIONS = by_name(
+    _date("DATE"),
+    _date("DATE_UTC"),
+    function("DAY(seconds)", of_number(lambda one: moment(one).day))(
+        "the day of the month in UTC", NULL_BY_NULL, Example("DAY(/at)", 14)
     ),
-    "MONTH": Function(
-        "MONTH(seconds)",
-        1,
-        1,
-        of_number(lambda one: moment(one).month),
-        "the month in UTC, 1 to 12",
-        NULL_BY_NULL,
-        (Example("MONTH(/at)", 11),),
+    function("MONTH(seconds)", of_number(lambda one: moment(one).month))(
+        "the month in UTC, 1 to 12", NULL_BY_NULL, Example("MONTH(/at)", 11)
     ),
-    "STRFTIME": Function(
-        "STRFTIME(format, seconds)",
-        2,
-        2,
-        None,
+    function("STRFTIME(format, seconds)", literals=(0,), prepare=_formatting)(
         "a time as text",
         "NULL if there is no such time, or the text has over 128 bytes",
-        (
-            Example("STRFTIME('%Y-%m-%d %H:%M:%S.%03f', /at)", "2023-11-14 22:13:20.250"),
-            Example("STRFTIME('%F', /none)", None),
-        ),
-        (0,),
-        _formatting,
+        Example("STRFTIME('%Y-%m-%d %H:%M:%S.%03f', /at)", "2023-11-14 22:13:20.250"),
+        Example("STRFTIME('%F', /none)", None),
     ),
-    "STRPTIME": Function(
-        "STRPTIME(text, format)",
-        2,
-        2,
-        None,
+    function("STRPTIME(text, format)", literals=(1,), prepare=_reading)(
         "the seconds of a time that was written as text, UTC unless it has an offset",
         "NULL if the text is no such time",
-        (
-            Example("STRPTIME('2023-11-14 22:13:20', '%Y-%m-%d %H:%M:%S')", 1_700_000_000.0),
-            Example("STRPTIME('tomorrow', '%F')", None),
-        ),
-        (1,),
-        _reading,
+        Example("STRPTIME('2023-11-14 22:13:20', '%Y-%m-%d %H:%M:%S')", 1_700_000_000.0),
+        Example("STRPTIME('tomorrow', '%F')", None),
     ),
-    "TIMEZONEOFFSET": Function(
-        "TIMEZONEOFFSET()",
-        0,
-        0,
-        None,
+    function("TIMEZONEOFFSET()", stands_for=Literal(0))(
         "how many seconds local time is ahead of UTC: 0, since all times here are in UTC",
         "never NULL",
-        (Example("TIMEZONEOFFSET()", 0),),
-        stands_for=Literal(0),
+        Example("TIMEZONEOFFSET()", 0),
     ),
-    "TODAY": _today("TODAY"),
-    "TODAY_UTC": _today("TODAY_UTC"),
-    "UNIX_TIMESTAMP": Function(
-        "UNIX_TIMESTAMP()",
-        0,
-        0,
-        None,
+    _today("TODAY"),
+    _today("TODAY_UTC"),
+    function("UNIX_TIMESTAMP()", stands_for=_NOW)(
         "now, in seconds since 1970 UTC: in a query when it began, else when the message came",
         "never NULL",
-        (Example("UNIX_TIMESTAMP()", 1_700_000_060.0), Example("UNIX_TIMESTAMP() - /at", 59.75)),
-        stands_for=_NOW,
+        Example("UNIX_TIMESTAMP()", 1_700_000_060.0),
+        Example("UNIX_TIMESTAMP() - /at", 59.75),
     ),
-    "YEAR": Function(
-        "YEAR(seconds)",
-        1,
-        1,
-        of_number(lambda one: moment(one).year),
-        "the year in UTC",
-        NULL_BY_NULL,
-        (Example("YEAR(/at)", 2023),),
+    function("YEAR(seconds)", of_number(lambda one: moment(one).year))(
+        "the year in UTC", NULL_BY_NULL, Example("YEAR(/at)", 2023)
     ),
-}
+)
 """By name."""

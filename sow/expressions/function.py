@@ -82,6 +82,31 @@ class Function(NamedTuple):
         return self.slow or self.prepare is not None
 
 
+def function(
+    signature: str, run: Callable[..., Value] | None = None, **more: Any
+) -> Callable[..., Function]:
+    """A function, once it is given the sentence about it, what is NULL, and examples.
+
+    Its signature says how many arguments it takes: those in brackets may be left out, and ``...``
+    stands for any number more.
+    """
+    needed, _, others = signature.partition("(")[2].rstrip(")").partition("[")
+    names = [name for name in needed.split(", ") if name]
+    least, most = len(names), len(names) + others.count(",")
+    if "..." in names:
+        least, most = least - 1, ANY
+
+    def described(about: str, null: str, *examples: Example) -> Function:
+        return Function(signature, least, most, run, about, null, examples, **more)
+
+    return described
+
+
+def by_name(*functions: Function) -> dict[str, Function]:
+    """Functions by the names in their signatures."""
+    return {one.signature.partition("(")[0]: one for one in functions}
+
+
 def of_number(run: Callable[[Any], Any]) -> Callable[[Value], Value]:
     """A function that applies `run` to one number; NULL where it is none, or there is no result."""
 

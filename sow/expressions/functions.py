@@ -16,13 +16,12 @@ maintained while records change is in `sow.topic.views.accumulators`.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from conflated_topics.user_texts import nearest
-from sow.core.paths import Scalar
 from sow.errors import BadFilter, ClientError, clipped
 from sow.expressions.date_functions import DATE_FUNCTIONS
-from sow.expressions.function import ANY, Example, Function
+from sow.expressions.function import ANY, Example, Function, by_name, function
 from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import Call, Literal, MessageTrait, Node
 from sow.expressions.numeric_functions import ARRAY_FUNCTIONS, NUMERIC_FUNCTIONS
@@ -44,140 +43,103 @@ DEFAULT_SEPARATOR = ","
 """The default separator of GROUP_CONCAT."""
 
 
-class AggregateFunction(NamedTuple):
-    """An aggregate: how it is called, with how many arguments at most, and what it gives."""
-
-    signature: str
-    about: str
-    null: str
-    examples: tuple[Example, ...]
-    most: int = 1
-
-
-AGGREGATES = {
-    "ANY": AggregateFunction(
-        "ANY(x)",
+AGGREGATES = by_name(
+    function("ANY(x)")(
         "one of the values, by no choice of its own: the smallest, as MIN",
         "NULL if the group has no value",
-        (Example("ANY(/sym) AS /any", "ACME"),),
+        Example("ANY(/sym) AS /any", "ACME"),
     ),
-    "AVG": AggregateFunction(
-        "AVG(x)",
+    function("AVG(x)")(
         "the average: the exact sum, divided by the number of values and rounded once",
         "NULL if the group has no value; NaN if one is no number",
-        (Example("AVG(/qty) AS /avg", 4.0), Example("AVG(/px) AS /avg", 2.75)),
+        Example("AVG(/qty) AS /avg", 4.0),
+        Example("AVG(/px) AS /avg", 2.75),
     ),
-    "COUNT": AggregateFunction(
-        "COUNT(x)",
+    function("COUNT(x)")(
         "how many records have a value; COUNT(1) counts them all",
         "0 if no record has one",
-        (Example("COUNT(/px) AS /n", 2), Example("COUNT(1) AS /n", 3)),
+        Example("COUNT(/px) AS /n", 2),
+        Example("COUNT(1) AS /n", 3),
     ),
-    "COUNT_DISTINCT": AggregateFunction(
-        "COUNT_DISTINCT(x)",
+    function("COUNT_DISTINCT(x)")(
         "how many different values there are; a text that spells a number is that number",
         "0 if no record has one",
-        (Example("COUNT_DISTINCT(/sym) AS /n", 2),),
+        Example("COUNT_DISTINCT(/sym) AS /n", 2),
     ),
-    "GROUP_CONCAT": AggregateFunction(
-        "GROUP_CONCAT(x[, separator])",
+    function("GROUP_CONCAT(x[, separator])")(
         "the different values as one text, in the order in which their records first came; between "
         "them the separator, by default a comma",
         "NULL if the group has no value",
-        (
-            Example("GROUP_CONCAT(/sym) AS /all", "ACME,BOLT"),
-            Example("GROUP_CONCAT(/qty, ' ') AS /all", "4 6 2"),
-        ),
-        most=2,
+        Example("GROUP_CONCAT(/sym) AS /all", "ACME,BOLT"),
+        Example("GROUP_CONCAT(/qty, ' ') AS /all", "4 6 2"),
     ),
-    "MAX": AggregateFunction(
-        "MAX(x)",
+    function("MAX(x)")(
         "the largest value: texts that spell no number above all numbers",
         "NULL if the group has no value",
-        (Example("MAX(/qty) AS /most", 6),),
+        Example("MAX(/qty) AS /most", 6),
     ),
-    "MIN": AggregateFunction(
-        "MIN(x)",
+    function("MIN(x)")(
         "the smallest value: texts that spell no number above all numbers",
         "NULL if the group has no value",
-        (Example("MIN(/px) AS /least", 2.5),),
+        Example("MIN(/px) AS /least", 2.5),
     ),
-    "STDDEV_POP": AggregateFunction(
-        "STDDEV_POP(x)",
+    function("STDDEV_POP(x)")(
         "how far the values lie from their average: the standard deviation of a population",
         "NULL if the group has no value; NaN if one is no number",
-        (Example("STDDEV_POP(/px) AS /spread", 0.25),),
+        Example("STDDEV_POP(/px) AS /spread", 0.25),
     ),
-    "STDDEV_SAMP": AggregateFunction(
-        "STDDEV_SAMP(x)",
+    function("STDDEV_SAMP(x)")(
         "the standard deviation of what the values are a sample of",
         "NULL if the group has fewer than two values; NaN if one is no number",
-        (Example("STDDEV_SAMP(/qty) AS /spread", 2.0),),
+        Example("STDDEV_SAMP(/qty) AS /spread", 2.0),
     ),
-    "SUM": AggregateFunction(
-        "SUM(x)",
+    function("SUM(x)")(
         "the sum, exact: rounded once, whatever came and went",
         "NULL if the group has no value; NaN if one is no number",
-        (
-            Example("SUM(/qty) AS /qty", 12),
-            Example("SUM(/px * /qty) / SUM(IF(/px IS NULL, 0, /qty)) AS /vwap", 2.8),
-        ),
+        Example("SUM(/qty) AS /qty", 12),
+        Example("SUM(/px * /qty) / SUM(IF(/px IS NULL, 0, /qty)) AS /vwap", 2.8),
     ),
-    "UNIQUE": AggregateFunction(
-        "UNIQUE(x)",
+    function("UNIQUE(x)")(
         "the value, if all records that have one have the same",
         "NULL if there are several, or none",
-        (Example("UNIQUE(/desk) AS /desk", "rates"), Example("UNIQUE(/sym) AS /sym", None)),
+        Example("UNIQUE(/desk) AS /desk", "rates"),
+        Example("UNIQUE(/sym) AS /sym", None),
     ),
-}
+)
 """By name."""
 
 
-def _of_message(trait: Trait, about: str, null: str, example: tuple[str, Scalar]) -> Function:
-    signature = f"{trait}()"
-    examples = (Example(*example),)
-    return Function(signature, 0, 0, None, about, null, examples, stands_for=MessageTrait(trait))
-
-
-MESSAGE_FUNCTIONS = {
-    "AMPS_INSTANCE_NAME": _of_message(
-        Trait.AMPS_INSTANCE_NAME,
+MESSAGE_FUNCTIONS = by_name(
+    function("AMPS_INSTANCE_NAME()", stands_for=MessageTrait(Trait.AMPS_INSTANCE_NAME))(
         "the server's name, the `Name` of its configuration",
         "never NULL",
-        ("AMPS_INSTANCE_NAME()", "desk"),
+        Example("AMPS_INSTANCE_NAME()", "desk"),
     ),
-    "BOOKMARK": _of_message(
-        Trait.BOOKMARK,
+    function("BOOKMARK()", stands_for=MessageTrait(Trait.BOOKMARK))(
         "the bookmark of the change, as text, in subscriptions, replays and the log",
         "NULL in a query, and where the topic is not in the log",
-        ("BOOKMARK() > 5", True),
+        Example("BOOKMARK() > 5", True),
     ),
-    "LAST_UPDATED": _of_message(
-        Trait.LAST_UPDATED,
+    function("LAST_UPDATED()", stands_for=MessageTrait(Trait.LAST_UPDATED))(
         "when the record was last published, in seconds since 1970 UTC",
         "never NULL",
-        ("LAST_UPDATED()", 1_700_000_000.5),
+        Example("LAST_UPDATED()", 1_700_000_000.5),
     ),
-    "MESSAGE_SIZE": _of_message(
-        Trait.MESSAGE_SIZE,
+    function("MESSAGE_SIZE()", stands_for=MessageTrait(Trait.MESSAGE_SIZE))(
         "how many bytes the record has; after a delta, the whole of it",
         "never NULL",
-        ("MESSAGE_SIZE()", 87),
+        Example("MESSAGE_SIZE()", 87),
     ),
-    "SOW_KEY": _of_message(
-        Trait.SOW_KEY,
-        "the record's SowKey, as text",
-        "never NULL",
-        ("SOW_KEY()", "13378342716498349218"),
+    function("SOW_KEY()", stands_for=MessageTrait(Trait.SOW_KEY))(
+        "the record's SowKey, as text", "never NULL", Example("SOW_KEY()", "13378342716498349218")
     ),
-    "TOPIC_NAME": _of_message(
-        Trait.TOPIC_NAME,
+    function("TOPIC_NAME()", stands_for=MessageTrait(Trait.TOPIC_NAME))(
         "the name of the topic; in the `Filter` and `Enrichment` of a conflated topic that of the "
         "underlying one",
         "never NULL",
-        ("TOPIC_NAME()", "orders"),
+        Example("TOPIC_NAME()", "orders"),
     ),
-}
+)
 """By name."""
 NOT_KEPT = {
     **dict.fromkeys(
@@ -192,60 +154,32 @@ NOT_KEPT = {
 """Attributes of AMPS that are not kept here, by name: the reason and the alternative."""
 
 
-_SPECIAL = {
-    "COALESCE": Function(
-        "COALESCE(value, ...)",
-        1,
-        ANY,
-        None,
+_SPECIAL = by_name(
+    function("COALESCE(value, ...)")(
         "the first value that is not NULL; later ones are not looked at",
         "NULL if all are NULL",
-        (Example("COALESCE(/none, 'x')", "x"), Example("COALESCE(/none, /none)", None)),
+        Example("COALESCE(/none, 'x')", "x"),
+        Example("COALESCE(/none, /none)", None),
     ),
-    "IF": Function(
-        "IF(condition, then, otherwise)",
-        3,
-        3,
-        None,
+    function("IF(condition, then, otherwise)")(
         "`then` where the condition is true, else `otherwise`, a list as a whole; the other is not "
         "looked at",
         "a condition that is NULL counts as not true",
-        (
-            Example("IF(/qty > 2, 'big', 'small')", "big"),
-            Example("IF(/none > 2, 'big', 'small')", "small"),
-        ),
+        Example("IF(/qty > 2, 'big', 'small')", "big"),
+        Example("IF(/none > 2, 'big', 'small')", "small"),
     ),
-    "TRUE_VALUE": Function(
-        "TRUE_VALUE()",
-        0,
-        0,
-        None,
-        "true",
-        "never NULL",
-        (Example("TRUE_VALUE()", True),),
-        stands_for=Literal(True),
+    function("TRUE_VALUE()", stands_for=Literal(True))(
+        "true", "never NULL", Example("TRUE_VALUE()", True)
     ),
-    "FALSE_VALUE": Function(
-        "FALSE_VALUE()",
-        0,
-        0,
-        None,
-        "false",
-        "never NULL",
-        (Example("FALSE_VALUE()", False),),
-        stands_for=Literal(False),
+    function("FALSE_VALUE()", stands_for=Literal(False))(
+        "false", "never NULL", Example("FALSE_VALUE()", False)
     ),
-    "NAN_VALUE": Function(
-        "NAN_VALUE()",
-        0,
-        0,
-        None,
+    function("NAN_VALUE()", stands_for=Literal(math.nan))(
         "the number that is none",
         "never NULL",
-        (Example("IF(NAN_VALUE() IS NAN, 'none', 'one')", "none"),),
-        stands_for=Literal(math.nan),
+        Example("IF(NAN_VALUE() IS NAN, 'none', 'one')", "none"),
     ),
-}
+)
 
 FUNCTIONS: dict[str, Function] = dict(
     sorted(
@@ -340,7 +274,7 @@ SLIPS = {
 def described_functions() -> list[dict[str, object]]:
     """All functions for people to read, aggregates too: name, signature, description, what they
     give where there is no value, and an example with its result, of an aggregate a projection."""
-    table: dict[str, Function | AggregateFunction] = {**FUNCTIONS, **AGGREGATES}
+    table = FUNCTIONS | AGGREGATES
     return [
         {
             "name": name,

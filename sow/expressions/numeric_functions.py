@@ -11,7 +11,15 @@ from functools import cmp_to_key
 from typing import Any
 
 from sow.core.paths import Scalar, Value
-from sow.expressions.function import ANY, NULL_BY_NULL, Example, Function, of_number, of_numbers
+from sow.expressions.function import (
+    NULL_BY_NULL,
+    Example,
+    Function,
+    by_name,
+    function,
+    of_number,
+    of_numbers,
+)
 from sow.expressions.values import ARITHMETIC, Number, compare_scalars, elements, number
 
 EARTH_RADIUS_M = 6_371_008.8
@@ -73,81 +81,59 @@ def _of_one(name: str, run: Callable[[Any], Any], about: str, *examples: Example
     return Function(f"{name}(x)", 1, 1, of_number(run), about, "NULL if x is no number", examples)
 
 
-NUMERIC_FUNCTIONS = {
-    "ABS": _of_one("ABS", abs, "x without its sign", Example("ABS(-3)", 3)),
-    "ACOS": _of_one("ACOS", math.acos, "the angle of a cosine", Example("ACOS(1)", 0.0)),
-    "ASIN": _of_one("ASIN", math.asin, "the angle of a sine", Example("ASIN(0)", 0.0)),
-    "ATAN": _of_one("ATAN", math.atan, "the angle of a tangent", Example("ATAN(0)", 0.0)),
-    "CEILING": _of_one("CEILING", _whole(math.ceil), "rounded up", Example("CEILING(2.1)", 3)),
-    "COS": _of_one("COS", math.cos, "the cosine of an angle in radians", Example("COS(0)", 1.0)),
-    "EXP": _of_one("EXP", math.exp, "e to the power of x", Example("EXP(0)", 1.0)),
-    "FLOOR": _of_one("FLOOR", _whole(math.floor), "rounded down", Example("FLOOR(2.9)", 2)),
-    "GEO_DISTANCE": Function(
-        "GEO_DISTANCE(latitude, longitude, latitude, longitude)",
-        4,
-        4,
-        of_numbers(_distance),
+NUMERIC_FUNCTIONS = by_name(
+    _of_one("ABS", abs, "x without its sign", Example("ABS(-3)", 3)),
+    _of_one("ACOS", math.acos, "the angle of a cosine", Example("ACOS(1)", 0.0)),
+    _of_one("ASIN", math.asin, "the angle of a sine", Example("ASIN(0)", 0.0)),
+    _of_one("ATAN", math.atan, "the angle of a tangent", Example("ATAN(0)", 0.0)),
+    _of_one("CEILING", _whole(math.ceil), "rounded up", Example("CEILING(2.1)", 3)),
+    _of_one("COS", math.cos, "the cosine of an angle in radians", Example("COS(0)", 1.0)),
+    _of_one("EXP", math.exp, "e to the power of x", Example("EXP(0)", 1.0)),
+    _of_one("FLOOR", _whole(math.floor), "rounded down", Example("FLOOR(2.9)", 2)),
+    function("GEO_DISTANCE(latitude, longitude, latitude, longitude)", of_numbers(_distance))(
         "metres between two places given in degrees, on a sphere",
         "NULL if an argument is no number",
-        (Example("ROUND(GEO_DISTANCE(60.17, 24.94, 60.17, 24.94))", 0.0),),
+        Example("ROUND(GEO_DISTANCE(60.17, 24.94, 60.17, 24.94))", 0.0),
     ),
-    "GREATEST": Function(
-        "GREATEST(x, ...)",
-        1,
-        ANY,
-        _greatest,
+    function("GREATEST(x, ...)", _greatest)(
         "the largest number",
         "what is no number is left out; NULL if nothing is left",
-        (Example("GREATEST(1, 3, 2)", 3), Example("GREATEST(/none, 2)", 2)),
+        Example("GREATEST(1, 3, 2)", 3),
+        Example("GREATEST(/none, 2)", 2),
     ),
-    "LEAST": Function(
-        "LEAST(x, ...)",
-        1,
-        ANY,
-        _least,
+    function("LEAST(x, ...)", _least)(
         "the smallest number",
         "what is no number is left out; NULL if nothing is left",
-        (Example("LEAST(3, 1, 2)", 1),),
+        Example("LEAST(3, 1, 2)", 1),
     ),
-    "LOG": _of_one("LOG", _logarithm(math.log), "the natural logarithm", Example("LOG(1)", 0.0)),
-    "LOG10": _of_one(
+    _of_one("LOG", _logarithm(math.log), "the natural logarithm", Example("LOG(1)", 0.0)),
+    _of_one(
         "LOG10", _logarithm(math.log10), "the logarithm to base 10", Example("LOG10(1000)", 3.0)
     ),
-    "LOG2": _of_one(
-        "LOG2", _logarithm(math.log2), "the logarithm to base 2", Example("LOG2(8)", 3.0)
-    ),
-    "POWER": Function(
-        "POWER(base, exponent)",
-        2,
-        2,
-        of_numbers(math.pow),
+    _of_one("LOG2", _logarithm(math.log2), "the logarithm to base 2", Example("LOG2(8)", 3.0)),
+    function("POWER(base, exponent)", of_numbers(math.pow))(
         "base to the power of exponent, a double",
         "NULL if an argument is no number, or there is no result",
-        (Example("POWER(2, 3)", 8.0), Example("POWER(-1, 0.5)", None)),
+        Example("POWER(2, 3)", 8.0),
+        Example("POWER(-1, 0.5)", None),
     ),
-    "ROUND": Function(
-        "ROUND(x[, digits])",
-        1,
-        2,
-        of_numbers(_round),
+    function("ROUND(x[, digits])", of_numbers(_round))(
         "x to so many digits behind the point, 0 unless given",
         NULL_BY_NULL,
-        (Example("ROUND(2.345, 1)", 2.3), Example("ROUND(1234, -2)", 1200)),
+        Example("ROUND(2.345, 1)", 2.3),
+        Example("ROUND(1234, -2)", 1200),
     ),
-    "SIGN": _of_one("SIGN", _sign, "-1, 0 or 1", Example("SIGN(-2.5)", -1)),
-    "SIN": _of_one("SIN", math.sin, "the sine of an angle in radians", Example("SIN(0)", 0.0)),
-    "SQRT": _of_one("SQRT", math.sqrt, "the square root", Example("SQRT(9)", 3.0)),
-    "TAN": _of_one("TAN", math.tan, "the tangent of an angle in radians", Example("TAN(0)", 0.0)),
-    "WIDTH_BUCKET": Function(
-        "WIDTH_BUCKET(x, low, high, count)",
-        4,
-        4,
-        of_numbers(_bucket),
+    _of_one("SIGN", _sign, "-1, 0 or 1", Example("SIGN(-2.5)", -1)),
+    _of_one("SIN", math.sin, "the sine of an angle in radians", Example("SIN(0)", 0.0)),
+    _of_one("SQRT", math.sqrt, "the square root", Example("SQRT(9)", 3.0)),
+    _of_one("TAN", math.tan, "the tangent of an angle in radians", Example("TAN(0)", 0.0)),
+    function("WIDTH_BUCKET(x, low, high, count)", of_numbers(_bucket))(
         "which of `count` equal parts of low to high x is in: 1 and up, 0 below, count + 1 above",
         "NULL if an argument is no number, count is below 1, or low is high",
-        (Example("WIDTH_BUCKET(/px, 0, 10, 5)", 2), Example("WIDTH_BUCKET(11, 0, 10, 5)", 6)),
+        Example("WIDTH_BUCKET(/px, 0, 10, 5)", 2),
+        Example("WIDTH_BUCKET(11, 0, 10, 5)", 6),
     ),
-}
+)
 """By name."""
 
 
@@ -183,42 +169,27 @@ def _sum(value: Value) -> Value:
     return total
 
 
-ARRAY_FUNCTIONS = {
-    "ARRAY_COUNT": Function(
-        "ARRAY_COUNT(list)",
-        1,
-        1,
-        _count,
+ARRAY_FUNCTIONS = by_name(
+    function("ARRAY_COUNT(list)", _count)(
         "how many values it has",
         "0 if it has none; NULLs are not counted",
-        (Example("ARRAY_COUNT(/list)", 3), Example("ARRAY_COUNT(/tags)", 2)),
+        Example("ARRAY_COUNT(/list)", 3),
+        Example("ARRAY_COUNT(/tags)", 2),
     ),
-    "ARRAY_MAX": Function(
-        "ARRAY_MAX(list)",
-        1,
-        1,
-        _largest,
+    function("ARRAY_MAX(list)", _largest)(
         "the largest value",
         "NULL if it has none; NULLs are left out",
-        (Example("ARRAY_MAX(/list)", 7),),
+        Example("ARRAY_MAX(/list)", 7),
     ),
-    "ARRAY_MIN": Function(
-        "ARRAY_MIN(list)",
-        1,
-        1,
-        _smallest,
+    function("ARRAY_MIN(list)", _smallest)(
         "the smallest value",
         "NULL if it has none; NULLs are left out",
-        (Example("ARRAY_MIN(/list)", 2),),
+        Example("ARRAY_MIN(/list)", 2),
     ),
-    "ARRAY_SUM": Function(
-        "ARRAY_SUM(list)",
-        1,
-        1,
-        _sum,
+    function("ARRAY_SUM(list)", _sum)(
         "its numbers added up",
         "0 if it has none; what is no number is left out",
-        (Example("ARRAY_SUM(/list)", 14),),
+        Example("ARRAY_SUM(/list)", 14),
     ),
-}
+)
 """By name."""

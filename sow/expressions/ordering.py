@@ -33,12 +33,7 @@ once, stays under 50 ms."""
 ORDERS_KEPT_WEIGHT = 256 * 1024
 """Characters of the orders that are kept compiled, with `ENTRY_WEIGHT`: a thousand of usual ones.
 Reading one takes a fifth of a millisecond."""
-SAME_FOR_ALL = {
-    Trait.AMPS_INSTANCE_NAME,
-    Trait.BOOKMARK,
-    Trait.TOPIC_NAME,
-    Trait.UNIX_TIMESTAMP,
-}
+SAME_FOR_ALL = {Trait.AMPS_INSTANCE_NAME, Trait.BOOKMARK, Trait.TOPIC_NAME, Trait.UNIX_TIMESTAMP}
 """Traits that cannot order records of a topic: sorted records have no bookmark, and one time."""
 SortKey = tuple[int] | tuple[int, str | int | float]
 Calculate = Callable[[Sequence[Sequence[Value]], int], list[Value]]

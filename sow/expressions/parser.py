@@ -24,15 +24,7 @@ from lark.parsers.lalr_analysis import Shift
 from sow.errors import BadFilter, TooLarge, clipped
 from sow.expressions.builder import Builder, Construction, Term
 from sow.expressions.functions import AGGREGATES
-from sow.expressions.nodes import (
-    Call,
-    Identifier,
-    Node,
-    Parameter,
-    as_condition,
-    below,
-    walk,
-)
+from sow.expressions.nodes import Call, Identifier, Node, Parameter, as_condition, below, walk
 from sow.expressions.syntax_errors import syntax_error
 
 PARSER_OPTIONS: dict[str, Any] = {

@@ -9,12 +9,12 @@ import re2
 
 from sow.core.paths import Value
 from sow.expressions.function import (
-    ANY,
     NULL_BY_NULL,
     TEXT_CHARS_MAX,
     Example,
-    Function,
     bounded,
+    by_name,
+    function,
     of_text,
     of_texts,
 )
@@ -190,200 +190,109 @@ def _options() -> re2.Options:
     return options
 
 
-TEXT_FUNCTIONS = {
-    "ARRAY_TO_STRING": Function(
-        "ARRAY_TO_STRING(list, delimiter[, null_text])",
-        2,
-        3,
-        _joined,
+TEXT_FUNCTIONS = by_name(
+    function("ARRAY_TO_STRING(list, delimiter[, null_text])", _joined)(
         "all values of a list as text, with the delimiter between; NULLs are left out or as given",
         "NULL if the list has no value",
-        (
-            Example("ARRAY_TO_STRING(/list, '-')", "2-5-7"),
-            Example("ARRAY_TO_STRING(/tags, ',', '?')", "a,?,b"),
-        ),
+        Example("ARRAY_TO_STRING(/list, '-')", "2-5-7"),
+        Example("ARRAY_TO_STRING(/tags, ',', '?')", "a,?,b"),
     ),
-    "CHAR_VALUE": Function(
-        "CHAR_VALUE(code)",
-        1,
-        1,
-        _character,
+    function("CHAR_VALUE(code)", _character)(
         "the character of a code from 0 to 255",
         "NULL for any other code",
-        (Example("CHAR_VALUE(65)", "A"),),
+        Example("CHAR_VALUE(65)", "A"),
     ),
-    "CONCAT": Function(
-        "CONCAT(value, ...)",
-        1,
-        ANY,
-        _concat,
+    function("CONCAT(value, ...)", _concat)(
         "all values as text, one after the other",
         "NULLs are left out",
-        (Example("CONCAT('a', 1, /none)", "a1"),),
+        Example("CONCAT('a', 1, /none)", "a1"),
     ),
-    "CRC32": Function(
-        "CRC32(text)",
-        1,
-        1,
-        of_text(lambda value: zlib.crc32(value.encode(errors="replace"))),
+    function("CRC32(text)", of_text(lambda value: zlib.crc32(value.encode(errors="replace"))))(
         "a checksum from 0 to 4294967295",
         NULL_BY_NULL,
-        (Example("CRC32('ACME') % 10", zlib.crc32(b"ACME") % 10),),
+        Example("CRC32('ACME') % 10", zlib.crc32(b"ACME") % 10),
     ),
-    "CRC64": Function(
-        "CRC64(text)",
-        1,
-        1,
-        of_text(_crc64),
+    function("CRC64(text)", of_text(_crc64), slow=True)(
         "a checksum from 0 to 18446744073709551615, that of xz (CRC-64 of ECMA-182)",
         "NULL if the text is NULL, or has over 4,096 characters",
-        (Example("CRC64('123456789')", 0x995DC9BBDF1939FA),),
-        slow=True,
+        Example("CRC64('123456789')", 0x995DC9BBDF1939FA),
     ),
-    "INSTR": Function(
-        "INSTR(text, part)",
-        2,
-        2,
-        of_texts(lambda value, part: value.find(part) + 1),
+    function("INSTR(text, part)", of_texts(lambda value, part: value.find(part) + 1), scans=True)(
         "where part begins, from 1; 0 if it is not there",
         NULL_BY_NULL,
-        (Example("INSTR(/sym, 'M')", 3), Example("INSTR(/sym, 'x')", 0)),
-        scans=True,
+        Example("INSTR(/sym, 'M')", 3),
+        Example("INSTR(/sym, 'x')", 0),
     ),
-    "INSTR_I": Function(
+    function(
         "INSTR_I(text, part)",
-        2,
-        2,
         of_texts(lambda value, part: lower(value).find(lower(part)) + 1),
-        "INSTR, whatever the case",
-        NULL_BY_NULL,
-        (Example("INSTR_I(/sym, 'me')", 3),),
         scans=True,
+    )("INSTR, whatever the case", NULL_BY_NULL, Example("INSTR_I(/sym, 'me')", 3)),
+    function("LEFT(text, length)", _end(lambda value, count: value[:count]))(
+        "the first characters", NULL_BY_NULL, Example("LEFT(/sym, 2)", "AC")
     ),
-    "LEFT": Function(
-        "LEFT(text, length)",
-        2,
-        2,
-        _end(lambda value, count: value[:count]),
-        "the first characters",
-        NULL_BY_NULL,
-        (Example("LEFT(/sym, 2)", "AC"),),
-    ),
-    "LENGTH": Function(
+    function(
         "LENGTH(text)",
-        1,
-        1,
         of_text(lambda value: len(value) if value.isascii() else len(value.encode())),
+    )(
         "how many bytes of UTF-8 it has",
         NULL_BY_NULL,
-        (Example("LENGTH(/sym)", 4), Example("LENGTH('é')", 2)),
+        Example("LENGTH(/sym)", 4),
+        Example("LENGTH('é')", 2),
     ),
-    "LOWER": Function(
-        "LOWER(text)",
-        1,
-        1,
-        of_text(lower),
-        "in small letters, A to Z only",
-        NULL_BY_NULL,
-        (Example("LOWER('AbC')", "abc"),),
+    function("LOWER(text)", of_text(lower))(
+        "in small letters, A to Z only", NULL_BY_NULL, Example("LOWER('AbC')", "abc")
     ),
-    "LTRIM": Function(
-        "LTRIM(text)",
-        1,
-        1,
-        of_text(lambda value: value.lstrip(BLANKS)),
-        "without the blanks at its beginning",
-        NULL_BY_NULL,
-        (Example("LTRIM('  a ')", "a "),),
+    function("LTRIM(text)", of_text(lambda value: value.lstrip(BLANKS)))(
+        "without the blanks at its beginning", NULL_BY_NULL, Example("LTRIM('  a ')", "a ")
     ),
-    "REGEXP_REPLACE": Function(
-        "REGEXP_REPLACE(text, pattern, new)",
-        3,
-        3,
-        None,
+    function(
+        "REGEXP_REPLACE(text, pattern, new)", literals=(1,), prepare=_replacing, searches=True
+    )(
         "all that the regular expression finds replaced; `\\1` in new is what its group found",
         "NULL if the text is NULL, or has a match and over 4,096 characters, or over 65,536; new "
         "text that is NULL is nothing",
-        (Example("REGEXP_REPLACE(/sym, r'[A-C]', '*')", "**ME"),),
-        (1,),
-        _replacing,
-        True,
+        Example("REGEXP_REPLACE(/sym, r'[A-C]', '*')", "**ME"),
     ),
-    "REPLACE": Function(
+    function(
         "REPLACE(text, old, new)",
-        3,
-        3,
         lambda value, old, new: _replace(text(value), text(old), text(new) or ""),
+    )(
         "every `old` replaced by `new`",
         "NULL if the text or `old` is NULL; a new text that is NULL is nothing",
-        (Example("REPLACE('aba', 'a', 'x')", "xbx"), Example("REPLACE('aba', 'a', '')", "b")),
+        Example("REPLACE('aba', 'a', 'x')", "xbx"),
+        Example("REPLACE('aba', 'a', '')", "b"),
     ),
-    "REVERSE": Function(
-        "REVERSE(text)",
-        1,
-        1,
-        of_text(_reversed),
-        "its characters from the last to the first",
-        NULL_BY_NULL,
-        (Example("REVERSE('abc')", "cba"),),
+    function("REVERSE(text)", of_text(_reversed))(
+        "its characters from the last to the first", NULL_BY_NULL, Example("REVERSE('abc')", "cba")
     ),
-    "RIGHT": Function(
+    function(
         "RIGHT(text, length)",
-        2,
-        2,
         _end(lambda value, count: value[len(value) - count :] if count < len(value) else value),
-        "the last characters",
-        NULL_BY_NULL,
-        (Example("RIGHT(/sym, 2)", "ME"),),
+    )("the last characters", NULL_BY_NULL, Example("RIGHT(/sym, 2)", "ME")),
+    function("RTRIM(text)", of_text(lambda value: value.rstrip(BLANKS)))(
+        "without the blanks at its end", NULL_BY_NULL, Example("RTRIM(' a  ')", " a")
     ),
-    "RTRIM": Function(
-        "RTRIM(text)",
-        1,
-        1,
-        of_text(lambda value: value.rstrip(BLANKS)),
-        "without the blanks at its end",
-        NULL_BY_NULL,
-        (Example("RTRIM(' a  ')", " a"),),
-    ),
-    "STREQUAL_I": Function(
+    function(
         "STREQUAL_I(text, text)",
-        2,
-        2,
         of_texts(lambda one, other: int(len(one) == len(other) and lower(one) == lower(other))),
+    )(
         "1 if both are the same, whatever the case; else 0",
         NULL_BY_NULL,
-        (Example("STREQUAL_I(/sym, 'acme')", 1),),
+        Example("STREQUAL_I(/sym, 'acme')", 1),
     ),
-    "SUBSTR": Function(
-        "SUBSTR(text, position[, length])",
-        2,
-        3,
-        _substr,
+    function("SUBSTR(text, position[, length])", _substr)(
         "from a position, 1 being the first, below 1 counted from the end",
         NULL_BY_NULL,
-        (
-            Example("SUBSTR('fandango', 5)", "ango"),
-            Example("SUBSTR('fandango', 1, 3)", "fan"),
-            Example("SUBSTR('fandango', -2)", "go"),
-        ),
+        Example("SUBSTR('fandango', 5)", "ango"),
+        Example("SUBSTR('fandango', 1, 3)", "fan"),
+        Example("SUBSTR('fandango', -2)", "go"),
     ),
-    "TRIM": Function(
-        "TRIM(text)",
-        1,
-        1,
-        of_text(lambda value: value.strip(BLANKS)),
-        "without the blanks at both ends",
-        NULL_BY_NULL,
-        (Example("TRIM('  a ')", "a"),),
+    function("TRIM(text)", of_text(lambda value: value.strip(BLANKS)))(
+        "without the blanks at both ends", NULL_BY_NULL, Example("TRIM('  a ')", "a")
     ),
-    "UPPER": Function(
-        "UPPER(text)",
-        1,
-        1,
-        of_text(upper),
-        "in capitals, a to z only",
-        NULL_BY_NULL,
-        (Example("UPPER('AbC')", "ABC"),),
+    function("UPPER(text)", of_text(upper))(
+        "in capitals, a to z only", NULL_BY_NULL, Example("UPPER('AbC')", "ABC")
     ),
-}
+)
 """By name."""

@@ -6,7 +6,7 @@ import orjson
 
 from sow.expressions import AGGREGATES, FUNCTIONS
 from sow.expressions.function import EXAMPLE_MESSAGE, EXAMPLE_RECORD, Function
-from sow.expressions.functions import EXAMPLE_RECORDS, AggregateFunction
+from sow.expressions.functions import EXAMPLE_RECORDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions
@@ -58,12 +58,12 @@ def page() -> str:
     return "".join(parts)
 
 
-def _described(function: Function | AggregateFunction) -> str:
+def _described(function: Function) -> str:
     null = f"{function.null[0].upper()}{function.null[1:]}"
     return f"- `{function.signature}`: {function.about}. {null}. {_examples(function)}\n"
 
 
-def _examples(function: Function | AggregateFunction) -> str:
+def _examples(function: Function) -> str:
     results = [
         "NULL" if one.result is None else orjson.dumps(one.result).decode()
         for one in function.examples
