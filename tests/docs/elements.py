@@ -10,8 +10,8 @@ from sow.config.elements.table import ROOT
 
 HEADINGS_DEPTH = 2
 """Sections further down, which are short, are rows in the table of their parent section."""
-ROWS_MIN = 3
-"""So are those of this depth with fewer elements."""
+ROWS_MIN = 5
+"""So are those with fewer elements."""
 
 
 def reference() -> str:
@@ -29,9 +29,8 @@ def _sections() -> Iterator[str]:
 
 
 def _has_heading(element: Element, depth: int) -> bool:
-    if element.status != "implemented" or not element.children or depth > HEADINGS_DEPTH:
-        return False
-    return depth < HEADINGS_DEPTH or len(element.children) >= ROWS_MIN
+    is_section = element.status == "implemented" and depth <= HEADINGS_DEPTH
+    return is_section and sum(one.status == "implemented" for one in element.children) >= ROWS_MIN
 
 
 def _section(place: str, element: Element, depth: int, shown: dict[str, str]) -> str:
@@ -53,13 +52,20 @@ def _rows(element: Element, depth: int, prefix: str = "") -> Iterator[str]:
     for child in element.children:
         if child.status == "implemented":
             yield _row(child, prefix)
-            if not _has_heading(child, depth):
+            if not _has_heading(child, depth) and not says_all(child):
                 yield from _rows(child, depth + 1, f"{prefix}{child.name}/")
+
+
+def says_all(section: Element) -> bool:
+    """Whether a section has only required elements that say what they are by their names."""
+    return all(one.required and one.about == f"Its {one.name.lower()}." for one in section.children)
 
 
 def _row(element: Element, prefix: str) -> str:
     names = " or ".join(f"`{prefix}{name}`" for name in element.names)
     value = element.kind.name if element.kind else "section"
+    if element.children and says_all(element):
+        value += f" of {' and '.join(f'`{one.name}`' for one in element.children)}"
     if element.repeated:
         names += " (repeatable)"
     default = "required" if element.required else f"`{element.default}`" if element.default else "–"

@@ -65,20 +65,18 @@ def exposed() -> str:
 
 
 def table() -> str:
-    """Name, labels, type and help of each metric that is exported."""
+    """Name, labels, type and help of each metric of the server's own that is exported: a row for
+    those of one kind."""
     text = exposed()
     labels: dict[str, list[str]] = {}
     for name, found in re.findall(r"^(\w+?)(?:_bucket|_count|_sum)?\{([^}]*)\}", text, re.M):
         labels.setdefault(name, re.findall(r'(\w+)="', found))
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
-    rows = [
-        f"| `{name}`{_labelled(labels.get(name, []))} | {kinds[name]} | {about} |"
-        for name, about in sorted(re.findall(r"^# HELP (\w+) (.*)$", text, re.M))
-        if not name.startswith("python_")
-    ]
-    return "\n".join(["| metric | type | |", "| --- | --- | --- |", *rows])
-
-
-def _labelled(names: list[str]) -> str:
-    names = [name for name in names if name != "le"]
-    return f" by {', '.join(f'`{name}`' for name in names)}" if names else ""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name, about in sorted(re.findall(r"^# HELP (\w+) (.*)$", text, re.M)):
+        if name.startswith("sow_"):
+            by = ", ".join(f"`{label}`" for label in labels.get(name, []) if label != "le")
+            row = rows.setdefault((name.split("_")[1], by), [])
+            row.append(f"`{name}` ({kinds[name]}): {about.rstrip('.')}")
+    lines = [f"| {by or '–'} | {'. '.join(row)}. |" for (_, by), row in rows.items()]
+    return "\n".join(["| by | metrics |", "| --- | --- |", *lines])
