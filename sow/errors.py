@@ -129,6 +129,16 @@ class ClientError(SowError):
         return {"position": self.position, "expected": self.expected}
 
 
+def invalid_options(detail: str) -> ClientError:
+    """Options of a command that are wrong, or do not go together."""
+    return ClientError(detail, reason="invalid options")
+
+
+def invalid_bookmark(detail: str) -> ClientError:
+    """A bookmark that is none, or that the log does not have."""
+    return ClientError(detail, reason="invalid bookmark")
+
+
 class BadMessage(ClientError):
     """A message body that cannot be stored. `index` is its 0-based place in the request, `field`
     the path of the field that does not fit the topic's Schema."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from sow.core.containers import kept
 from sow.core.paths import Member, bad_member, parse_member
-from sow.errors import ClientError, TooLarge, shown
+from sow.errors import ClientError, TooLarge, invalid_options, shown
 from sow.errors import shown as quoted
 
 _MARK = re.compile(
@@ -115,9 +115,8 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _empty(text: str) -> ClientError:
-    return ClientError(
-        f"the list {shown(text)} has an empty item; remove a comma, or write what is missing",
-        reason="invalid options",
+    return invalid_options(
+        f"the list {shown(text)} has an empty item; remove a comma, or write what is missing"
     )
 
 
@@ -231,7 +230,7 @@ def _joined(
 @kept(256)
 def _parsed(members: tuple[str, ...]) -> SelectList:
     if not members:
-        raise ClientError("select names no field", reason="invalid options")
+        raise invalid_options("select names no field")
     shown: dict[Steps, bool] = {}
     signed = any(member[0] in "+-" for member in members)
     for member in members:

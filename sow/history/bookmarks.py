@@ -20,7 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
-from sow.errors import AnotherLog, ClientError, NotKept, NotReached
+from sow.errors import AnotherLog, ClientError, NotKept, NotReached, invalid_bookmark
 from sow.store.protocols import KeptCheckpoint, Log, LogEntry, goes_on
 
 NOW = ("now", "0|1|")
@@ -123,19 +123,17 @@ def parse_bookmark(text: str, journal: Log, newest: int, not_found: str = "fail"
             last = _place(end, journal, newest) if end else LogPlace(newest, newest)
             if first is not None and last is not None:
                 if _is_reversed(start, end, journal.log_id):
-                    raise ClientError(
+                    raise invalid_bookmark(
                         f"the range ends at {end}, before its beginning {start}; write "
-                        f"{opening}{end}:{start}{closing}",
-                        reason="invalid bookmark",
+                        f"{opening}{end}:{start}{closing}"
                     )
                 after = first.before if opening == "[" else first.through
                 until = last.through if closing == "]" else last.before
                 return _checked(Span(after, until), journal, newest, not_found)
         raise _not_a_bookmark(text)
     if text.count(",") >= LIST_MAX:
-        raise ClientError(
-            f"a list of bookmarks has at most {LIST_MAX} members; the oldest of them is enough",
-            reason="invalid bookmark",
+        raise invalid_bookmark(
+            f"a list of bookmarks has at most {LIST_MAX} members; the oldest of them is enough"
         )
     after = _oldest([part.strip() for part in text.split(",")], journal, newest)
     return Span(_kept(after, journal, newest, not_found))
@@ -146,7 +144,7 @@ def parse_start(name: str, text: str, journal: Log, newest: int, instead: str) -
     no range. `name` is the parameter that has it, and `instead` is what to write for a range.
     Raises ClientError."""
     if RANGE.fullmatch(text.strip()[:RANGE_CHARS_MAX]):
-        raise ClientError(f"{name}={_shown(text)} is a range; {instead}", reason="invalid bookmark")
+        raise invalid_bookmark(f"{name}={_shown(text)} is a range; {instead}")
     return parse_bookmark(text, journal, newest).after
 
 
@@ -205,10 +203,9 @@ def parse_sent(
     """The moment after which what a conflated topic or a view has sent is requested: of several the
     oldest. Raises ClientError."""
     if is_range(text):
-        raise ClientError(
+        raise invalid_bookmark(
             f"{_shown(text)} is a range, and what a conflated topic or a view has sent is read up "
-            "to the present; write where to begin",
-            reason="invalid bookmark",
+            "to the present; write where to begin"
         )
     after = parse_bookmark(text, journal, newest, not_found).after
     parts = text.strip().split(",")
@@ -341,10 +338,9 @@ def _is_place(text: str) -> bool:
 def _checked(span: Span, journal: Log, newest: int, not_found: str) -> Span:
     assert span.until is not None
     if span.until > newest:
-        raise ClientError(
+        raise invalid_bookmark(
             f"the range ends at {span.until} and the newest change is {newest}; leave the end out, "
-            "or subscribe without a range to go on",
-            reason="invalid bookmark",
+            "or subscribe without a range to go on"
         )
     return Span(_kept(span.after, journal, newest, not_found), span.until)
 
@@ -400,10 +396,9 @@ def _place(text: str, journal: Log, newest: int) -> LogPlace | None:
 
 
 def _not_a_bookmark(text: str) -> ClientError:
-    return ClientError(
+    return invalid_bookmark(
         f"{_shown(text)!r} is not a bookmark; write one that the server gave, 0 for the "
-        "beginning, now, a time such as 20261121T093000Z, or a range such as [1:9]",
-        reason="invalid bookmark",
+        "beginning, now, a time such as 20261121T093000Z, or a range such as [1:9]"
     )
 
 
@@ -450,11 +445,7 @@ def last_before(time_us: int, journal: Log, at_least: int | None = None) -> int:
 
 
 def pause_before(
-    moment: Moment,
-    log: Log,
-    topics: Container[str],
-    long_us: int,
-    others_us: Sequence[int] = (),
+    moment: Moment, log: Log, topics: Container[str], long_us: int, others_us: Sequence[int] = ()
 ) -> Task[Moment | None]:
     """The end of the last pause in which for `long_us` none of some topics has changed, and nothing
     was at `others_us`; the change after it is so much older than a moment. None: there is none. The

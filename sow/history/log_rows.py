@@ -60,11 +60,7 @@ class LogRows:
 
 
 def cutting(
-    journal: Journal,
-    after: int,
-    until: int | None,
-    limit: int,
-    topics: Mapping[str, Records],
+    journal: Journal, after: int, until: int | None, limit: int, topics: Mapping[str, Records]
 ) -> Task[Extent]:
     """The part of the log after `after` that holds at most `limit` rows of some topics, in steps of
     one entry of the topics or one stretch of the log.

@@ -89,11 +89,7 @@ class Base(NamedTuple):
 
 
 def as_of(
-    now: Present,
-    bookmark: int,
-    journal: Log,
-    bytes_max: int = 2**63,
-    base: Base | None = None,
+    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63, base: Base | None = None
 ) -> Task[Snapshot]:
     """The state of a topic at `bookmark`, in the order of first publication.
 
@@ -109,11 +105,7 @@ def as_of(
 
 
 def bodies_as_of(
-    now: Present,
-    bookmark: int,
-    journal: Log,
-    bytes_max: int = 2**63,
-    base: Base | None = None,
+    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63, base: Base | None = None
 ) -> Task[ShardedDict[str, bytes]]:
     """The same as bodies by identity, for a reader that goes on from there with the log."""
     past = yield from _past(now, bookmark, journal, bytes_max, base, in_order=False)
@@ -166,11 +158,7 @@ def unchanged_since(now: Present, bookmark: int) -> Task[list[Slice]]:
 
 
 def slices_as_of(
-    now: Present,
-    bookmark: int,
-    journal: Log,
-    bytes_max: int = 2**63,
-    base: Base | None = None,
+    now: Present, bookmark: int, journal: Log, bytes_max: int = 2**63, base: Base | None = None
 ) -> Task[list[Slice]]:
     """The state of a topic at a bookmark as a checkpoint has it; raises what `as_of` does."""
     past = yield from _past(now, bookmark, journal, bytes_max, base)
@@ -431,11 +419,7 @@ def _born(now: Present, bookmark: int) -> Task[ShardedDict[str, int]]:
 
 
 def _check_known(
-    now: Present,
-    bookmark: int,
-    later: Mapping[str, bool],
-    states: States,
-    born: Mapping[str, int],
+    now: Present, bookmark: int, later: Mapping[str, bool], states: States, born: Mapping[str, int]
 ) -> Task[None]:
     """Every changed record must be known, or known not to have existed yet."""
     for at, (identity, only_published) in enumerate(later.items()):
@@ -451,10 +435,7 @@ def _check_known(
 
 
 def _with_states(
-    now: Present,
-    bookmark: int,
-    states: States,
-    born: Mapping[str, int],
+    now: Present, bookmark: int, states: States, born: Mapping[str, int]
 ) -> Task[Snapshot]:
     """The rows that have not changed since, and those from the log, in order of first publication.
 

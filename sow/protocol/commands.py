@@ -22,7 +22,15 @@ from conflated_topics.user_texts import IntervalError, interval_us
 from sow.core.comma_lists import expressions_end, read_expressions, read_list, split_list
 from sow.core.humanize import did_you_mean
 from sow.core.security_definitions import User
-from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
+from sow.errors import (
+    ClientError,
+    NotAvailable,
+    SowError,
+    TooLarge,
+    clipped,
+    invalid_options,
+    shown,
+)
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 
 Request = Literal["query", "stream"]
@@ -68,9 +76,7 @@ class Options:
 
     oof: bool = _option("flag", "report records that leave the focus", requests=("stream",))
     no_empties: bool = _option(
-        "flag",
-        "omit updates that change no visible field",
-        requests=("stream",),
+        "flag", "omit updates that change no visible field", requests=("stream",)
     )
     send_keys: bool = _option("flag", "the key fields are part of a delta; they always are")
     no_sowkey: bool = _option("flag", "leave k out of record lines")
@@ -409,7 +415,7 @@ def read_value(option: Option, text: str) -> object:
 
 
 def _invalid(detail: str) -> ClientError:
-    return ClientError(detail, reason="invalid options")
+    return invalid_options(detail)
 
 
 def _count(option: Option, text: str) -> int:

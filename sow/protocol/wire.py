@@ -22,7 +22,15 @@ import msgspec
 
 from sow.core.comma_lists import comma_list
 from sow.core.humanize import did_you_mean
-from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
+from sow.errors import (
+    ClientError,
+    NotAvailable,
+    SowError,
+    TooLarge,
+    clipped,
+    invalid_options,
+    shown,
+)
 from sow.protocol.commands import (
     ACKS,
     ACKS_LATER,
@@ -464,5 +472,5 @@ def _known_acks(requested: str) -> frozenset[str]:
     for ack in sorted(acks.difference(ACKS)):
         if ack in ACKS_LATER:
             raise NotAvailable(f"ack {ack} is not available yet")
-        raise ClientError(f"no ack {shown(ack)}{did_you_mean(ack, ACKS)}", reason="invalid options")
+        raise invalid_options(f"no ack {shown(ack)}{did_you_mean(ack, ACKS)}")
     return acks

@@ -19,7 +19,7 @@ import orjson
 from sow.core.comma_lists import check_written, common, parse_select
 from sow.core.delta import Document, merged
 from sow.core.paths import Path
-from sow.errors import ClientError
+from sow.errors import invalid_options
 from sow.messages.base import MessageType
 from sow.messages.json import json_text
 from sow.protocol.replies import quoted, record_line, record_lines, timestamp
@@ -84,10 +84,9 @@ class Renderer:
         """Raise ClientError for a select list that cannot be applied to the topic's messages."""
         check_written(select)
         if not self.message_type.partial:
-            raise ClientError(
+            raise invalid_options(
                 f"messages of {self.name} ({self.message_type.name}) are sent whole or not at all; "
-                "leave out select",
-                reason="invalid options",
+                "leave out select"
             )
 
     # Documents.

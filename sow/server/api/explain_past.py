@@ -17,18 +17,13 @@ import orjson
 from sow.core.definitions import Configuration, Schedule
 from sow.engine.replay import Replay
 from sow.engine.running_topics import CopyTopic, LiveTopic
-from sow.errors import ClientError
+from sow.errors import invalid_options
 from sow.expressions import Filter
 from sow.protocol.commands import Command, Options, read_options
 from sow.protocol.replies import LINES, timestamp
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.security.row_level_security import DENY_ALL, RowPolicy
-from sow.sessions.queries.access_control import (
-    restrict_key,
-    restrict_shape,
-    row_policy_for,
-    shows,
-)
+from sow.sessions.queries.access_control import restrict_key, restrict_shape, row_policy_for, shows
 from sow.sessions.queries.query_planning import feed_key, shape_of
 from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
@@ -352,10 +347,9 @@ def options_of(requested: Mapping[str, str]) -> Options:
     if options.conflation == "auto":
         given.append("conflation=auto")
     if given:
-        raise ClientError(
+        raise invalid_options(
             f"option {given[0]} depends on other records, or on how fast a client read: what was "
-            "sent of this one does not follow from it; leave it out",
-            reason="invalid options",
+            "sent of this one does not follow from it; leave it out"
         )
     return options
 

@@ -26,7 +26,7 @@ from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS, authority
 from sow.core.media_types import FRAMES, JSON
 from sow.engine.engine import Engine
 from sow.engine.following import windows_of
-from sow.errors import ClientError, NotEntitled, NotKept, clipped
+from sow.errors import ClientError, NotEntitled, NotKept, clipped, invalid_bookmark
 from sow.history.bookmarks import number_of
 from sow.server.api.admin import gathered_frames
 from sow.server.api.nodes import AS_CHAINED, NODES_MAX, URL_CHARS_MAX, Nodes, ServerNode
@@ -153,7 +153,7 @@ class FollowersHandler:
         journal = self._runtime.journal
         after = number_of(text, journal.log_id)
         if after is None:
-            raise ClientError(f"from={clipped(text)} is not a bookmark", reason="invalid bookmark")
+            raise invalid_bookmark(f"from={clipped(text)} is not a bookmark")
         if not journal.first_seq - 1 <= after <= journal.last_seq:
             raise NotKept(
                 f"the log has records {journal.first_seq} to {journal.last_seq}, and not what "

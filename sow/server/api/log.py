@@ -20,7 +20,15 @@ from sow.core.cooperative import Task
 from sow.core.media_types import ARROW, ARROW_FILE, CSV, JSON, NDJSON, PARQUET
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
-from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, TooLarge, clipped
+from sow.errors import (
+    ClientError,
+    InvalidTopic,
+    NotEntitled,
+    StoreError,
+    TooLarge,
+    clipped,
+    invalid_bookmark,
+)
 from sow.expressions import Filter
 from sow.history.bookmarks import number_of, parse_start
 from sow.history.log_rows import Extent, Images, LogRows, cutting, image_pieces, log_pieces
@@ -29,12 +37,7 @@ from sow.protocol.replies import timestamp
 from sow.security.authorization import Permissions
 from sow.security.row_level_security import RowPolicy
 from sow.server.api.cursors import ChangeCursors
-from sow.server.api.response_schemas import (
-    ConsumerDescribed,
-    ConsumerMoved,
-    LogExtent,
-    Removed,
-)
+from sow.server.api.response_schemas import ConsumerDescribed, ConsumerMoved, LogExtent, Removed
 from sow.server.http.authn_middleware import AUTHN, permissions_of, reauthorize_stream
 from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import answer_in_pieces
@@ -222,10 +225,9 @@ class LogHandler:
         after = self._after(requested.get("from", "0"))
         until = self._bookmark("to", requested["to"]) if "to" in requested else None
         if until is not None and until < after:
-            raise ClientError(
+            raise invalid_bookmark(
                 f"to={until} ends before from={requested.get('from', '0')} begins, which is after "
-                f"change {after}; write a later end, or none",
-                reason="invalid bookmark",
+                f"change {after}; write a later end, or none"
             )
         limit = read_count(requested, "limit")
         if limit is None:
@@ -293,9 +295,8 @@ class LogHandler:
         """The number of a bookmark in the parameter `name`; raises ClientError, AnotherLog."""
         number = number_of(text, self._runtime.journal.log_id)
         if number is None:
-            raise ClientError(
-                f"{name}={clipped(text)} is not a bookmark; write one that the server gave",
-                reason="invalid bookmark",
+            raise invalid_bookmark(
+                f"{name}={clipped(text)} is not a bookmark; write one that the server gave"
             )
         return number
 

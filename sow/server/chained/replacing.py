@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from sow.errors import ClientError, UpstreamLost
+from sow.errors import UpstreamLost, invalid_options
 from sow.protocol.commands import Command
 from sow.server.chained.chain import Chain
 from sow.server.chained.own_link import Beginning, StandIn, snapshot_of
@@ -44,17 +44,16 @@ class Replacing:
         """Replace it; raises what speaks against that, and changes nothing then."""
         chain, command, session = self._chain, self._command, self._session
         if new is None:
-            raise ClientError(
+            raise invalid_options(
                 "a chained server shares this subscription with others, and the new one would not "
-                "be shared (docs/chained.md): unsubscribe, and subscribe again",
-                reason="invalid options",
+                "be shared (docs/chained.md): unsubscribe, and subscribe again"
             )
         wanted, key = new
         self._check_alike(wanted)
         begins = command.name.startswith("sow_and_")
         found = await chain.joined(session, wanted, key, begins, self._who, self._name)
         if found is None:
-            raise ClientError("the topic's subscriptions are not shared", reason="invalid options")
+            raise invalid_options("the topic's subscriptions are not shared")
         shares, channel = found
         try:
             if isinstance(channel, SharedWindowChannel):
@@ -82,10 +81,9 @@ class Replacing:
         if new is None and not isinstance(old, SharedWindowChannel):
             return
         if not is_alike or not isinstance(old, SharedWindowChannel):
-            raise ClientError(
+            raise invalid_options(
                 "a live window is replaced by another one over the same topic in the same order, "
-                "and only that by one; unsubscribe, and subscribe again",
-                reason="invalid options",
+                "and only that by one; unsubscribe, and subscribe again"
             )
 
     async def _scroll(self, shares: Shares, channel: SharedWindowChannel, key: FeedKey) -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from aiohttp import hdrs, web
 
 from sow.core.clock import SECOND_US
-from sow.errors import ClientError, Stale, clipped
+from sow.errors import ClientError, Stale, clipped, invalid_bookmark
 from sow.history.bookmarks import POSITION, is_of_log, number_of, turn_time
 from sow.protocol.wire import STALE_OK
 from sow.server.http.negotiation import CODING, IDENTITY
@@ -203,9 +203,8 @@ def least_bookmark(text: str, log_id: str) -> int:
 def check_bookmark(text: str) -> None:
     """Raise ClientError for a `min_bookmark` that is none, of whatever log."""
     if POSITION.fullmatch(text) is None:
-        raise ClientError(
-            f"min_bookmark={clipped(text)} is not a bookmark; write one that the server gave",
-            reason="invalid bookmark",
+        raise invalid_bookmark(
+            f"min_bookmark={clipped(text)} is not a bookmark; write one that the server gave"
         )
 
 

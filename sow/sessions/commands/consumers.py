@@ -21,7 +21,15 @@ import orjson
 from sow.core.cooperative import Task
 from sow.core.definitions import CONSUMERS
 from sow.engine.engine import Engine
-from sow.errors import ClientError, StoreError, TooLarge, UnknownRecord, clipped, shown
+from sow.errors import (
+    ClientError,
+    StoreError,
+    TooLarge,
+    UnknownRecord,
+    clipped,
+    invalid_bookmark,
+    shown,
+)
 from sow.history.log_rows import cutting, first_time
 from sow.security.authorization import stored_owner
 from sow.store.protocols import Journal
@@ -130,9 +138,8 @@ class Consumers:
                 f"use 1 to {NAME_CHARS_MAX} printable characters"
             )
         if bookmark > self._engine.seq:
-            raise ClientError(
-                f"bookmark {bookmark} is not there yet; the newest is {self._engine.seq}",
-                reason="invalid bookmark",
+            raise invalid_bookmark(
+                f"bookmark {bookmark} is not there yet; the newest is {self._engine.seq}"
             )
         table = self._engine.catalog.account(CONSUMERS).records.table
         slot = table.slots.get(name)
@@ -142,9 +149,8 @@ class Consumers:
                 "are not wanted (DELETE /v1/log/consumers/{name})"
             )
         if slot is None and 0 < bookmark < oldest:
-            raise ClientError(
-                f"bookmark {bookmark} is not kept; the oldest to go on from is {oldest}",
-                reason="invalid bookmark",
+            raise invalid_bookmark(
+                f"bookmark {bookmark} is not kept; the oldest to go on from is {oldest}"
             )
         if slot is not None and bookmark < oldest:
             raise Overtaken(

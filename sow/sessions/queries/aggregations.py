@@ -29,7 +29,7 @@ from sow.core.quota import Quota, SharedHolder
 from sow.engine.engine import Engine
 from sow.engine.running_topics import HiddenTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
-from sow.errors import BadMessage, ClientError, Full, TooLarge, UnknownTopic, shown
+from sow.errors import BadMessage, ClientError, Full, TooLarge, UnknownTopic, invalid_options, shown
 from sow.expressions import UNSTEADY, Projection, check_deterministic, compile_projection, nested
 from sow.expressions.filters import Filter
 from sow.history.snapshot import Snapshot
@@ -243,10 +243,9 @@ class Aggregations:
         topic = self._engine.topic(name)
         kind = topic.records.message_type
         if not (kind.structured and kind.partial):
-            raise ClientError(
+            raise invalid_options(
                 f"messages of {topic.name} ({kind.name}) cannot be made field by field, so there "
-                "are no rows of them",
-                reason="invalid options",
+                "are no rows of them"
             )
         if isinstance(topic, SourceTopic) and not topic.records.retains:
             raise ClientError(
@@ -445,7 +444,7 @@ def _check_form(command: Command) -> None:
             "grouped, such as SOW_KEY() IN ('1', '2')"
         )
     if problem:
-        raise ClientError(problem, reason="invalid options")
+        raise invalid_options(problem)
 
 
 AGGREGATED = ("sow", "sow_and_subscribe", "sow_and_delta_subscribe")
@@ -483,11 +482,10 @@ def _check_rows(kind: MessageType, projection: Projection) -> None:
     """Refuse fields for which a message of the topic's type has no place."""
     for target in projection.targets:
         if not any(_can_hold(kind, target, value) for value in ("x", 1)):
-            raise ClientError(
+            raise invalid_options(
                 f"a message of the type {kind.name} has no place for {target}; write "
                 + ("a path of one name" if len(target.steps) > 1 else "another name")
-                + " behind AS",
-                reason="invalid options",
+                + " behind AS"
             )
 
 

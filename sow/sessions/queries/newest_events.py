@@ -15,16 +15,9 @@ import numpy as np
 
 from sow.core.cooperative import CatchUpPacer, Task
 from sow.engine.engine import Engine
-from sow.errors import ClientError, TooLarge
+from sow.errors import TooLarge, invalid_options
 from sow.expressions import Filter
-from sow.history.snapshot import (
-    NOWHERE,
-    HeldKeys,
-    PinnedColumn,
-    Snapshot,
-    Stamps,
-    held_identities,
-)
+from sow.history.snapshot import NOWHERE, HeldKeys, PinnedColumn, Snapshot, Stamps, held_identities
 from sow.protocol.commands import Command, Options
 from sow.query import Query
 from sow.query.query import QueryAnswer
@@ -187,7 +180,7 @@ def check_last(command: Command, topic: Records) -> None:
         )
     else:
         return
-    raise ClientError(f"last={options.last}: {wrong}; {instead}", reason="invalid options")
+    raise invalid_options(f"last={options.last}: {wrong}; {instead}")
 
 
 class NewestEvents:

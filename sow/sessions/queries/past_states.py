@@ -22,21 +22,12 @@ import numpy as np
 from sow.core.cooperative import RESTS, Result, SharedTask, Task
 from sow.engine.engine import Engine
 from sow.engine.queries import place_of
-from sow.engine.replay import (
-    Replay,
-    Sent,
-    StartingState,
-)
+from sow.engine.replay import Replay, Sent, StartingState
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.errors import Busy, ClientError, NotKept, StoreError, UnknownTopic
+from sow.errors import Busy, NotKept, StoreError, UnknownTopic, invalid_bookmark
 from sow.history.bookmarks import Moment, covered, parse_moment
 from sow.history.snapshot import Snapshot
-from sow.history.snapshot_as_of import (
-    as_of,
-    bodies_as_of,
-    narrowed,
-    ordered,
-)
+from sow.history.snapshot_as_of import as_of, bodies_as_of, narrowed, ordered
 from sow.query import Query
 from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.sessions.queries.query_results import QueryResult
@@ -135,10 +126,7 @@ class PastStates(ReplayStarts):
         )
 
     def replay_to(
-        self,
-        topic: LiveTopic,
-        moment: Moment,
-        look: Callable[[Replay], object],
+        self, topic: LiveTopic, moment: Moment, look: Callable[[Replay], object]
     ) -> Task[Replay]:
         """A replay of a conflated topic or a view that has come to a moment, and goes on from
         there; `look` is called with it after each step. Who begins it has to free it. Raises what
@@ -262,9 +250,8 @@ class PastStates(ReplayStarts):
                 there = replay.topic(topic.name)
                 place = place_of(there, replay.engine.topics, moment.seq, moment.time_us)
             except UnknownTopic:
-                raise ClientError(
-                    f"there was no topic {topic.name} at that moment; choose a later one",
-                    reason="invalid bookmark",
+                raise invalid_bookmark(
+                    f"there was no topic {topic.name} at that moment; choose a later one"
                 ) from None
         return replace(then, topic=topic.records), place
 

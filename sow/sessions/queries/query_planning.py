@@ -9,7 +9,7 @@ alone (`window_of`, `check_window`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from sow.core.paths import Path, parse_member
 from sow.engine.engine import Engine
 from sow.engine.queries import place_of
 from sow.engine.running_topics import LiveTopic, is_hidden
-from sow.errors import ClientError, Stopped, TooLarge, UnknownTopic, shown
+from sow.errors import ClientError, Stopped, TooLarge, UnknownTopic, invalid_options, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, topic_search
 from sow.history.bookmarks import NOW
@@ -166,10 +166,9 @@ class QueryPlanner:
         if options.select is not None:
             topic.records.renderer.check_select(options.select)
         if options.conflation is not None and topic.records.events is not None:
-            raise ClientError(
+            raise invalid_options(
                 f"topic {topic.name} is a series, and events are never conflated; leave out "
-                "conflation",
-                reason="invalid options",
+                "conflation"
             )
         if options.last is not None:
             check_last(command, topic.records)
@@ -178,10 +177,9 @@ class QueryPlanner:
             str(parse_member("conflation_key", path)) for path in options.conflation_key
         } != own
         if options.conflation_key and other and (options.oof or command.kind.is_delta):
-            raise ClientError(
+            raise invalid_options(
                 "conflation_key other than the topic's key goes with neither oof nor deltas, which "
-                "are about single records",
-                reason="invalid options",
+                "are about single records"
             )
 
     def is_pattern(self, command: Command) -> bool:
@@ -283,7 +281,8 @@ class QueryPlanner:
         partly |= not self.is_steady(command)
         taken, events = ResultSnapshot(tracks=partly), self._events(command)
         taken.advise((yield from self.advice(command)))
-        with self._engine.noting() as noted, self._following(events):
+        following = nullcontext() if events is None else self._engine.on_changes(events.note)
+        with self._engine.noting() as noted, following:
             for at, topic in enumerate(requested.topics):
                 if at % TAKEN_AT_ONCE == TAKEN_AT_ONCE - 1:
                     yield
@@ -365,9 +364,6 @@ class QueryPlanner:
         """Where an answer has more than the newest event of each record."""
         last = command.options.last or 1
         return NewestEvents(self._engine, last) if last > 1 else None
-
-    def _following(self, events: NewestEvents | None) -> AbstractContextManager[None]:
-        return nullcontext() if events is None else self._engine.on_changes(events.note)
 
     def _take_events(
         self, session: Session, taken: ResultSnapshot, topic: LiveTopic, events: NewestEvents
@@ -457,13 +453,12 @@ def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool 
     """
     options, delta = command.options, command.kind.is_delta
     if options.no_empties and not delta:
-        raise ClientError(
-            "no_empties belongs to delta subscriptions; every update of another one is whole",
-            reason="invalid options",
+        raise invalid_options(
+            "no_empties belongs to delta subscriptions; every update of another one is whole"
         )
     if options.conflation_key:
         if options.conflation is None:
-            raise ClientError("conflation_key needs conflation", reason="invalid options")
+            raise invalid_options("conflation_key needs conflation")
         for path in options.conflation_key:
             parse_member("conflation_key", path)
     window = window_of(command)
@@ -505,17 +500,15 @@ def window_of(command: Command) -> WindowKey | None:
     """The window that a subscription keeps to, if it does; raises ClientError."""
     options = command.options
     if options.live and options.top_n is None:
-        raise ClientError(
+        raise invalid_options(
             "a live window needs top_n, the number of records that it has room for; write for "
-            "example top_n=50, or leave out live",
-            reason="invalid options",
+            "example top_n=50, or leave out live"
         )
     if options.top_n is None or not (options.live or options.skip_n is not None):
         if options.positions:
-            raise ClientError(
+            raise invalid_options(
                 "positions are places in a live window; write for example live,top_n=50,positions "
-                "with sow_and_subscribe",
-                reason="invalid options",
+                "with sow_and_subscribe"
             )
         return None
     return WindowKey(command.order_by, options.skip_n or 0, options.top_n, options.positions)
@@ -527,22 +520,19 @@ def check_window(
     """Raise ClientError or TooLarge for what no window can do. `condition` is the command's filter;
     `is_pattern`: it names topics by a pattern."""
     if command.key is not None or command.keys is not None:
-        raise ClientError(
+        raise invalid_options(
             "a live window is a stretch of all records that match; leave out keys, or name them in "
-            "the filter by SOW_KEY()",
-            reason="invalid options",
+            "the filter by SOW_KEY()"
         )
     if command.options.conflation_key:
-        raise ClientError(
+        raise invalid_options(
             "a live window is about single records, and conflates who is in it; leave out "
-            "conflation_key",
-            reason="invalid options",
+            "conflation_key"
         )
     if is_pattern:
-        raise ClientError(
+        raise invalid_options(
             f"a live window is over one topic, and {shown(command.topic)} is a pattern; name the "
-            "topic, or add the option non_regex_topic",
-            reason="invalid options",
+            "topic, or add the option non_regex_topic"
         )
     if window.end > WINDOW_END_MAX:
         raise TooLarge(

@@ -22,12 +22,7 @@ from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import Busy
-from sow.history.snapshot import (
-    ANSWER_CHUNK_ROWS,
-    NOWHERE,
-    Snapshot,
-    rows_at_once,
-)
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, NOWHERE, Snapshot, rows_at_once
 from sow.protocol.replies import Encoding, Frames
 from sow.query import Query
 from sow.query.query import QueryAnswer

@@ -137,12 +137,7 @@ class ReplayStarts:
         return first_seq + FEW if is_whole(self.log) else first_seq - 1
 
     def _places(
-        self,
-        topic: LiveTopic,
-        moment: Moment,
-        before: Moment,
-        is_stamped: bool,
-        with_pauses: bool,
+        self, topic: LiveTopic, moment: Moment, before: Moment, is_stamped: bool, with_pauses: bool
     ) -> Task[list[KnownPlace]]:
         """Places before one from which on everything is certain, if they are not near the beginning
         of the log. A pause is of use only if something was sent since, since the places in what was

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
-from sow.errors import ClientError, InvalidTopic, TooLarge
+from sow.errors import ClientError, InvalidTopic, TooLarge, invalid_options
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command
 from sow.query import Query, QueryAnswer
@@ -120,9 +120,8 @@ class LiveWindows:
     def _open(self, session: Session, command: Command) -> Task[Opened]:
         window = window_of(command)
         if window is None:
-            raise ClientError(
-                "a live window is replaced by another: write top_n, and live or skip_n, again",
-                reason="invalid options",
+            raise invalid_options(
+                "a live window is replaced by another: write top_n, and live or skip_n, again"
             )
         requested = yield from self._planner.check(command, session.encoding)
         topic = requested.topics[0]
@@ -224,15 +223,13 @@ def _check_alike(old: Subscription, command: Command) -> None:
     """Raise ClientError if one window is not another scrolled."""
     window = old.key.window
     if window is None:
-        raise ClientError(
-            "only a live window can be replaced by one; unsubscribe, and subscribe again",
-            reason="invalid options",
+        raise invalid_options(
+            "only a live window can be replaced by one; unsubscribe, and subscribe again"
         )
     if old.topic != command.topic:
-        raise ClientError(
+        raise invalid_options(
             f"a live window stays over its topic, which is {old.topic}; unsubscribe, and subscribe "
-            "again",
-            reason="invalid options",
+            "again"
         )
     if window.order_by != command.order_by:
         raise ClientError(

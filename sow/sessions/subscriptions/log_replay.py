@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.errors import ClientError
+from sow.errors import invalid_bookmark
 from sow.history.bookmarks import Span
 from sow.protocol.replies import Frames
 from sow.store.protocols import Journal, LogEntry, Op
@@ -239,10 +239,9 @@ class LogReplay:
     def _stored(self) -> Iterator[LogEntry]:
         if self._journal.first_seq > self._reached + 1:
             # Held back for one slow client, the log would grow for as long as it does not read.
-            raise ClientError(
+            raise invalid_bookmark(
                 f"the log has been trimmed up to {self._journal.first_seq - 1} and this replay had "
-                f"come to {self._reached}",
-                reason="invalid bookmark",
+                f"come to {self._reached}"
             )
         return self._journal.read(self._reached)
 

@@ -165,14 +165,7 @@ class SubscriptionReplacer:
             query = planner.query(command).at(self._engine.now_us)
             condition, whole = query.filter, dataclasses.replace(query, top_n=None, skip_n=0)
             replacement = Replacement(
-                old,
-                command,
-                with_snapshot,
-                requested.topics,
-                followed,
-                condition,
-                whole,
-                reguards,
+                old, command, with_snapshot, requested.topics, followed, condition, whole, reguards
             )
             answers: Answers | None = None
             while answers is None:

@@ -52,11 +52,7 @@ class SentReplay:
     """It depends on what the subscriber holds."""
 
     def __init__(
-        self,
-        engine: Engine,
-        journal: Journal,
-        topic: LiveTopic,
-        hold: Callable[[int], object],
+        self, engine: Engine, journal: Journal, topic: LiveTopic, hold: Callable[[int], object]
     ) -> None:
         self._engine = engine
         self._journal = journal

@@ -20,18 +20,9 @@ from sow.expressions import check_fields_alone
 from sow.history.bookmarks import NOW, Moment, Span, parse_bookmark, parse_sent
 from sow.protocol.commands import ACKS, Command
 from sow.protocol.replies import Encoding
-from sow.sessions.queries.access_control import (
-    check_still_permitted,
-    key_of_feed,
-    row_policy_of,
-)
+from sow.sessions.queries.access_control import check_still_permitted, key_of_feed, row_policy_of
 from sow.sessions.queries.past_states import PastStates, answered
-from sow.sessions.queries.query_planning import (
-    QueryPlanner,
-    TopicSelection,
-    acknowledge,
-    feed_key,
-)
+from sow.sessions.queries.query_planning import QueryPlanner, TopicSelection, acknowledge, feed_key
 from sow.sessions.subscriptions.log_replay import Known, KnownStates, LogReplay, forget
 from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.sessions.subscriptions.subscription import Register, Subscription
@@ -130,11 +121,7 @@ class Subscriber:
         return ConflatedChannel(name, encoding, key.interval_us, self._ending.fail)
 
     def _scope(
-        self,
-        session: Session,
-        command: Command,
-        key: FeedKey,
-        requested: TopicSelection,
+        self, session: Session, command: Command, key: FeedKey, requested: TopicSelection
     ) -> tuple[str, Subscription | None]:
         """The scope of a subscription's feeds (empty: shared with any equal one)."""
         taken = self._register.of(session)

@@ -18,7 +18,7 @@ from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task, while_wanted
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
-from sow.errors import ClientError, SowError, TooLarge, shown
+from sow.errors import ClientError, SowError, TooLarge, invalid_bookmark, invalid_options, shown
 from sow.history.bookmarks import NOW
 from sow.protocol.commands import ACKS, Command
 from sow.protocol.replies import Encoding
@@ -120,10 +120,9 @@ class Subscriptions:
     def snapshot(self, session: Session, command: Command) -> Task[None]:
         """`sow`."""
         if command.bookmark is not None and command.bookmark not in NOW:
-            raise ClientError(
+            raise invalid_bookmark(
                 "sow returns the present state; give as_of for an earlier one, and subscribe with "
-                "bm for what has changed since",
-                reason="invalid bookmark",
+                "bm for what has changed since"
             )
         name = self._register.new_name("q")
         if command.options.as_of is not None:
@@ -190,16 +189,14 @@ class Subscriptions:
                 f"{command.name} for a snapshot that is ordered and limited"
             )
         if command.options.live or command.options.positions:
-            raise ClientError(
-                f"a live window begins with the records in it; use sow_and_{command.name}",
-                reason="invalid options",
+            raise invalid_options(
+                f"a live window begins with the records in it; use sow_and_{command.name}"
             )
         if command.options.replace:
             if command.bookmark is not None and command.bookmark not in NOW:
-                raise ClientError(
+                raise invalid_bookmark(
                     "replace continues from the present; to begin at a bookmark, unsubscribe and "
-                    "subscribe with bm",
-                    reason="invalid bookmark",
+                    "subscribe with bm"
                 )
             yield from self._replace(session, command, with_snapshot=False)
         elif command.bookmark is not None and command.bookmark not in NOW:
@@ -223,9 +220,8 @@ class Subscriptions:
     def sow_and_subscribe(self, session: Session, command: Command) -> Task[None]:
         """`sow_and_subscribe` and `sow_and_delta_subscribe`."""
         if command.bookmark is not None:
-            raise ClientError(
-                f"{command.name} begins with the present state; a bookmark belongs to subscribe",
-                reason="invalid bookmark",
+            raise invalid_bookmark(
+                f"{command.name} begins with the present state; a bookmark belongs to subscribe"
             )
         if command.options.as_of is not None:
             _check_from_past(command)
@@ -296,10 +292,9 @@ class Subscriptions:
             yield from self._windowing.scroll(session, command, find)
             return
         if find().key.window:
-            raise ClientError(
+            raise invalid_options(
                 f"{shown(name)} is a live window; replace it with sow_and_subscribe, top_n and "
-                "live, or unsubscribe",
-                reason="invalid options",
+                "live, or unsubscribe"
             )
         yield from self._replacing.replace(session, command, with_snapshot, find)
 
@@ -346,10 +341,9 @@ class Subscriptions:
 
 def _check_no_past(command: Command) -> None:
     if command.options.as_of is not None:
-        raise ClientError(
+        raise invalid_options(
             f"{command.name} has no state to begin with; give the moment as bm, or as as_of to "
-            f"sow_and_{command.name}",
-            reason="invalid options",
+            f"sow_and_{command.name}"
         )
 
 
@@ -364,15 +358,13 @@ def _check_from_past(command: Command) -> None:
     }
     for what, is_so in wrong.items():
         if is_so:
-            raise ClientError(
-                f"{what} begins with the present; leave out as_of, or ask for the past by sow",
-                reason="invalid options",
+            raise invalid_options(
+                f"{what} begins with the present; leave out as_of, or ask for the past by sow"
             )
     if (options.oof or command.kind.is_delta) and (
         sow_keys(command) is not None or options.top_n is not None or options.skip_n
     ):
-        raise ClientError(
+        raise invalid_options(
             "with as_of, oof and deltas are about all records that match; leave out keys, top_n "
-            "and skip_n, and let the filter name the records",
-            reason="invalid options",
+            "and skip_n, and let the filter name the records"
         )
