@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from sow.config import require
 from sow.core.pipelines import Pipeline, Sink, Source
 from sow.query.answers import ADVISE_ROWS
 from sow.server.api.nodes import Upstream
+from sow.server.api.response_schemas import FailOverStatus, SharedLogStatus
 from tests.browser.looking import TOPICS, looked, publishing
 from tests.edge.serving import Running, configuration
 
@@ -105,6 +107,39 @@ def test_sessions_are_shown_with_their_queues_and_can_be_closed(console, server)
         why.get_by_text("closed by an operator").wait_for()
     # Who asks for it in the moment in which it ends is told that it is not there.
     console.errors[:] = [text for text in console.errors if "404" not in text]
+
+
+def test_sessions_are_found_sorted_and_say_who_from_where_since_when(console, server):
+    with server.socket() as one, server.socket() as other:
+        one.ask({"c": "logon", "client": "zed"})
+        other.ask({"c": "logon", "client": "grid 7"})
+        other.ask({"c": "subscribe", "t": "orders"})
+        console.open("sessions")
+        console.page.locator("#sessions").get_by_role("link", name="zed").wait_for()
+        names = """() => [...document.querySelectorAll("#sessions tbody tr")]
+          .map((row) => row.cells[0].textContent)"""
+        for column, first in (("client", "grid 7"), ("follows", "grid 7"), ("follows", "zed")):
+            head = console.page.locator("#sessions th", has_text=column)
+            head.get_by_role("button").click()
+            console.until(f"([first]) => ({names})()[0] === first", first)
+        console.page.get_by_label("Find a session").fill("GRID")
+        console.until(f"() => ({names})().length === 1")
+        console.page.locator("#sessions").get_by_role("link", name="grid 7").click()
+        who = console.page.locator("#who", has_text="without a log-on, from 127.0.0.1, since ")
+        who.wait_for()
+        assert who.locator("time").get_attribute("datetime").startswith("20")
+        assert "sort=follows" in console.page.url
+        console.page.get_by_label("Find a session").fill("nobody")
+        console.page.get_by_text("No client, user or address has that in its name.").wait_for()
+
+
+def test_the_first_page_says_who_was_closed_lately(console, server):
+    with server.socket() as ws:
+        ws.ask({"c": "logon", "client": "lately"})
+        (session,) = [one for one in server.get("/v1/sessions").json if one["client"] == "lately"]
+        server.request("DELETE", f"/v1/sessions/{session['id']}")
+        console.open()
+        console.page.locator("#health .bad", has_text="closed in ten minutes").wait_for()
 
 
 def test_a_query_is_explained(console, server):
@@ -228,5 +263,35 @@ def test_the_nodes_of_a_log_are_a_tree_beside_the_sessions(browser, server, tmp_
             primary, chained = console.cells("#nodes")
             assert (primary[0], primary[1]) == (server.url, "primary")
             assert (chained[0], chained[1], chained[5]) == (edge.url, "chained", "")
+            # The log is one of its own.
+            assert console.page.locator("#shared-log").count() == 0
     finally:
         edge.close()
+
+
+WHY = "a was not heard for 5.2 s"
+LOG = SharedLogStatus(
+    engine="nats", role="primary", node="b", leader="b", term=3, silent_ms=400, stale=False
+)
+FAILOVER = FailOverStatus(at="2026-11-21T09:30:02Z", before="a", after="b", why=WHY)
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_a_shared_log_says_who_leads_and_the_last_fail_over_with_its_reason(console, is_stale):
+    failover, leader = (None, None) if is_stale else (FAILOVER, "b")
+    log = msgspec.structs.replace(LOG, stale=is_stale, leader=leader, failover=failover)
+
+    async def answer(route):
+        await route.fulfill(body=msgspec.json.encode(log), content_type="application/json")
+
+    console.page.route("**/v1/log/status", answer)
+    console.open("sessions")
+    last = console.page.locator("#failover")
+    if is_stale:
+        console.page.get_by_text("Nobody leads the shared log").wait_for()
+        console.page.get_by_text("what it answers may be old").wait_for()
+        last.get_by_text("No fail-over since this node started.").wait_for()
+    else:
+        console.page.get_by_text("b leads the shared log (nats, term 3)").wait_for()
+        last.get_by_text(f"in place of a, because {WHY}.").wait_for()
+        assert last.locator("time").get_attribute("datetime") == FAILOVER.at

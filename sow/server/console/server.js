@@ -89,6 +89,18 @@ export async function call(path, params = {}, {method = "GET", body, headers = {
 // Records may have integers that a number does not represent: they are shown exactly.
 export const read = async (path, params) => parseExact(await (await call(path, params)).text());
 
+// Whether the user may administer the server: null until it is known.
+export const isAdmin = signal(null);
+
+export async function learnRights() {
+  try {
+    await read("v1/log/status");
+    isAdmin.value = true;
+  } catch (error) {
+    isAdmin.value = error.status === 403 ? false : null;
+  }
+}
+
 // What the server is called, which it says to everybody: {name, environment, colour}.
 export const server = signal({});
 

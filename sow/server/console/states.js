@@ -1,5 +1,5 @@
 // What a page says where there is nothing to show, with what to do next: a topic that is not there or
-// may not be seen, and what a user has no right to.
+// may not be seen, and what a user has no right to; or what is on its way.
 
 import {html} from "./parts.js";
 import {linkTo} from "./address.js";
@@ -11,8 +11,13 @@ export function Forbidden({what, verb}) {
   </div>`;
 }
 
+export const Loading = ({title}) => html`<div class="bar">
+  <h1>${title}</h1>
+  <span class="dim">Loading …</span>
+</div>`;
+
 export function Absent({name, wrong}) {
-  if (wrong?.status === 403) return html`<${Forbidden} what=${name} verb="Read" />`;
+  if (wrong?.status === 403 || wrong?.reason === "not entitled") return html`<${Forbidden} what=${name} verb="Read" />`;
   if (wrong?.status !== 404 && wrong?.reason !== "invalid topic") return null;
   return html`<div class="panel padded" role="note" id="absent">
     <p>There is no topic ${name} that you may see.</p>

@@ -3,6 +3,7 @@
 
 import {html, useState, useEffect, attempt} from "../parts.js";
 import {call, read} from "../server.js";
+import {Loading} from "../states.js";
 import * as format from "../format.js";
 
 export function Config() {
@@ -25,7 +26,7 @@ export function Config() {
       setChanges((await answer.json()).changes);
       await learn();
     });
-  if (!running) return html`<p class="dim">Loading the configuration …</p>`;
+  if (!running) return html`<${Loading} title="Configuration" />`;
   const errors = file.findings.filter((one) => one.severity === "error").length;
   return html`<div class="bar">
       <h1>${running.name}</h1>
@@ -53,7 +54,7 @@ function verdict(file, errors) {
 function Listing({file}) {
   const found = new Map();
   for (const one of file.findings) found.set(one.line, [...(found.get(one.line) || []), one]);
-  return html`<section class="panel listing" aria-label="The file">
+  return html`<section class="panel listing" tabindex="0" aria-label="The file">
     ${file.text.split("\n").map(
       (line, place) => html`<div key=${place}>${line || " "}</div>
         ${(found.get(place + 1) || []).map(
@@ -90,7 +91,7 @@ function Values({running, wanted}) {
   const others = paths.filter((path) => now.get(path) !== then.get(path));
   const rows = [...now].filter(([path]) => !others.includes(path));
   return html`${others.length > 0 && html`<${Difference} others=${others} now=${now} then=${then} />`}
-  <section class="panel scrolls" aria-label="Running values">
+  <section class="panel scrolls" tabindex="0" aria-label="Running values">
     <table class="plain" id="values">
       <caption class="padded"><h2>Running values</h2></caption>
       <tbody>
@@ -104,7 +105,7 @@ function Values({running, wanted}) {
 }
 
 function Difference({others, now, then}) {
-  return html`<section class="panel scrolls" aria-label="Differences in the file">
+  return html`<section class="panel scrolls" tabindex="0" aria-label="Differences in the file">
     <table class="plain" id="difference">
       <caption class="padded"><h2>Differences in the file</h2></caption>
       <thead>

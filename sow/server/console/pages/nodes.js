@@ -1,20 +1,20 @@
 // Nodes: the servers of this log, each below the one that it follows or is chained to, with how far it
-// is; of a shared log also the last fail-over, and why. One server alone needs no table.
+// is; of a shared log also who leads it, and the last fail-over with its reason. One server alone with a
+// log of its own needs no table.
 
 import {html, useSignal, signal, useEvery} from "../parts.js";
-import {read} from "../server.js";
+import {isAdmin, read} from "../server.js";
 import * as format from "../format.js";
 
 const EVERY_MS = 2000;
 
 const nodes = signal([]);
-const failover = signal(null);
+const shared = signal(null);
 
 async function refresh() {
   nodes.value = tree((await read("v1/status")).nodes || []);
-  if (nodes.value.length < 2) return;
-  // Only for who may administer the server.
-  failover.value = (await read("v1/log/status").catch(() => ({}))).failover ?? null;
+  const found = isAdmin.peek() ? await read("v1/log/status") : {engine: "local"};
+  shared.value = found.engine === "local" ? null : found;
 }
 
 // In the order of a tree, each with its depth. Who calls the primary by a name that is not known here
@@ -44,9 +44,9 @@ export function tree(found) {
 export function Nodes() {
   useEvery(EVERY_MS, refresh, []);
   const found = useSignal(nodes);
-  const last = useSignal(failover);
-  if (found.length < 2) return null;
-  return html`<section class="panel scrolls" aria-label="Nodes">
+  const log = useSignal(shared);
+  if (found.length < 2 && !log) return null;
+  return html`<section class="panel scrolls" tabindex="0" aria-label="Nodes">
     <table class="plain" id="nodes">
       <caption class="padded"><h2>Nodes</h2></caption>
       <thead>
@@ -69,6 +69,19 @@ export function Nodes() {
         )}
       </tbody>
     </table>
-    ${last && html`<p class="padded" id="failover">Last fail-over: ${last.after} leads since ${last.at}, as ${last.why}.</p>`}
+    ${log && html`<${SharedLog} log=${log} />`}
   </section>`;
+}
+
+function SharedLog({log}) {
+  const {failover: last} = log;
+  return html`<div class="padded" id="shared-log">
+    <p>
+      ${log.leader ? html`<b>${log.leader}</b> leads the shared log` : html`<span class="bad">Nobody leads the shared log</span>`} (${log.engine}, term ${log.term}).
+      This node, ${log.node}, heard of it ${format.duration(log.silent_ms)} ago${log.stale ? html`: <span class="bad">too long, what it answers may be old</span>` : ""}.
+    </p>
+    <p id="failover">
+      ${last ? html`Last fail-over: <b>${last.after}</b> leads since <time datetime=${last.at}>${format.moment(last.at)}</time> in place of ${last.before}, because ${last.why}.` : "No fail-over since this node started."}
+    </p>
+  </div>`;
 }

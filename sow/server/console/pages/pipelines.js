@@ -3,6 +3,7 @@
 import {html, useSignal, signal, useEvery, attempt} from "../parts.js";
 import {linkTo} from "../address.js";
 import {call, read} from "../server.js";
+import {Loading} from "../states.js";
 import * as format from "../format.js";
 
 const pipelines = signal(null);
@@ -24,12 +25,12 @@ const restart = (one) =>
 export function Pipelines() {
   useEvery(2000, refresh, []);
   const found = useSignal(pipelines);
-  if (!found) return html`<p class="dim">Loading the pipelines …</p>`;
+  if (!found) return html`<${Loading} title="Pipelines" />`;
   return html`<div class="bar">
       <h1>Pipelines</h1>
       <span class="dim">${format.count(found.length)} in the configuration</span>
     </div>
-    <div class="panel scrolls">
+    <div class="panel scrolls" role="group" aria-label="Pipelines" tabindex="0">
       <table class="plain" id="pipelines">
         <caption class="hidden">Pipelines and their state</caption>
         <thead>
@@ -59,6 +60,6 @@ export function Pipelines() {
           )}
         </tbody>
       </table>
-      ${!found.length && html`<p class="padded dim">The configuration has no pipelines.</p>`}
+      ${!found.length && html`<p class="padded dim">The configuration has no pipelines. Add a <span class="code">${"<Pipeline>"}</span> to config.xml, and reload.</p>`}
     </div>`;
 }

@@ -2,14 +2,17 @@
 // reason. Queue and lag are lines over the last minutes. Conflation of a session can be switched, and
 // a session can be closed.
 
-import {html, useSignal, signal, useEvery, attempt, confirmed} from "../parts.js";
+import {html, useSignal, useState, signal, useEvery, attempt, confirmed} from "../parts.js";
 import {linkTo} from "../address.js";
 import {call, read} from "../server.js";
+import {Head, sorted} from "../sorting.js";
+import {Loading} from "../states.js";
 import * as format from "../format.js";
 import {Nodes} from "./nodes.js";
 
 const EVERY_MS = 1000;
 const KEPT = 120;
+const SHOWN_MAX = 500; // thousands of rows would take seconds to draw
 
 const sessions = signal(null);
 const gone = signal([]);
@@ -57,11 +60,28 @@ function Queue({past}) {
   </svg>`;
 }
 
+// What a column is sorted by; else sessions stand in the order in which they came.
+const SORTS = {
+  client: (one) => (one.client || one.id).toLowerCase(),
+  user: (one) => one.user ?? "",
+  address: (one) => one.address,
+  since: (one) => one.since,
+  follows: (one) => one.subscriptions,
+  queue: (one) => one.queue_messages,
+  bytes: (one) => one.queue_bytes,
+  lag: (one) => one.lag_ms ?? 0,
+  folded: (one) => one.conflated_messages,
+  dropped: (one) => one.dropped_messages,
+};
+
+// Whether a session is one that is searched for: by its client, its user or its address.
+const matches = (one, text) => [one.client, one.id, one.user, one.address].some((part) => part?.toLowerCase().includes(text.toLowerCase()));
+
 function policy(one) {
   return one.conflated ? "conflates when full" : "conflates nothing";
 }
 
-function Session({one, isChosen}) {
+function Session({one, isChosen, sort}) {
   const path = `v1/sessions/${encodeURIComponent(one.id)}`;
   const send = (method, body) =>
     attempt(async () => {
@@ -74,7 +94,7 @@ function Session({one, isChosen}) {
     if (await confirmed(text, "Disconnect")) await send("DELETE");
   };
   return html`<tr aria-selected=${isChosen}>
-    <td><a href=${linkTo("sessions", "", {session: isChosen ? "" : one.id})}>${one.client || one.id}</a></td>
+    <td><a href=${linkTo("sessions", "", {sort, session: isChosen ? "" : one.id})}>${one.client || one.id}</a></td>
     <td class="faint minor">${one.client ? one.id : ""}</td>
     <td>${one.user}</td>
     <td class="minor">${one.address}</td>
@@ -104,6 +124,7 @@ function Following({one}) {
   if (!one) return null;
   return html`<section class="panel padded" aria-label="Why">
       <h2>${one.client || one.id}</h2>
+      ${one.address && html`<p id="who">${one.user || "without a log-on"}, from ${one.address}, since <time datetime=${one.since}>${format.moment(one.since)}</time></p>`}
       <ul class="why dim">${one.why.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
       ${one.instead.map((text) => html`<p key=${text}>${text}</p>`)}
     </section>
@@ -111,7 +132,7 @@ function Following({one}) {
 }
 
 function Follows({one}) {
-  return html`<section class="panel scrolls" aria-label="What the session follows">
+  return html`<section class="panel scrolls" tabindex="0" aria-label="What the session follows">
     <table class="plain">
       <caption class="padded"><h2>What it follows</h2></caption>
       <thead>
@@ -143,7 +164,7 @@ function Follows({one}) {
 
 function Gone({closed}) {
   if (!closed.length) return null;
-  return html`<section class="panel scrolls" aria-label="Sessions that are gone">
+  return html`<section class="panel scrolls" tabindex="0" aria-label="Sessions that are gone">
     <table class="plain" id="gone">
       <caption class="padded"><h2>Gone</h2></caption>
       <thead>
@@ -175,32 +196,39 @@ export function Sessions({params}) {
   useEvery(EVERY_MS, () => refresh(params.session), [params.session]);
   const found = useSignal(sessions);
   const closed = useSignal(gone);
+  const {sort = ""} = params;
+  const [text, setText] = useState("");
   const one = useSignal(chosen);
-  if (!found) return html`<p class="dim">Loading the sessions …</p>`;
+  if (!found) return html`<${Loading} title="Sessions" />`;
   const behind = found.filter((session) => session.lag_ms > 1000).length;
+  const wanted = sorted(found.filter((session) => matches(session, text)), SORTS, sort);
   return html`<div class="bar">
       <h1>Sessions</h1>
       <span class="dim">${format.count(found.length)} connected${behind ? html`, <span class="bad">${behind} behind by more than 1 s</span>` : ""}</span>
+      <input class="right" type="search" placeholder="Find a session" aria-label="Find a session" value=${text} onInput=${(event) => setText(event.target.value)} />
     </div>
     <div class="panel scrolls">
       <table class="plain" id="sessions">
         <caption class="hidden">Sessions and their queues</caption>
         <thead>
           <tr>
-            <th scope="col">client</th><th scope="col" class="minor">id</th><th scope="col">user</th>
-            <th scope="col" class="minor">address</th><th scope="col">state</th>
-            <th scope="col" class="number minor">since</th><th scope="col" class="number">follows</th>
-            <th scope="col" class="number">queue</th><th scope="col" class="minor">queue and lag</th>
-            <th scope="col" class="number minor">bytes</th><th scope="col" class="number">lag</th>
-            <th scope="col" class="number">folded</th><th scope="col" class="number">dropped</th>
+            <${Head} column="client" sort=${sort} text=${true} /><th scope="col" class="minor">id</th>
+            <${Head} column="user" sort=${sort} text=${true} /><${Head} column="address" sort=${sort} text=${true} minor=${true} />
+            <th scope="col">state</th><${Head} column="since" sort=${sort} minor=${true} />
+            <${Head} column="follows" sort=${sort} /><${Head} column="queue" sort=${sort} />
+            <th scope="col" class="minor">queue and lag</th>
+            <${Head} column="bytes" sort=${sort} minor=${true} /><${Head} column="lag" sort=${sort} />
+            <${Head} column="folded" sort=${sort} /><${Head} column="dropped" sort=${sort} />
             <th scope="col"><span class="hidden">What can be done</span></th>
           </tr>
         </thead>
         <tbody>
-          ${found.map((session) => html`<${Session} key=${session.id} one=${session} isChosen=${session.id === params.session} />`)}
+          ${wanted.slice(0, SHOWN_MAX).map((session) => html`<${Session} key=${session.id} one=${session} sort=${sort} isChosen=${session.id === params.session} />`)}
         </tbody>
       </table>
       ${!found.length && html`<p class="padded dim">Nobody is connected. <span class="code">sow watch TOPIC</span> is one way to be.</p>`}
+      ${found.length > 0 && !wanted.length && html`<p class="padded dim">No client, user or address has that in its name.</p>`}
+      ${wanted.length > SHOWN_MAX && html`<p class="padded dim">${format.count(wanted.length - SHOWN_MAX)} more: find them by name, or sort.</p>`}
     </div>
     <${Nodes} />
     <${Following} one=${one} />

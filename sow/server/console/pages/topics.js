@@ -4,15 +4,18 @@
 // very many; while none is unfolded they are not requested, and the server sends their totals.
 
 import {html, useSignal, signal, useEvery} from "../parts.js";
-import {linkTo, setParams} from "../address.js";
+import {linkTo} from "../address.js";
 import {health, read, topicPath} from "../server.js";
+import {Head, sorted} from "../sorting.js";
 import {Spark} from "../spark.js";
+import {Loading} from "../states.js";
 import * as format from "../format.js";
 
 const EVERY_MS = 1000;
 const KEPT = 120;
 const BEGUN_AT_ONCE = 30; // of topics in view: a request each
 const SHOWN_MAX = 500; // of topics, and of those of a pattern: ten thousand rows would take seconds to draw
+const LATELY_MS = 600_000;
 const SOON_S = 0.5; // rates over less time are noise
 
 const topics = signal(null);
@@ -22,11 +25,17 @@ let before = {at: 0, counts: new Map()};
 const histories = new Map();
 const state = signal(null);
 
-// Whether the server is well, who is connected, and who is behind.
+// Whether the server is well, who is connected, who is behind, and whom the server has lately closed.
 async function look() {
-  const [here, sessions] = await Promise.all([health(), read("v1/sessions").catch(() => null)]);
+  const [here, sessions, closed] = await Promise.all([health(), ...[{}, {closed: true}].map((which) => read("v1/sessions", which).catch(() => null))]);
   const behind = sessions?.filter((one) => one.lag_ms > 1000).length;
-  state.value = {...here, sessions: sessions?.length, behind};
+  const ended = closed?.filter((one) => one.reason !== "disconnected" && one.closed_ms < LATELY_MS).length;
+  state.value = {...here, sessions: sessions?.length, behind, ended};
+}
+
+function troubles({behind, ended}) {
+  const found = [behind && `${behind} behind by more than 1 s`, ended && `${ended} closed in ten minutes`].filter(Boolean);
+  return html`<div class=${found.length ? "more bad" : "more"}>${found.join(", ") || "none is behind"}</div>`;
 }
 
 // The past of topics without one; patterns, and what may not be read, begin with nothing.
@@ -70,7 +79,7 @@ async function refresh(members) {
   beginHistories(found);
 }
 
-// What a column is sorted by.
+// What a column is sorted by; else topics stand in the order of the configuration.
 const SORTS = {
   topic: (one) => one.name.toLowerCase(),
   kind: (one) => one.kind,
@@ -85,28 +94,6 @@ const SORTS = {
   followers: (one) => one.subscriptions ?? 0,
 };
 
-// In the order of the configuration, or as `sort` says: a column, with - from the greatest on.
-function sorted(found, sort) {
-  const value = SORTS[sort.replace(/^-/, "")];
-  if (!value) return found;
-  const way = sort.startsWith("-") ? -1 : 1;
-  return [...found].sort((one, other) => {
-    const [a, b] = [value(one), value(other)];
-    return a === b ? 0 : a < b ? -way : way;
-  });
-}
-
-function Head({column, sort, minor}) {
-  const isNumber = !["topic", "kind", "type"].includes(column);
-  const isOn = sort.replace(/^-/, "") === column;
-  // Numbers begin with the greatest.
-  const [first, second] = isNumber ? [`-${column}`, column] : [column, `-${column}`];
-  const next = sort === first ? second : sort === second ? "" : first;
-  return html`<th scope="col" class="${isNumber ? "number" : ""} ${minor ? "minor" : ""}" aria-sort=${isOn ? (sort.startsWith("-") ? "descending" : "ascending") : null}>
-    <button class="quiet sorts" onClick=${() => setParams({sort: next})}>${column}${isOn ? (sort.startsWith("-") ? " ▼" : " ▲") : ""}</button>
-  </th>`;
-}
-
 function Health({now, count, per_s}) {
   const records = (topics.peek() || []).reduce((sum, one) => sum + (one.of_pattern ? 0 : one.records), 0);
   const figure = (what, value, more = "") => html`<div class="figure"><div class="what">${what}</div><div class="value">${value}</div><div class="more">${more}</div></div>`;
@@ -119,7 +106,7 @@ function Health({now, count, per_s}) {
     ${figure("updates a second", format.rate(per_s), "published")}
     ${figure("topics", format.count(count))}
     ${figure("records", format.count(records))}
-    ${now?.sessions !== undefined && html`<a class="figure" href=${linkTo("sessions")}><div class="what">sessions</div><div class="value">${format.count(now.sessions)}</div><div class=${now.behind ? "more bad" : "more"}>${now.behind ? `${now.behind} behind by more than 1 s` : "none is behind"}</div></a>`}
+    ${now?.sessions !== undefined && html`<a class="figure" href=${linkTo("sessions", "", {sort: now.behind ? "-lag" : ""})}><div class="what">sessions</div><div class="value">${format.count(now.sessions)}</div>${troubles(now)}</a>`}
   </section>`;
 }
 
@@ -206,8 +193,8 @@ export function Topics({params}) {
   const text = useSignal(wanted);
   const members = open.size > 0 || text !== "";
   useEvery(EVERY_MS, () => refresh(members), [members]);
-  if (!found) return html`<p class="dim">Loading the topics …</p>`;
-  const rows = arranged(sorted(found, sort), open, text);
+  if (!found) return html`<${Loading} title="Topics" />`;
+  const rows = arranged(sorted(found, SORTS, sort), open, text);
   const {count, per_s} = summed(found);
   return html`<div class="bar">
       <h1>Topics</h1>
@@ -227,8 +214,8 @@ export function Topics({params}) {
         <caption class="hidden">Topics, with rates and what conflation saves</caption>
         <thead>
           <tr>
-            <${Head} column="topic" sort=${sort} /><${Head} column="kind" sort=${sort} />
-            <${Head} column="type" sort=${sort} minor=${true} /><${Head} column="interval" sort=${sort} minor=${true} />
+            <${Head} column="topic" sort=${sort} text=${true} /><${Head} column="kind" sort=${sort} text=${true} />
+            <${Head} column="type" sort=${sort} text=${true} minor=${true} /><${Head} column="interval" sort=${sort} minor=${true} />
             <${Head} column="records" sort=${sort} />
             <${Head} column="in/s" sort=${sort} /><${Head} column="out/s" sort=${sort} />
             <th scope="col" class="minor">two minutes</th>
