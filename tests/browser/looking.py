@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import json
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from urllib.parse import quote, urlencode
 
 from tests.edge.serving import records
@@ -26,6 +27,14 @@ TOPICS = """
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
   <UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>
 """
+
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+FOUND = """async () => {
+  const {violations} = await axe.run({resultTypes: ["violations"]});
+  return violations.map(({id, nodes}) => [id, ...nodes.map(({html}) => html.slice(0, 200))]);
+}"""
+"""What axe finds in a page: all its rules, those of best practice among them."""
 
 
 class Waited:

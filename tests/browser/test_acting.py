@@ -7,7 +7,7 @@ import pytest
 
 from sow.config import require as required
 from sow.security.authentication.tokens import sum_of
-from tests.browser.looking import TOPICS, looked
+from tests.browser.looking import AXE, FOUND, TOPICS, looked
 from tests.edge.serving import Running, records
 
 pytestmark = pytest.mark.browser
@@ -142,19 +142,35 @@ SAVED = """() => {
 """Files are kept in the page instead of being saved."""
 
 
-def test_who_may_only_read_is_offered_nothing_else(browser, tmp_path):
-    (tmp_path / "tokens").write_text(f"ann {sum_of('ann-token')} desk\nbob {sum_of('bob-token')}\n")
-    security = """<Security><Authentication><Tokens><File>tokens</File></Tokens></Authentication>
-      <Role><Name>desk</Name><Member>group:desk</Member>
-        <Allow><Topic>orders</Topic><Read/></Allow></Role>
+RIGHTS = {
+    "<Read/>": set(),
+    "<Read/><Write/>": {"Edit", "Publish"},
+    "<Read/><Delete/>": {"Delete"},
+}
+"""What is offered beside reading, to whom may do what."""
+
+
+def served(directory, verbs):
+    """A server on which ann may do something with orders, and bob everything."""
+    tokens = [f"{name} {sum_of(name + '-token')}" for name in ("ann", "bob")]
+    (directory / "tokens").write_text("\n".join(tokens))
+    security = f"""<Security><Authentication><Tokens><File>tokens</File></Tokens></Authentication>
+      <Role><Name>desk</Name><Member>user:ann</Member>
+        <Allow><Topic>orders</Topic>{verbs}</Allow></Role>
       <Role><Name>all</Name><Member>user:bob</Member>
         <Allow><Topic>.*</Topic><Read/><Write/><Delete/></Allow></Role></Security>"""
-    config = tmp_path / "config.xml"
+    config = directory / "config.xml"
     config.write_text(f"<SOWConfig><Name>t</Name>{security}<SOW>{TOPICS}</SOW></SOWConfig>")
-    server = Running(replace(required(str(config)), port=0), tmp_path / "data")
+    server = Running(replace(required(str(config)), port=0), directory / "data")
+    bob = {"Authorization": "Bearer bob-token"}
+    server.request("POST", records("orders"), data=b'{"id":1}', headers=bob)
+    return server
+
+
+@pytest.mark.parametrize("verbs", RIGHTS)
+def test_what_somebody_may_do_is_offered_and_nothing_else(browser, tmp_path, verbs):
+    server = served(tmp_path, verbs)
     try:
-        bob = {"Authorization": "Bearer bob-token"}
-        server.request("POST", records("orders"), data=b'{"id":1}', headers=bob)
         with looked(browser, server.url + "/") as console:
             console.open("topic", "orders")
             console.page.get_by_label("or a token").fill("ann-token")
@@ -163,12 +179,51 @@ def test_who_may_only_read_is_offered_nothing_else(browser, tmp_path):
             console.page.locator("regular-table tbody td").first.click()
             pane = console.page.get_by_label("The record")
             pane.get_by_role("button", name="Export").wait_for()
-            for name in ("Edit", "Delete", "Publish"):
-                assert console.page.get_by_role("button", name=name, exact=True).count() == 0
+            button = console.page.get_by_role("button", name="Publish", exact=True)
+            if "Publish" in RIGHTS[verbs]:
+                button.wait_for()
+            names = ("Edit", "Delete", "Publish")
+            shown = {
+                name
+                for name in names
+                if console.page.get_by_role("button", name=name, exact=True).count()
+            }
+            assert shown == RIGHTS[verbs]
             console.open("config")
             console.page.locator("#forbidden", has_text="<Allow><Admin/></Allow>").wait_for()
             console.open("topic", "book")
             console.page.locator("#absent").wait_for()
+            # Sessions of others, and what the node knows of its log, are an administrator's.
+            console.open("sessions")
+            console.page.get_by_role("button", name="disconnect").wait_for()
+            console.errors[:] = [text for text in console.errors if " 40" not in text]
+    finally:
+        server.close()
+
+
+def test_who_may_only_publish_is_told_what_is_missing(browser, tmp_path):
+    server = served(tmp_path, "<Write/>")
+    try:
+        with looked(browser, server.url + "/") as console:
+            console.page.add_init_script(AXE)
+            console.open("topic", "orders")
+            console.page.get_by_label("or a token").fill("ann-token")
+            assert console.page.evaluate(FOUND) == []
+            console.page.get_by_role("button", name="Log on").click()
+            console.page.locator("#forbidden", has_text="<Allow><Read/></Allow>").wait_for()
+            assert console.page.get_by_role("button", name="Export").count() == 0
+            console.page.get_by_role("button", name="Publish").click()
+            pane = console.page.get_by_label("Publish", exact=True)
+            pane.get_by_label("The message as JSON").fill('{"id": 8}')
+            pane.get_by_role("button", name="Publish").click()
+            pane.wait_for(state="detached")
+            bob = {"Authorization": "Bearer bob-token"}
+            found = server.request("GET", records("orders"), headers=bob).json
+            assert [one["id"] for one in found] == [1, 8]
+            assert console.page.evaluate(FOUND) == []
+            console.open("config")
+            console.page.locator("#forbidden").wait_for()
+            assert console.page.evaluate(FOUND) == []
             console.errors[:] = [text for text in console.errors if " 40" not in text]
     finally:
         server.close()
