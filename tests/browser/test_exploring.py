@@ -43,6 +43,14 @@ def test_a_number_has_a_chart_of_its_range_and_a_bar_is_a_term(console, server):
     assert box.input_value() == "/price >= 110 AND /price <= 120"
 
 
+def test_the_updates_of_the_topic_stand_beside_its_records_from_the_first_second(console, server):
+    server.publish("orders", {"id": 2, "price": 5})
+    console.open("topic", "orders", order="/id")
+    facets(console).locator("#topic-rates", has_text=" a second at most").wait_for()
+    lines = facets(console).locator(".spark path")
+    assert len(lines.first.get_attribute("d").split("L")) > 3
+
+
 def label(bar):
     return bar.get_attribute("aria-label")
 
@@ -119,9 +127,14 @@ def test_the_past_is_a_slider_and_an_address(console, server):
     )
     console.until("() => location.hash.includes('as_of=')")
     console.page.get_by_text("There were no records then.").wait_for()
+    console.page.get_by_label("Moment").fill("2000-01-01T09:30:00")
+    console.until(
+        "() => /as_of=(1999-12-31|2000-01-0[12])T/.test(decodeURIComponent(location.hash))"
+    )
     slider.press("End")
     console.until_grid("1", "2", "3", "4", "5")
     assert "as_of" not in console.page.url
+    assert console.page.get_by_label("Moment").input_value() == ""
 
 
 def test_what_reads_alike_is_seen_apart(console, server):

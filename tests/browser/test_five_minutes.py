@@ -41,8 +41,9 @@ def test_what_the_tutorial_says_of_the_console_is_seen(browser, market):
         page = console.page
         # The demo opens the slider; who opens the address that it prints is one click away.
         console.open()
-        page.get_by_role("navigation").get_by_role("link", name="Slider").click()
-        console.until("() => location.hash.startsWith('#/slider/')")
+        page.get_by_role("link", name="quotes", exact=True).click()
+        page.get_by_role("link", name="Conflation").click()
+        console.until("() => location.hash.startsWith('#/slider/quotes')")
         page.goto(f"{market.url}/{OPENED}")
         number = "Number(document.querySelector('{}').textContent.replaceAll(',', ''))"
         taken, given = number.format("#updates-in"), number.format("#updates-out")

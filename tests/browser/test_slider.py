@@ -27,5 +27,7 @@ def test_without_a_topic_the_slider_shows_the_busiest(console, server):
     console.page.get_by_role("slider").wait_for()
     console.page.get_by_role("link", name="Records").click()
     console.page.get_by_role("heading", name="orders").wait_for()
-    console.page.get_by_role("navigation").get_by_role("link", name="Explain").click()
+    console.page.get_by_role("link", name="Plan").click()
+    console.until("() => location.hash === '#/explain/orders'")
+    console.open("explain")
     console.until("() => location.hash === '#/explain/orders'")

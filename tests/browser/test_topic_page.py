@@ -148,6 +148,13 @@ def test_records_are_gone_through_with_the_keys_alone(console, server):
     grid.evaluate(HELD, ["ArrowUp", 59])
     record.get_by_text('"id": 0,').wait_for()
     console.until("() => document.querySelector('tr.chosen')?.rowIndex === 1")
+    for key, number in (("End", 1499), ("Home", 0)):
+        grid.press(key)
+        record.get_by_text(f'"id": {number},').wait_for()
+    grid.press("PageDown")
+    console.until("() => document.querySelector('tr.chosen')?.ariaRowIndex > 12")
+    grid.press("PageUp")
+    record.get_by_text('"id": 0,').wait_for()
     grid.press("Escape")
     record.wait_for(state="detached")
 

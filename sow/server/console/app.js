@@ -1,9 +1,9 @@
 // The console's frame: navigation, the state of the connection, and the page in the address. A page is
 // a module of pages/ with a component, which gets the name and the parameters in the address.
 
-import {html, render, useEffect, useEvery, useSignal, problem, signal, Environment, Question} from "./parts.js";
+import {html, render, useEffect, useEvery, useSignal, problem, Environment, Question} from "./parts.js";
 import {address, linkTo} from "./address.js";
-import {needsLogon, credentials, learnServer, logOn, read, server, state} from "./server.js";
+import {credentials, isAdmin, learnRights, learnServer, logOn, needsLogon, server, state} from "./server.js";
 import {Topics} from "./pages/topics.js";
 import {Topic} from "./pages/topic.js";
 import {Slider} from "./pages/slider.js";
@@ -20,38 +20,25 @@ const LEARN_MS = 30_000;
 
 const PAGES = {
   topics: {title: "Topics", shows: Topics},
-  topic: {shows: Topic, under: "topics", ofTopic: true},
-  slider: {title: "Slider", shows: Slider, ofTopic: true},
+  topic: {shows: Topic, under: "topics"},
+  slider: {shows: Slider, under: "topics"},
+  explain: {shows: Explain, under: "topics"},
+  definition: {shows: Definition, under: "topics"},
   sessions: {title: "Sessions", shows: Sessions},
-  explain: {title: "Explain", shows: Explain, ofTopic: true},
-  definition: {shows: Definition, under: "topics", ofTopic: true},
   pipelines: {title: "Pipelines", shows: Pipelines, admin: true},
   config: {title: "Config", shows: Config, admin: true},
 };
 
-// Whether the user may administer the server; pages that need it are hidden otherwise.
-const isAdmin = signal(true);
-
-async function learnRights() {
-  if (!credentials.peek()) return;
-  try {
-    await read("v1/config");
-    isAdmin.value = true;
-  } catch (error) {
-    isAdmin.value = error.status !== 403;
-  }
-}
-
-// Links from one page about a topic to another keep the topic.
-function Navigation({page, name}) {
-  const admin = useSignal(isAdmin);
+// The pages of the whole server; those of a topic are its tabs.
+function Navigation({page}) {
+  const admin = useSignal(isAdmin) !== false;
   const here = PAGES[page]?.under || page;
   const links = Object.entries(PAGES).filter(([, one]) => one.title && (admin || !one.admin));
   return html`<nav aria-label="Pages">
     ${links.map(
       ([target, one]) => html`<a
         key=${target}
-        href=${linkTo(target, one.ofTopic && PAGES[page]?.ofTopic ? name : "")}
+        href=${linkTo(target)}
         aria-current=${target === here ? "page" : null}
         >${one.title}</a
       >`,
@@ -93,7 +80,7 @@ function App() {
   const unknown = useSignal(needsLogon);
   const known = useSignal(credentials);
   const here = useSignal(server);
-  const admin = useSignal(isAdmin);
+  const admin = useSignal(isAdmin) !== false;
   const found = PAGES[page] || PAGES.topics;
   useEffect(() => {
     problem.value = null;
@@ -109,14 +96,15 @@ function App() {
   return html`<header>
       <a class="mark" href=${linkTo("topics")}><span aria-hidden="true"></span>SOW</a>
       <span class="server">${here.name}<${Environment} of=${here} /></span>
-      ${!unknown && html`<${Navigation} page=${page} name=${name} />`}
+      ${!unknown && html`<${Navigation} page=${page} />`}
       <${Connection} />
     </header>
     <main id="main">
       ${unknown
         ? html`<${LogOn} />`
         : found.admin && !admin
-          ? html`<${Forbidden} what=${`the page ${found.title}`} verb="Admin" />`
+          ? html`<h1>${found.title}</h1>
+              <${Forbidden} what=${`the page ${found.title}`} verb="Admin" />`
           : html`<${found.shows} key=${`${page}/${name}`} name=${name} params=${params} />`}
     </main>
     <${Problem} />

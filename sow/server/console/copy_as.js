@@ -61,7 +61,7 @@ export function CopyAs({topic, params}) {
         ${Object.keys(all).map((name) => html`<button key=${name} aria-pressed=${String(name === shown)} onClick=${() => setShown(name)}>${name}</button>`)}
         <button class="right" onClick=${copy}>${copied ? "copied" : "copy"}</button>
       </div>
-      <pre id="snippet">${all[shown]}</pre>
+      <pre id="snippet" tabindex="0">${all[shown]}</pre>
     </div>
   </details>`;
 }

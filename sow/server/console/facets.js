@@ -5,6 +5,7 @@
 
 import {html, useEffect, useEvery, useState} from "./parts.js";
 import {read, topicPath} from "./server.js";
+import {Updates} from "./spark.js";
 import {joined, termOf} from "./terms.js";
 import * as format from "./format.js";
 
@@ -97,6 +98,7 @@ export function Facets({name, fields, filter, records, onFilter}) {
   if (!fields.length || filter === null) return null;
   const isHeavy = records > RECORDS_AT_ONCE && !isWanted;
   return html`<aside class="facets panel padded" aria-label="Facets">
+    <${Updates} name=${name} />
     <h2>Facets</h2>
     ${isHeavy
       ? html`<button onClick=${() => setWanted(true)}>Count ${format.count(records)} records</button>`

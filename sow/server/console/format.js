@@ -152,8 +152,9 @@ export function at(document, path) {
   return value;
 }
 
-// The cells of a column, with numbers aligned at the decimal point.
-export function aligned(column) {
+// The cells of a column, with numbers aligned at the decimal point, or rounded to so many digits.
+export function aligned(column, digits) {
+  if (digits !== undefined) return column.map((value) => (Number.isFinite(value) ? value.toFixed(digits) : cell(value)));
   const behind = (text) => (text.includes("e") ? 0 : text.length - 1 - text.indexOf(".", 1)) % text.length;
   const texts = column.map(cell);
   const places = column.map((value, at) => (Number.isFinite(value) && !Number.isInteger(value) ? behind(texts[at]) : 0));

@@ -1,8 +1,8 @@
 // The live grid: a table of a moving window (regular-table draws only the rows in view). Changed cells
 // are highlighted and fade; a row that leaves is struck out and fades, with the reason. Scrolling
 // requests another range (`onView`). It is drawn by the scheduler of the page, and only while something
-// moves. For screen readers it is a grid of rows with one selected; the table has the focus, whatever
-// rows it draws.
+// moves. Pinned columns are the table's row headers: they stay when the others are scrolled. For screen
+// readers it is a grid of rows with one selected; the table has the focus, whatever rows it draws.
 
 import "./vendored/regular-table.js";
 import {html, nextFrame, useEffect, useRef} from "./parts.js";
@@ -11,6 +11,9 @@ import * as format from "./format.js";
 
 const HOT_MS = 180;
 const WARM_MS = 600;
+const MARKS = ["numeric", "special", "hot", "warm", "up", "down"];
+const RESIZES = "rt-column-resize"; // what the table calls the edge of a head that is dragged
+const RESIZED_MS = 50;
 
 // Sets an attribute if it differs: screen readers announce each setting.
 function mark(element, name, value) {
@@ -25,6 +28,7 @@ class Drawing {
     this.cells = new Map();
     this.until = 0;
     this.wanted = null; // the row to select once it is loaded
+    this.sized = ""; // the columns and widths that the table has
     this.beat = () => this.draw();
     element.setDataListener((x0, y0, x1, y1) => this.data(x0, y0, x1, y1), {virtual_mode: "both"});
     element.addStyleListener(() => this.style());
@@ -38,17 +42,54 @@ class Drawing {
 
   async draw() {
     if (!this.table.isConnected) return;
+    this.size();
     await this.table.draw({throttle: false});
     this.props.onDrawn?.();
     if (performance.now() < this.until) nextFrame(this.beat);
+  }
+
+  // The table numbers its columns, so other columns begin with other widths.
+  size() {
+    const {columns, layout} = this.props;
+    const widths = columns.map((path) => layout.get(path)?.width);
+    const sized = JSON.stringify([columns, widths]);
+    if (sized === this.sized) return;
+    this.sized = sized;
+    this.table.resetAutoSize();
+    this.table.restoreColumnSizes(Object.fromEntries(Object.entries(widths).filter(([, width]) => width)));
+  }
+
+  // The widths that the user has set by dragging; a double click takes one back.
+  resized() {
+    const {columns, layout, onLayout} = this.props;
+    const sizes = this.table.saveColumnSizes();
+    for (const [at, path] of columns.entries()) {
+      const width = sizes[at] && Math.round(sizes[at]);
+      if (layout.get(path)?.width !== width) onLayout(path, {width});
+    }
   }
 
   row(y) {
     return this.rows[y - this.skip];
   }
 
+  // The path of the column that a cell or a head is in.
+  path(meta) {
+    const {columns, pinned} = this.props;
+    return meta && columns[meta.row_header_x ?? pinned + meta.x];
+  }
+
+  texts(path, y0, y1) {
+    const column = [];
+    for (let y = y0; y < y1; y += 1) {
+      const row = this.row(y);
+      column.push(row ? format.at(row.document, path) : "·");
+    }
+    return format.aligned(column, this.props.layout.get(path)?.digits);
+  }
+
   async data(x0, y0, x1, y1) {
-    const {model, columns, total, headings} = this.props;
+    const {model, columns, pinned, total, headings} = this.props;
     const now = performance.now();
     this.rows = model.window.shown(now);
     this.skip = model.skip;
@@ -56,57 +97,55 @@ class Drawing {
     this.count = count;
     if (y1 > y0) this.props.onView(y0, Math.min(y1, count));
     if (this.wanted !== null && this.row(this.wanted)) this.choose(this.wanted);
-    const shown = columns.slice(x0, x1);
-    const data = shown.map((path) => {
-      const column = [];
-      for (let y = y0; y < Math.min(y1, count); y += 1) {
-        const row = this.row(y);
-        column.push(row ? format.at(row.document, path) : "·");
-      }
-      return format.aligned(column);
-    });
+    const shown = columns.slice(pinned + x0, pinned + x1);
+    const [from, to] = [y0, Math.max(y0, Math.min(y1, count))];
+    const heads = columns.slice(0, pinned).map((path) => this.texts(path, from, to));
     return {
       num_rows: count,
-      num_columns: columns.length,
+      num_columns: columns.length - pinned,
       column_headers: shown.map((path) => [headings(path)]),
-      data,
+      ...(pinned && {row_headers: Array.from({length: to - from}, (_, at) => heads.map((texts) => texts[at])), merge_headers: "none"}),
+      data: shown.map((path) => this.texts(path, from, to)),
     };
   }
 
   style() {
     const now = performance.now();
-    const {columns, chosen} = this.props;
+    const {order, chosen, headings, layout} = this.props;
     const seen = new Map();
+    const numeric = new Set();
     this.describe();
-    for (const cell of this.table.querySelectorAll("tbody td")) {
+    for (const cell of this.table.querySelectorAll("tbody td, tbody th")) {
       const meta = this.table.getMeta(cell);
       const row = meta && this.row(meta.y);
-      const path = meta && columns[meta.x];
-      cell.className = "";
+      const path = this.path(meta);
+      cell.classList.remove(...MARKS);
       if (!row) {
         cell.parentNode.className = "";
         continue;
       }
       const value = format.at(row.document, path);
-      if (typeof value === "number") cell.classList.add("numeric");
+      if (typeof value === "number") {
+        cell.classList.add("numeric");
+        numeric.add(path);
+      }
       if (format.isSpecial(value)) cell.classList.add("special");
-      if (meta.x === meta.x0 || cell === cell.parentNode.firstElementChild) {
+      const most = layout.get(path)?.width ? `${layout.get(path).width}px` : "";
+      if (cell.style.maxWidth !== most) cell.style.maxWidth = most;
+      if (cell === cell.parentNode.firstElementChild) {
         this.styleRow(cell.parentNode, row, meta.y, now, chosen);
         cell.title = row.reason || "";
       }
       if (!row.reason) this.light(cell, row, path, value, now, seen);
     }
     this.cells = seen;
-    const aligned = new Map();
-    for (const cell of this.table.querySelectorAll("tbody tr:first-child td")) {
-      const meta = this.table.getMeta(cell);
-      if (meta) aligned.set(meta.x, cell.classList.contains("numeric"));
-    }
-    const {order} = this.props;
     const ordered = order.replace(/ (ASC|DESC)$/i, "");
     for (const cell of this.table.querySelectorAll("thead th")) {
-      const path = columns[this.table.getMeta(cell)?.x];
-      cell.classList.toggle("numeric", aligned.get(this.table.getMeta(cell)?.x) === true);
+      const meta = this.table.getMeta(cell);
+      const path = this.path(meta);
+      // The table writes nothing above its row headers.
+      if (meta?.row_header_x !== undefined) cell.firstElementChild.textContent = headings(path);
+      cell.classList.toggle("numeric", numeric.has(path));
       cell.classList.toggle("ordered", ordered === path);
       cell.scope = "col";
       if (ordered === path) {
@@ -140,13 +179,13 @@ class Drawing {
     mark(element, "aria-selected", row.key === chosen);
   }
 
-  // Selects the next or the previous row; the first visible one if none is selected.
+  // Selects the row so many below; the first visible one is next if none is selected.
   step(by) {
     const {model, chosen} = this.props;
     const at = model.window.rows.findIndex((row) => row.key === chosen);
-    const first = this.table.querySelector("tbody td");
+    const first = this.table.querySelector("tbody td, tbody th");
     const seen = (first && this.table.getMeta(first)?.y) ?? 0;
-    const y = this.wanted ?? (at < 0 ? seen - by : model.skip + at);
+    const y = this.wanted ?? (at < 0 ? seen - Math.sign(by) : model.skip + at);
     this.choose(Math.max(0, Math.min((this.count ?? 1) - 1, y + by)));
   }
 
@@ -194,7 +233,8 @@ class Drawing {
   }
 }
 
-// `model`: {window, skip}: the rows of the window start at `skip`. `total`: the number of all rows.
+// `model`: {window, skip}: the rows of the window start at `skip`. `total`: the number of all rows. The
+// first `pinned` columns stay; `layout` has widths and digits (columns.js).
 export function Grid(props) {
   const element = useRef(null);
   const drawing = useRef(null);
@@ -202,16 +242,22 @@ export function Grid(props) {
     const table = element.current;
     drawing.current = new Drawing(table, props);
     props.model.touch = () => drawing.current.touch();
-    const onDown = (event) => {
+    let isResizing = false;
+    const onDown = (event) => (isResizing = event.target.classList.contains(RESIZES));
+    // The table takes the width a frame later.
+    const onUp = () => isResizing && setTimeout(() => drawing.current.resized(), RESIZED_MS);
+    const onClick = (event) => {
+      if (isResizing) return;
       const meta = event.target.closest("td, th") && table.getMeta(event.target.closest("td, th"));
       if (!meta) return;
       const current = drawing.current;
-      if (event.target.closest("thead")) current.props.onOrder(current.props.columns[meta.x]);
+      if (event.target.closest("thead")) current.props.onOrder(current.path(meta));
       else current.props.onChoose(current.row(meta.y)?.key ?? null);
     };
     const onKey = (event) => {
-      const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
       const current = drawing.current;
+      const page = Math.max(1, table.querySelectorAll("tbody tr").length - 2);
+      const step = {ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity}[event.key];
       if (event.key === "Escape") {
         current.wanted = null;
         current.props.onChoose(null);
@@ -220,11 +266,15 @@ export function Grid(props) {
       current.step(step);
       event.preventDefault();
     };
-    table.addEventListener("click", onDown);
+    table.addEventListener("mousedown", onDown, {capture: true});
+    addEventListener("mouseup", onUp);
+    table.addEventListener("click", onClick);
     table.addEventListener("keydown", onKey);
     drawing.current.touch();
     return () => {
-      table.removeEventListener("click", onDown);
+      table.removeEventListener("mousedown", onDown, {capture: true});
+      removeEventListener("mouseup", onUp);
+      table.removeEventListener("click", onClick);
       table.removeEventListener("keydown", onKey);
       props.model.touch = () => {};
     };

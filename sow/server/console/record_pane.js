@@ -2,11 +2,11 @@
 // and what may be done with it. A change is made only of the state that was edited (If-Match): if that
 // has changed, both are shown. What the user has no right to is not offered.
 
-import {attempt, confirmed, html, useEffect, useEscape, useEvery, useState} from "./parts.js";
+import {attempt, confirmed, html, useEffect, useEscape, useEvery, useRef, useState} from "./parts.js";
 import {linkTo} from "./address.js";
 import {call, read, saveText, topicPath} from "./server.js";
 import {parseExact} from "../sow.js";
-import {Spark} from "./spark.js";
+import {Updates} from "./spark.js";
 import * as format from "./format.js";
 
 export function Record({name, record, row, asOf, user, isSeries, isJson, may, onClose}) {
@@ -35,7 +35,7 @@ export function Record({name, record, row, asOf, user, isSeries, isJson, may, on
   return html`<aside class="record panel padded" aria-label="The record">
     <div class="bar">
       <h2>Record</h2>
-      <a class="right" href=${linkTo("slider", name, {key: record})}>Slider</a>
+      <a class="right" href=${linkTo("slider", name, {key: record})}>Conflation</a>
       <button class="quiet" aria-label="Close" onClick=${onClose}>×</button>
     </div>
     <div class="faint code">${record}</div>
@@ -55,23 +55,14 @@ export function Record({name, record, row, asOf, user, isSeries, isJson, may, on
 
 const pretty = (text) => format.json(parseExact(text), 2);
 
-// The updates of the record in each of the last seconds, from when somebody looks at it.
-function Updates({name, record}) {
-  const [rates, setRates] = useState(null);
-  const path = topicPath(name, "/rates");
-  useEvery(1000, () => read(path, {k: record}).then(setRates, () => setRates(null)), [path, record]);
-  if (!rates?.in.length) return null;
-  const sum = rates.in.reduce((all, one) => all + one, 0);
-  return html`<h2>Updates</h2>
-    <div class="bar dim" id="record-rates"><${Spark} history=${rates.in.map((taken, at) => [taken, rates.out[at]])} />${format.count(sum)} in ${rates.in.length} s</div>`;
-}
-
 // A document as text, to be sent: a new record, or another state of the one that `begun` has the tag of.
 export function Editor({name, path, begun, onEnd}) {
   const [text, setText] = useState(begun.text);
   const [tag, setTag] = useState(begun.tag);
   const [now, setNow] = useState(null);
   const [wrong, setWrong] = useState("");
+  const box = useRef(null);
+  useEffect(() => box.current.focus(), []);
   useEscape(onEnd);
   // Another state than the one that was edited: both are shown, and what is sent next replaces this one.
   const compare = async () => {
@@ -101,7 +92,7 @@ export function Editor({name, path, begun, onEnd}) {
   };
   return html`<form class="editor" onSubmit=${send}>
     <label class="hidden" for="document">${path ? "The record as JSON" : "The message as JSON"}</label>
-    <textarea id="document" rows=${Math.min(18, text.split("\n").length + 2)} spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
+    <textarea ref=${box} id="document" rows=${Math.min(18, text.split("\n").length + 2)} spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
     ${wrong && html`<div class="bad" role="alert" id="editor-error">${wrong}</div>`}
     ${now !== null &&
     html`<h2>Now</h2>

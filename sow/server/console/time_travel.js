@@ -1,5 +1,5 @@
-// Time travel: a slider from the oldest moment that the log still has until now. What is chosen stands
-// in the address as `as_of`, which may be a bookmark, too.
+// Time travel: a slider from the oldest moment that the log still has until now, and a box for an exact
+// one. What is chosen stands in the address as `as_of`, which may be a bookmark, too.
 
 import {html, useEvery, useState} from "./parts.js";
 import {read} from "./server.js";
@@ -7,6 +7,9 @@ import {moment} from "./format.js";
 
 const EVERY_MS = 30_000;
 const STEPS = 1000;
+
+// A moment as a box for moments has it: by the user's clock.
+const local = (at) => new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 
 export function TimeTravel({asOf, onSet}) {
   const [extent, setExtent] = useState(null);
@@ -23,6 +26,7 @@ export function TimeTravel({asOf, onSet}) {
     <span aria-hidden="true">As of</span>
     <input aria-label="As of" type="range" min="0" max=${STEPS} value=${place} aria-valuetext=${text} disabled=${!extent} onChange=${(event) => set(Number(event.target.value))} />
     <output class=${asOf ? "code past" : "code"}>${text}</output>
+    <input aria-label="Moment" type="datetime-local" step="1" value=${Number.isNaN(at) ? "" : local(at)} disabled=${!extent} onChange=${({target}) => onSet(target.value && new Date(target.value).toISOString())} />
     ${asOf && html`<button onClick=${() => onSet("")}>Now</button>`}
   </div>`;
 }

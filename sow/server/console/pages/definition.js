@@ -4,7 +4,7 @@ import {html, problem, useEffect, useState} from "../parts.js";
 import {linkTo} from "../address.js";
 import {read, topicPath} from "../server.js";
 import {Absent} from "../states.js";
-import {Tabs} from "../tabs.js";
+import {Head} from "../tabs.js";
 import * as format from "../format.js";
 
 const list = (values) => values?.map((one) => (Array.isArray(one) ? one.join(" ") : one)).join(", ");
@@ -46,8 +46,7 @@ export function Definition({name, params}) {
       if (![403, 404].includes(error.status)) problem.value = error;
     });
   }, [name]);
-  return html`<div class="bar"><h1>${name}</h1></div>
-    <${Tabs} page="definition" name=${name} params=${params} />
+  return html`<${Head} page="definition" name=${name} params=${params} topic=${topic} />
     <${Absent} name=${name} wrong=${wrong} />
     ${topic &&
     html`<dl class="facts panel padded" id="definition">

@@ -2,17 +2,18 @@
 // it, the number of records scanned, and advice.
 
 import {html, problem, useEffect, useState} from "../parts.js";
-import {setParams, linkTo} from "../address.js";
+import {setParams} from "../address.js";
 import {read, topicPath} from "../server.js";
 import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
-import {Tabs} from "../tabs.js";
-import {TopicChoice} from "../topic_choice.js";
+import {Head, useBusiest, useTopic} from "../tabs.js";
 import * as format from "../format.js";
 
 export function Explain({name, params}) {
   const [plan, setPlan] = useState(null);
   const [wrong, setWrong] = useState(null);
   const {filter = "", order = ""} = params;
+  const topic = useTopic(name);
+  useBusiest("explain", name, params);
   useEffect(() => {
     let over = false;
     setWrong(null);
@@ -30,18 +31,16 @@ export function Explain({name, params}) {
     }
     return () => (over = true);
   }, [name, filter, order]);
-  return html`<div class="bar">
-      <h1>Explain</h1>
-      <${TopicChoice} page="explain" name=${name} params=${params} />
+  return html`<${Head} page="explain" name=${name} params=${params} topic=${topic} />
+    ${name &&
+    html`<div class="bar">
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} onSet=${(text) => setParams({filter: text})} />
       <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} onSet=${(text) => setParams({order: text})} />
-    </div>
-    <${Tabs} page="explain" name=${name} params=${params} />
-    ${!name && html`<p class="dim">Choose a topic, and write a filter.</p>`}
-    ${plan && html`<${Plan} plan=${plan} name=${name} params=${params} />`}`;
+    </div>`}
+    ${plan && html`<${Plan} plan=${plan} />`}`;
 }
 
-function Plan({plan, name, params}) {
+function Plan({plan}) {
   return html`<div class="figures">
       <div class="figure accent">
         <div class="what">records scanned</div>
@@ -52,7 +51,7 @@ function Plan({plan, name, params}) {
         <div class="value">${plan.terms.length}</div>
       </div>
     </div>
-    <div class="panel scrolls">
+    <div class="panel scrolls" role="group" aria-label="Terms" tabindex="0">
       <table class="plain" id="plan">
         <caption class="hidden">Terms of the filter, in the order in which they are used</caption>
         <thead>
@@ -73,6 +72,5 @@ function Plan({plan, name, params}) {
     <ul class="why dim" id="plan-why">${plan.why.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
     ${plan.advice
       ? html`<p class="panel padded" id="advice"><b>Advice.</b> ${plan.advice}</p>`
-      : html`<p class="dim" id="advice">Nothing would make this faster.</p>`}
-    <p><a href=${linkTo("topic", name, {filter: params.filter, order: params.order})}>See the records</a></p>`;
+      : html`<p class="dim" id="advice">Nothing would make this faster.</p>`}`;
 }

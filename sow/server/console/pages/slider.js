@@ -4,13 +4,12 @@
 // published and as received.
 
 import {html, problem, useEffect, useEvery, useMemo, useRef, useState} from "../parts.js";
-import {address, setParams, goTo} from "../address.js";
+import {setParams} from "../address.js";
 import {read, topicPath, CLIENT} from "../server.js";
 import {follow} from "../following.js";
 import {Chart, Series} from "../chart.js";
 import {ExpressionBox, FILTER, ofFilter} from "../expression_box.js";
-import {Tabs} from "../tabs.js";
-import {TopicChoice, busiest} from "../topic_choice.js";
+import {Head, useBusiest, useTopic} from "../tabs.js";
 import * as format from "../format.js";
 
 export const INTERVALS = ["none", "50ms", "100ms", "250ms", "500ms", "1s", "2s", "5s", "10s"];
@@ -75,6 +74,8 @@ function smoothed(before, now) {
 
 export function Slider({name, params}) {
   const {filter = "", interval = "1s", key = "", field = ""} = params;
+  const described = useTopic(name);
+  useBusiest("slider", name, params);
   const [topic, setTopic] = useState(null);
   const [wrong, setWrong] = useState(null);
   const [figures, setFigures] = useState(null);
@@ -90,14 +91,6 @@ export function Slider({name, params}) {
 
   useEffect(() => {
     if (name) read(topicPath(name)).then(setTopic, setWrong);
-  }, [name]);
-  // Until there is a topic: nothing may be published yet.
-  useEvery(1000, async () => {
-    if (name) return;
-    const found = busiest(await read("v1/topics"));
-    // Unless the user has navigated elsewhere meanwhile.
-    const now = address.peek();
-    if (found && now.page === "slider" && !now.name) goTo("slider", found, params);
   }, [name]);
   useEffect(() => setRecord(key), [key, name]);
 
@@ -187,14 +180,10 @@ export function Slider({name, params}) {
     setParams({interval: INTERVALS[place]});
   };
   const shown = field || fields[0] || "";
-  return html`<div class="bar">
-      <h1>Slider</h1>
-      <${TopicChoice} page="slider" name=${name} params=${{interval}} />
-      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${fields} onSet=${(text) => setParams({filter: text})} />
-    </div>
-    <${Tabs} page="slider" name=${name} params=${params} />
-    ${name
-      ? html`<${Stops} interval=${interval} onSet=${set} />
+  return html`<${Head} page="slider" name=${name} params=${params} topic=${described} />
+    ${name &&
+    html`<div class="bar"><${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${fields} onSet=${(text) => setParams({filter: text})} /></div>
+          <${Stops} interval=${interval} onSet=${set} />
           <${Figures} figures=${figures} state=${state} interval=${interval} />
           <section class="panel padded">
             <div class="bar">
@@ -216,8 +205,7 @@ export function Slider({name, params}) {
               <div class="legend right"><span><i></i>in</span><span><i class="out"></i>out</span></div>
             </div>
             <${Chart} small=${true} series=${rates} labels=${["in", "out"]} description="Updates in and out a second over the last two minutes" />
-          </section>`
-      : html`<p class="dim">Nothing has been published yet. Choose a topic, or wait for the first update: the busiest one is shown then.</p>`}`;
+          </section>`}`;
 }
 
 function Stops({interval, onSet}) {

@@ -4,9 +4,10 @@
 // beside the grid. A filter that is wrong leaves the rows that there are.
 
 import {attempt, html, problem, useEffect, useEvery, useMemo, useRef, useSignal, useState} from "../parts.js";
-import {setParams, linkTo} from "../address.js";
+import {setParams} from "../address.js";
 import {call, read, save, sow, state, topicPath} from "../server.js";
 import {parseExact} from "../../sow.js";
+import {Columns, placed, useLayout} from "../columns.js";
 import {follow} from "../following.js";
 import {CopyAs} from "../copy_as.js";
 import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder, ofPivot} from "../expression_box.js";
@@ -16,8 +17,8 @@ import {Ladder, sizePath} from "../ladder.js";
 import {TopicMap, coordinates} from "../map.js";
 import {Pivot, parted, projectionOf} from "../pivot.js";
 import {Publish, Record} from "../record_pane.js";
-import {Absent} from "../states.js";
-import {Tabs} from "../tabs.js";
+import {Absent, Forbidden} from "../states.js";
+import {Head, useTopic} from "../tabs.js";
 import {TimeTravel} from "../time_travel.js";
 import {Window} from "../window.js";
 import * as format from "../format.js";
@@ -37,30 +38,11 @@ function turned(order, path) {
   return order === `${path} DESC` ? "" : path;
 }
 
-function useTopic(name) {
-  const [topic, setTopic] = useState(null);
-  const before = useRef(null);
-  useEvery(
-    1000,
-    async () => {
-      const found = await read(topicPath(name));
-      const now = performance.now();
-      const taken = found.updates_in ?? found.updates;
-      if (before.current && before.current.name === name) {
-        found.per_s = ((taken - before.current.taken) * 1000) / (now - before.current.at);
-      }
-      before.current = {name, taken, at: now};
-      setTopic(found);
-    },
-    [name],
-  );
-  return topic;
-}
-
 export function Topic({name, params}) {
   const {filter = "", order = "", columns: wanted = "", key = "", as = "", as_of: asOf = "", user = ""} = params;
   const {group = "", project = "", pivot = ""} = params;
   const topic = useTopic(name);
+  const [layout, setLayout] = useLayout(name);
   const [publishing, setPublishing] = useState(false);
   const [advice, setAdvice] = useState("");
   const [accepted, setAccepted] = useState(null);
@@ -232,7 +214,8 @@ export function Topic({name, params}) {
 
   const keys = (topic?.keys ?? []).map(format.canonical);
   const all = [...keys.filter((path) => fields.includes(path)), ...fields.filter((path) => !keys.includes(path))];
-  const columns = wanted ? format.listed(wanted) : all;
+  const shown = wanted ? format.listed(wanted) : all;
+  const [columns, pinned] = placed(shown, layout);
   const total = Math.min(matches ?? 0, WINDOW_MAX);
   const may = topic?.may ?? [];
   const isJson = topic?.message_type === "json";
@@ -241,19 +224,31 @@ export function Topic({name, params}) {
   const facets = isPivot || asOf || as ? [] : all.filter((path) => path !== format.WHOLE && !keys.includes(path)).map((path) => [path, numbers.current.has(path)]);
   const places = useMemo(() => coordinates(fields), [fields]);
   const size = sizePath(fields, keys);
+  // Who closes the record is where it was chosen.
+  const closeRecord = () => {
+    setParams({key: ""});
+    document.querySelector("regular-table table")?.focus();
+  };
   const chosen = key ? model.window.rows.find((row) => row.key === key) : null;
   if (isAbsent(wrong) && !topic) {
     return html`<div class="bar"><h1>${name}</h1></div><${Absent} name=${name} wrong=${wrong} />`;
   }
-  return html`<${Heading} topic=${topic} name=${name} />
-    <${Tabs} page="topic" name=${name} params=${params} />
+  const publish = may.includes("write") && isJson && html`<button onClick=${() => (setPublishing(true), setParams({key: ""}))}>Publish</button>`;
+  const publishPane = publishing && !key && html`<${Publish} name=${name} keys=${keys} onClose=${() => setPublishing(false)} />`;
+  if (topic && !may.includes("read")) {
+    return html`<${Head} page="topic" name=${name} params=${params} topic=${topic} />
+      <${Forbidden} what=${`the records of ${name}`} verb="Read" />
+      <div class="bar">${publish}</div>
+      ${publishPane}`;
+  }
+  return html`<${Head} page="topic" name=${name} params=${params} topic=${topic} />
     <div class="bar">
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${all} onSet=${(text) => setParams({filter: text, key: ""})} />
       <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} fields=${all} onSet=${(text) => setParams({order: text})} />
-      <${Columns} all=${all} shown=${columns} onSet=${(list) => setParams({columns: list.join(",")})} />
+      <${Columns} all=${all} shown=${shown} numbers=${numbers.current} layout=${layout} onShow=${(list) => setParams({columns: list.join(",")})} onLayout=${setLayout} />
       <${Views} as=${as} places=${places} size=${size} />
       ${!isPivot && html`<button onClick=${() => setParams({pivot: "1", key: ""})}>Pivot</button>`}
-      ${may.includes("write") && isJson && html`<button onClick=${() => (setPublishing(true), setParams({key: ""}))}>Publish</button>`}
+      ${publish}
       <button aria-pressed=${String(paused)} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button>
       <${CopyAs} topic=${name} params=${{filter, order, columns: wanted, top: WINDOW_MAX}} />
       <${Export} name=${name} query=${{filter, order_by: order, select: wanted, as_of: asOf}} isPivot=${group !== ""} />
@@ -271,6 +266,9 @@ export function Topic({name, params}) {
         label=${`Records of ${name}`}
         model=${model}
         columns=${columns}
+        pinned=${pinned}
+        layout=${layout}
+        onLayout=${setLayout}
         headings=${(path) => format.heading(path) + (order === path ? " ▲" : order === `${path} DESC` ? " ▼" : "")}
         total=${total}
         order=${order}
@@ -280,13 +278,13 @@ export function Topic({name, params}) {
         onChoose=${(record) => setParams({key: record ?? ""})}
         empty=${matches === 0 && !figures.rows ? nothing({filter, asOf, name, topic}) : ""}
       />`}
-      ${key && !group && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} user=${user} isSeries=${Boolean(topic?.series)} isJson=${isJson} may=${may} onClose=${() => setParams({key: ""})} />`}
-      ${publishing && !key && html`<${Publish} name=${name} keys=${keys} onClose=${() => setPublishing(false)} />`}
+      ${key && !group && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} user=${user} isSeries=${Boolean(topic?.series)} isJson=${isJson} may=${may} onClose=${closeRecord} />`}
+      ${publishPane}
     </div>
     <${Status} matches=${matches} figures=${figures} wrong=${wrong} paused=${paused} as=${as} />`;
 }
 
-const isAbsent = (error) => [403, 404].includes(error?.status) || error?.reason === "invalid topic";
+const isAbsent = (error) => [403, 404].includes(error?.status) || ["invalid topic", "not entitled"].includes(error?.reason);
 
 // What to do where nothing is shown.
 function nothing({filter, asOf, name, topic}) {
@@ -316,38 +314,6 @@ function Views({as, places, size}) {
   return html`<span role="group" aria-label="View">
     ${ways.map(([way, text]) => html`<button key=${text} aria-pressed=${String(as === way)} onClick=${() => setParams({as: way})}>${text}</button>`)}
   </span>`;
-}
-
-function Heading({topic, name}) {
-  return html`<div class="bar">
-    <h1>${name}</h1>
-    ${topic &&
-    html`<span class="kind">${topic.kind}</span>
-      <span class="dim">
-        ${topic.underlying && html`of <a href=${linkTo("topic", topic.underlying)}>${topic.underlying}</a>, `}
-        ${topic.interval_ms ? `at most one update a record in ${format.duration(topic.interval_ms)}, ` : ""}
-        key ${(topic.keys || []).join(" ") || "given"}, ${format.count(topic.records)} records${topic.per_s === undefined ? "" : html`, <b>${format.rate(topic.per_s)}</b> updates/s`}
-        ${topic.conflation_ratio && topic.updates_out ? html`, conflated <b>${format.ratio(topic.conflation_ratio)}</b>` : ""}
-      </span>`}
-  </div>`;
-}
-
-function Columns({all, shown, onSet}) {
-  const set = (path, isOn) => {
-    const next = all.filter((one) => (one === path ? isOn : shown.includes(one)));
-    onSet(next.length === all.length ? [] : next);
-  };
-  return html`<details class="menu">
-    <summary>Columns${shown.length < all.length ? ` ${shown.length}/${all.length}` : ""}</summary>
-    <div>
-      ${all.map(
-        (path) => html`<label key=${path} class="code">
-          <input type="checkbox" checked=${shown.includes(path)} onChange=${(event) => set(path, event.target.checked)} />
-          ${path || format.heading(path)}
-        </label>`,
-      )}
-    </div>
-  </details>`;
 }
 
 function Status({matches, figures, wrong, paused, as}) {
