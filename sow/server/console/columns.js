@@ -7,7 +7,7 @@ import * as format from "./format.js";
 
 const WIDTH_MIN = 24; // a column that is narrower is not found again
 const WIDTH_MAX = 2000;
-const DIGITS = [0, 1, 2, 3, 4, 6, 8];
+const DIGITS_MAX = 15; // more than a number has
 
 // Proxies may put several servers below one origin, each at a path of its own.
 const keptAt = (topic) => `sow-columns ${location.pathname} ${topic}`;
@@ -16,7 +16,7 @@ const keptAt = (topic) => `sow-columns ${location.pathname} ${topic}`;
 const valid = ({pin, width, digits}) => ({
   pin: pin === true,
   ...(width >= WIDTH_MIN && width <= WIDTH_MAX && {width}),
-  ...(DIGITS.includes(digits) && {digits}),
+  ...(Number.isInteger(digits) && digits >= 0 && digits <= DIGITS_MAX && {digits}),
 });
 
 function kept(topic) {
@@ -50,11 +50,11 @@ export function placed(columns, layout) {
   return [[...first, ...columns.filter((path) => !isPinned(path))], Math.max(0, Math.min(first.length, columns.length - 1))];
 }
 
-// What is typed stands until it is set, however often the page is drawn meanwhile.
-function Width({name, width, onSet}) {
+// A number, or nothing. What is typed stands until it is set, however often the page is drawn meanwhile.
+function Figure({label, value = "", nothing, min, max, onSet}) {
   const [text, setText] = useState(null);
   const set = (event) => (setText(null), onSet(event.target.valueAsNumber));
-  return html`<input type="number" aria-label=${`Width of ${name}`} placeholder="auto" min=${WIDTH_MIN} max=${WIDTH_MAX} value=${text ?? width} onInput=${(event) => setText(event.target.value)} onChange=${set} />`;
+  return html`<input type="number" aria-label=${label} placeholder=${nothing} min=${min} max=${max} value=${text ?? value} onInput=${(event) => setText(event.target.value)} onChange=${set} />`;
 }
 
 export function Columns({all, shown, numbers, layout, onShow, onLayout}) {
@@ -77,18 +77,13 @@ export function Columns({all, shown, numbers, layout, onShow, onLayout}) {
         </thead>
         <tbody>
           ${found.map((path) => {
-            const {pin = false, width = "", digits = ""} = layout.get(path) ?? {};
+            const {pin = false, width, digits} = layout.get(path) ?? {};
             const name = format.heading(path);
             return html`<tr key=${path}>
               <th scope="row"><label class="code"><input type="checkbox" checked=${shown.includes(path)} onChange=${(event) => show(path, event.target.checked)} /> ${name}</label></th>
               <td><input type="checkbox" aria-label=${`Pin ${name}`} checked=${pin} onChange=${(event) => onLayout(path, {pin: event.target.checked})} /></td>
-              <td><${Width} name=${name} width=${width} onSet=${(next) => onLayout(path, {width: next})} /></td>
-              <td>
-                ${numbers.has(path) &&
-                html`<select aria-label=${`Digits of ${name}`} value=${String(digits)} onChange=${(event) => onLayout(path, {digits: event.target.value === "" ? undefined : Number(event.target.value)})}>
-                  ${["", ...DIGITS].map((one) => html`<option key=${one} value=${String(one)}>${one === "" ? "all" : one}</option>`)}
-                </select>`}
-              </td>
+              <td><${Figure} label=${`Width of ${name}`} value=${width} nothing="auto" min=${WIDTH_MIN} max=${WIDTH_MAX} onSet=${(next) => onLayout(path, {width: next})} /></td>
+              <td>${numbers.has(path) && html`<${Figure} label=${`Digits of ${name}`} value=${digits} nothing="all" min="0" max=${DIGITS_MAX} onSet=${(next) => onLayout(path, {digits: next})} />`}</td>
             </tr>`;
           })}
         </tbody>
