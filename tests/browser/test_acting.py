@@ -307,3 +307,18 @@ def test_lines_begin_with_what_the_server_has_kept(console, server):
           return (row?.querySelector("path")?.getAttribute("d") ?? "").split("L").length > 3;
         }"""
     )
+
+
+def test_rates_are_there_before_the_second_answer(console, server):
+    server.publish("orders", {"id": 2, "price": 5})
+    console.page.add_init_script(ONCE)
+    console.open()
+    row = console.page.locator("#topics tbody tr").first
+    row.locator("path").first.wait_for(state="attached")
+    assert all(row.locator("td").nth(at).inner_text() for at in (5, 6))
+
+
+ONCE = (
+    "const wait = setTimeout; window.setTimeout = (work, ms) => (ms >= 1000 ? 0 : wait(work, ms));"
+)
+"""Nothing is asked for a second time."""

@@ -226,7 +226,9 @@ OUTSIDE = """() => {
   const within = (one, other) => one.top >= other.top - 1 && one.bottom <= other.bottom + 1;
   const pairs = boxes.flatMap((one, at) => boxes.slice(at + 1).filter((other) =>
     one.height && other.height && overlap(one, other) && !within(other, one)));
-  return {scrolls: page.scrollWidth > page.clientWidth, overlaps: pairs.length};
+  const main = document.querySelector("main");
+  const scrolls = [page, main].some((one) => one.scrollWidth > one.clientWidth);
+  return {scrolls, overlaps: pairs.length};
 }"""
 
 

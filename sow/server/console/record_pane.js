@@ -9,7 +9,7 @@ import {parseExact} from "../sow.js";
 import {Updates} from "./spark.js";
 import * as format from "./format.js";
 
-export function Record({name, record, row, asOf, user, isSeries, isJson, may, onClose}) {
+export function Record({name, record, row, keys, asOf, user, isSeries, isJson, may, onClose}) {
   const [stored, setStored] = useState(null);
   useEffect(() => {
     setStored(null);
@@ -38,6 +38,7 @@ export function Record({name, record, row, asOf, user, isSeries, isJson, may, on
       <a class="right" href=${linkTo("slider", name, {key: record})}>Conflation</a>
       <button class="quiet" aria-label="Close" onClick=${onClose}>×</button>
     </div>
+    ${document && keys.length > 0 && html`<div><b>${keys.map((path) => format.cell(format.at(document, path))).join(" ")}</b></div>`}
     <div class="faint code">${record}</div>
     ${editing
       ? html`<${Editor} name=${name} path=${path} begun=${editing} onEnd=${() => setEditing(null)} />`

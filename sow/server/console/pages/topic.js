@@ -278,7 +278,7 @@ export function Topic({name, params}) {
         onChoose=${(record) => setParams({key: record ?? ""})}
         empty=${matches === 0 && !figures.rows ? nothing({filter, asOf, name, topic}) : ""}
       />`}
-      ${key && !group && html`<${Record} name=${name} record=${key} row=${chosen} asOf=${asOf} user=${user} isSeries=${Boolean(topic?.series)} isJson=${isJson} may=${may} onClose=${closeRecord} />`}
+      ${key && !group && html`<${Record} name=${name} record=${key} row=${chosen} keys=${keys} asOf=${asOf} user=${user} isSeries=${Boolean(topic?.series)} isJson=${isJson} may=${may} onClose=${closeRecord} />`}
       ${publishPane}
     </div>
     <${Status} matches=${matches} figures=${figures} wrong=${wrong} paused=${paused} as=${as} />`;

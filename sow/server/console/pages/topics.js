@@ -38,7 +38,8 @@ function troubles({behind, ended}) {
   return html`<div class=${found.length ? "more bad" : "more"}>${found.join(", ") || "none is behind"}</div>`;
 }
 
-// The past of topics without one; patterns, and what may not be read, begin with nothing.
+// The past of topics without one, so that rates are there at once; patterns, and what may not be read,
+// begin with nothing.
 async function beginHistories(found) {
   const first = found.filter((one) => one.kind !== "pattern" && one.updates != null && !histories.has(one.name));
   await Promise.all(
@@ -48,6 +49,14 @@ async function beginHistories(found) {
       if (past) histories.get(name)?.unshift(...past.in.map((taken, at) => [taken, past.out[at]]));
     }),
   );
+  if (!first.length || topics.peek() !== found) return;
+  topics.value = found.map((one) => ({...one, ...latest(histories.get(one.name))}));
+}
+
+// What is shown of a history: its line and its newest rates.
+function latest(history) {
+  const [in_per_s, out_per_s] = history?.at(-1) ?? [];
+  return {history, in_per_s, out_per_s};
 }
 
 async function refresh(members) {
@@ -62,7 +71,7 @@ async function refresh(members) {
     if (taken == null || given == null) continue;
     const known = before.counts.get(topic.name);
     counts.set(topic.name, [taken, given]);
-    topic.history = histories.get(topic.name);
+    Object.assign(topic, latest(histories.get(topic.name)));
     if (!known || seconds > 30) continue;
     const history = histories.get(topic.name) || [];
     if (seconds >= SOON_S) {
@@ -70,8 +79,7 @@ async function refresh(members) {
       if (history.length > KEPT) history.splice(0, history.length - KEPT);
       histories.set(topic.name, history);
     }
-    [topic.in_per_s, topic.out_per_s] = history.at(-1) ?? [];
-    topic.history = history;
+    Object.assign(topic, latest(history));
   }
   for (const name of histories.keys()) if (!counts.has(name)) histories.delete(name);
   if (seconds >= SOON_S) before = {at: now, counts};
@@ -170,7 +178,7 @@ function Row({topic, depth}) {
         : html`<a href=${linkTo("topic", topic.name)}>${topic.name}</a>`}
       ${topic.stopped && html` <span class="bad" title=${topic.stopped}>stopped</span>`}
     </td>
-    <td class="dim">${topic.kind}${topic.underlying ? html`<span class="faint minor"> of ${topic.underlying}</span>` : ""}</td>
+    <td class="dim minor">${topic.kind}${topic.underlying ? html`<span class="faint"> of ${topic.underlying}</span>` : ""}</td>
     <td class="dim minor">${topic.message_type}</td>
     <td class="number minor">${topic.interval_ms ? format.duration(topic.interval_ms) : ""}</td>
     <td class="number">${format.count(topic.records)}</td>
@@ -214,7 +222,7 @@ export function Topics({params}) {
         <caption class="hidden">Topics, with rates and what conflation saves</caption>
         <thead>
           <tr>
-            <${Head} column="topic" sort=${sort} text=${true} /><${Head} column="kind" sort=${sort} text=${true} />
+            <${Head} column="topic" sort=${sort} text=${true} /><${Head} column="kind" sort=${sort} text=${true} minor=${true} />
             <${Head} column="type" sort=${sort} text=${true} minor=${true} /><${Head} column="interval" sort=${sort} minor=${true} />
             <${Head} column="records" sort=${sort} />
             <${Head} column="in/s" sort=${sort} /><${Head} column="out/s" sort=${sort} />
