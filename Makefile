@@ -66,13 +66,13 @@ planted: $(INSTALLED)  ## plant bugs one at a time and see that the suite catche
 	$(BIN)/python -m tests.simulation.planted
 
 crash: $(INSTALLED)  ## kill the server 500 times at random moments
-	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash --ignore tests/crash/test_nodes.py --ignore tests/crash/test_log_nodes.py
+	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash --ignore tests/crash/test_nodes.py
 
 crash-nodes: $(INSTALLED)  ## kill a server, its followers and its edges 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash/test_nodes.py
 
-crash-log: $(INSTALLED)  ## kill and pause the node that leads a shared log 200 times, on a real NATS cluster
-	SOW_KILLS=200 $(BIN)/python -m pytest tests/crash/test_log_nodes.py
+crash-log: $(INSTALLED)  ## kill the node that leads a shared log 200 times, on a real NATS cluster, for docs/reliability.md
+	$(BIN)/python -m tests.crash.faults --write --engine nats --only "node killed" --faults 200
 
 crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server beside them, and run two attempts at once
 	$(BIN)/python -m pytest -m slow tests/spark
@@ -82,8 +82,8 @@ crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server
 	$(BIN)/python -m pytest tests/crash/spark/speculation.py
 	$(BIN)/python -m pytest tests/crash/spark/lives.py
 
-faults-log: $(INSTALLED)  ## 2,000 faults of six kinds under nodes of a shared log, over NATS and PostgreSQL, for docs/reliability.md; hours, or FAULTS=60, ENGINE=nats, SEED=1
-	$(BIN)/python -m tests.crash.faults --write $(if $(FAULTS),--faults $(FAULTS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED))
+faults-log: $(INSTALLED)  ## 2,000 faults of seven kinds under nodes of a shared log, over NATS and PostgreSQL, for docs/reliability.md; hours, or FAULTS=60, ENGINE=nats, SEED=1, AT_ONCE=2
+	$(BIN)/python -m tests.crash.faults --write $(if $(FAULTS),--faults $(FAULTS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED)) $(if $(AT_ONCE),--at-once $(AT_ONCE))
 
 fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no socket is needed
 	SOW_FUZZ_EXAMPLES=5000 SOW_FUZZ_INPUTS=1000000 SOW_FUZZ_QUESTIONS=100000 $(BIN)/python -m pytest tests/fuzz

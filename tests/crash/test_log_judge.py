@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.crash.faults import catalogue
-from tests.crash.faults.judge import differences, judged, unlike
+from tests.crash.faults.judge import differences, judged, shown_as_stored, unlike
 
 STORED = [("plain", 1), ("feed", 1), ("plain", 2), ("feed", 2), ("plain", 4)]
 
@@ -52,20 +52,34 @@ def test_nodes_that_show_something_else_are_named():
     assert unlike({"a": same, "b": ("log", "7", "01", []), "c": same}) == ["b"]
 
 
-def test_the_page_has_each_engine_once(tmp_path, monkeypatch):
+def test_records_are_the_last_of_each_key_in_the_log():
+    rows = [{"topic": "plain", "d": {"id": 1, "n": n}} for n in (1, 2)]
+    assert shown_as_stored(rows, [[{"id": 1, "n": 2}], []]) == []
+    assert shown_as_stored(rows, [[{"id": 1, "n": 1}], []]) == ["plain"]
+    assert shown_as_stored(rows, [[{"id": 1, "n": 2}], [{"id": 1}]]) == ["feed"]
+
+
+def test_the_page_has_what_was_played_once_and_adds_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(catalogue, "RESULTS", tmp_path / "faults.json")
     facts = {"acknowledged": 7, "unknown": 1, "terms": 2, "void": 3, "moves": 4, "told_gaps": 0}
     run = SimpleNamespace(
+        seed=5,
         faults={"node killed": 2, "node paused": 1},
         waits_s={"node killed": [2.0, 4.0], "node paused": []},
-        facts={**facts, "longest_step_ms": 9},
+        facts={**facts, "longest_step_ms": [9, "writing"], "longest_read_ms": 1234},
         verdict=verdict(),
     )
     assert catalogue.table() == ""
-    for _ in range(2):
-        catalogue.write(catalogue.entry("nats", 5, [run, run]))
+    for adds in (False, True):
+        catalogue.write(catalogue.entry(catalogue.title("nats"), run), adds)
     said = catalogue.table()
     assert said.count("**nats**") == 1
-    assert "6 faults in 2 runs, 4 terms, 6 void entries" in said
-    assert "| node killed | 4 | 3 | 4 | 4 |" in said
+    assert "seed 5): 6 faults in 2 runs, 4 terms, 6 void entries" in said
+    assert "1,234 ms, the longest step of a loop, writing, 9 ms" in said
+    assert "| node killed | 4 | 3.00 | 4.00 | 4.00 |" in said
     assert "| node paused | 2 | – | – | – |" in said
+    catalogue.write(catalogue.entry(catalogue.title("nats"), run), False)
+    catalogue.write(catalogue.entry(catalogue.title("nats", "node killed"), run), False)
+    said = catalogue.table()
+    assert said.count("3 faults in 1 runs") == 2
+    assert "**nats, node killed alone, the one that leads**" in said

@@ -4,25 +4,42 @@ import argparse
 import asyncio
 import random
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.crash.faults.catalogue import KINDS, entry, write
+from tests.crash.faults.catalogue import KINDS, entry, title, write
 from tests.crash.faults.engines import ENGINES
-from tests.crash.faults.faults import Run
+from tests.crash.faults.faults import LEADER_SHARE, Run
 
 A_RUN = 24
 """Faults between two verdicts, each over a log and nodes of its own."""
 
 
-def played(name, kinds, seed, directory):
+def played(name, kinds, seed, directory, leader_share=LEADER_SHARE):
     """One run over a new engine."""
     engine = ENGINES[name]()
     try:
-        run = Run(directory, engine, seed)
+        run = Run(directory, engine, seed, leader_share)
         asyncio.run(run.play(kinds))
     finally:
         engine.close()
     return run
+
+
+def runs(name, given):
+    """The runs of so many faults over an engine, some at once: much of a fault is waiting."""
+
+    def one(begin):
+        count = min(A_RUN, given.faults - begin)
+        kinds = [given.only or KINDS[at % len(KINDS)] for at in range(begin, begin + count)]
+        share = 1.0 if given.only else LEADER_SHARE
+        with tempfile.TemporaryDirectory(prefix="sow-faults-") as made:
+            directory = Path(made if given.keep is None else given.keep / f"{name}-{begin}")
+            directory.mkdir(parents=True, exist_ok=True)
+            return played(name, kinds, given.seed + begin, directory, share)
+
+    with ThreadPoolExecutor(given.at_once) as pool:
+        yield from pool.map(one, range(0, given.faults, A_RUN))
 
 
 def main():
@@ -30,26 +47,21 @@ def main():
     parser.add_argument("--engine", action="append", choices=ENGINES)
     parser.add_argument("--faults", type=int, default=2000, help="for each engine")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--only", choices=KINDS, help="one kind")
+    parser.add_argument("--only", choices=KINDS, help="one kind, of nodes that lead")
+    parser.add_argument("--at-once", type=int, default=1, help="runs beside each other")
     parser.add_argument("--keep", type=Path, help="where logs and data of nodes stay")
     parser.add_argument("--write", action="store_true", help="into docs/reliability.md")
+    parser.add_argument("--add", action="store_true", help="and keep what is there of before")
     given = parser.parse_args()
-    bad = 0
+    bad, adds = 0, given.add
     for name in given.engine or ENGINES:
-        runs = []
-        for begin in range(0, given.faults, A_RUN):
-            count = min(A_RUN, given.faults - begin)
-            kinds = [given.only or KINDS[at % len(KINDS)] for at in range(count)]
-            seed = given.seed + begin
-            with tempfile.TemporaryDirectory(prefix="sow-faults-") as made:
-                directory = given.keep or Path(made)
-                directory.mkdir(exist_ok=True)
-                run = played(name, kinds, seed, directory)
-            runs.append(run)
-            print(f"{name}, seed {seed}: {run.facts}", *run.verdict.named, sep="\n", flush=True)
+        for run in runs(name, given):
+            print(f"{name}, seed {run.seed}: {run.facts}", *run.verdict.named, sep="\n", flush=True)
             bad += not run.verdict.is_good
             if given.write:
-                write(entry(name, given.seed, runs))
+                write(entry(title(name, given.only), run), adds)
+                adds = True
+        adds = given.add
     raise SystemExit(bad > 0)
 
 

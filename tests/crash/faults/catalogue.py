@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -15,47 +16,61 @@ KINDS = (
     "silent partition",
     "engine's leader killed",
     "node paused",
+    "silent partition in the engine",
     "disk of a node full",
     "all of the engine killed",
 )
+ADDED = ("runs", "acknowledged", "unknown", "terms", "void", "moves", "told_gaps", *COUNTS)
+LONGEST = ("date", "load", "cores", "longest_step_ms", "longest_read_ms")
+PART = 0.99
 
 
-def summary(waits_s):
-    """Median, 99th of a hundred and longest of some times."""
-    ordered = sorted(waits_s)
-    if not ordered:
-        return {}
+def title(engine, only=None):
+    """What was played."""
+    return f"{engine}, {only} alone, the one that leads" if only else engine
+
+
+def entry(title, run):
+    """What a run has shown."""
     return {
-        "median_s": round(statistics.median(ordered), 2),
-        "p99_s": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 2),
-        "longest_s": round(ordered[-1], 2),
-    }
-
-
-def entry(engine, seed, runs):
-    """What some runs over an engine have shown."""
-    waits_s, faults = defaultdict(list), defaultdict(int)
-    for run in runs:
-        for kind, times in run.faults.items():
-            faults[kind] += times
-            waits_s[kind] += run.waits_s[kind]
-    facts = {name: sum(run.facts[name] for run in runs) for name in runs[0].facts}
-    facts["longest_step_ms"] = max(run.facts["longest_step_ms"] for run in runs)
-    return {
-        "engine": engine,
+        "title": title,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "seed": seed,
-        "runs": len(runs),
-        "kinds": {kind: {"faults": faults[kind], **summary(waits_s[kind])} for kind in faults},
-        **facts,
-        **{name: sum(getattr(run.verdict, name) for run in runs) for name in COUNTS},
+        "load": round(os.getloadavg()[0], 1),
+        "cores": os.cpu_count(),
+        "seeds": [run.seed],
+        "runs": 1,
+        "kinds": {
+            kind: {"faults": times, "waits_s": list(run.waits_s[kind])}
+            for kind, times in run.faults.items()
+        },
+        **run.facts,
+        **{name: getattr(run.verdict, name) for name in COUNTS},
     }
 
 
-def write(one):
-    """Keep an engine's results in place of its earlier ones."""
-    kept = [other for other in _kept() if other["engine"] != one["engine"]]
-    RESULTS.write_text(json.dumps([*kept, one], indent=1) + "\n")
+def added(one, more):
+    """Two entries as one."""
+    kinds = defaultdict(lambda: {"faults": 0, "waits_s": []})
+    for of in (one["kinds"], more["kinds"]):
+        for kind, found in of.items():
+            kinds[kind]["faults"] += found["faults"]
+            kinds[kind]["waits_s"] += found["waits_s"]
+    return {
+        "title": one["title"],
+        "seeds": one["seeds"] + more["seeds"],
+        "kinds": kinds,
+        **{name: one[name] + more[name] for name in ADDED},
+        **{name: max(one[name], more[name]) for name in LONGEST},
+    }
+
+
+def write(one, adds):
+    """Keep results in place of the earlier ones of their title, or added to them."""
+    kept = {other["title"]: other for other in _kept()}
+    if adds and one["title"] in kept:
+        one = added(kept[one["title"]], one)
+    kept[one["title"]] = one
+    RESULTS.write_text(json.dumps(list(kept.values()), separators=(",", ":")) + "\n")
 
 
 def table():
@@ -68,30 +83,30 @@ def _kept():
 
 
 def _engine(one):
-    rows = [
-        "| fault | how often | median s | p99 s | longest s |",
-        "| --- | --- | --- | --- | --- |",
-        *(
-            f"| {kind} | {of['faults']:,} | "
-            + " | ".join(f"{of[name]:g}" if name in of else "–" for name in TIMES)
-            + " |"
-            for kind, of in one["kinds"].items()
-        ),
-    ]
+    longest_ms, step = one["longest_step_ms"]
     total = sum(of["faults"] for of in one["kinds"].values())
     return "\n".join(
         [
-            f"**{one['engine']}** ({one['date']}, seed {one['seed']}): {total:,} faults in "
+            f"**{one['title']}** ({one['date']}, seed {one['seeds'][0]}): {total:,} faults in "
             f"{one['runs']} runs, {one['terms']:,} terms, {one['void']:,} void entries. Of "
             f"{one['acknowledged']:,} acknowledged messages {one['lost']} lost and "
             f"{one['doubled']} doubled; {one['refused']} that were refused are in the log; "
             f"{one['different']} nodes differ; {one['gaps']} gaps or repeats with subscribers, "
-            f"which went on {one['moves']:,} times. Longest step of a loop: "
-            f"{one['longest_step_ms']} ms.",
+            f"which went on {one['moves']:,} times. The longest read on a node that was not hit "
+            f"took {one['longest_read_ms']:,} ms, the longest step of a loop, {step}, "
+            f"{longest_ms:,} ms, on {one['cores']} cores with a load of up to {one['load']:g}.",
             "",
-            *rows,
+            "| fault | how often | median s | p99 s | longest s |",
+            "| --- | --- | --- | --- | --- |",
+            *(_row(kind, one["kinds"][kind]) for kind in KINDS if kind in one["kinds"]),
         ]
     )
 
 
-TIMES = ("median_s", "p99_s", "longest_s")
+def _row(kind, of):
+    ordered = sorted(of["waits_s"])
+    times = "– | – | –"
+    if ordered:
+        part = ordered[min(len(ordered) - 1, int(len(ordered) * PART))]
+        times = f"{statistics.median(ordered):.2f} | {part:.2f} | {ordered[-1]:.2f}"
+    return f"| {kind} | {of['faults']:,} | {times} |"

@@ -16,7 +16,7 @@ class NatsEngine:
     name = "nats"
 
     def __init__(self, servers=3):
-        self.cluster = NatsCluster(servers)
+        self.cluster = NatsCluster(servers, linked=True)
         self._stream = f"sow-{secrets.token_hex(4)}"
         self._down = ""
 
@@ -34,8 +34,11 @@ class NatsEngine:
         place = NatsPlace(servers=servers, stream=self._stream, unsafe=True)
         return NatsLog(place, ANSWER_S)
 
+    def leader(self):
+        return self.cluster.leader(self._stream) or self.cluster.names[0]
+
     def kill_leader(self):
-        self._down = self.cluster.leader(self._stream) or self.cluster.names[0]
+        self._down = self.leader()
         self.cluster.kill(self._down)
 
     def mend(self):
@@ -54,7 +57,7 @@ class PostgresEngine:
     name = "postgres"
 
     def __init__(self):
-        self.cluster = PostgresCluster()
+        self.cluster = PostgresCluster(linked=True)
         self._down = ""
 
     def elements(self, ports):
@@ -64,8 +67,11 @@ class PostgresEngine:
     def client(self):
         return PostgresLog(PostgresPlace(dsn=self.cluster.dsn(), unsafe=True), ANSWER_S)
 
+    def leader(self):
+        return self.cluster.primary
+
     def kill_leader(self):
-        self._down = self.cluster.primary
+        self._down = self.leader()
         self.cluster.kill(self._down)
 
     def mend(self):

@@ -1,5 +1,5 @@
-"""The six kinds of faults, and a run of them: each begins while traffic flows, and ends once a
-write that was sent behind its beginning was acknowledged, and all nodes serve again."""
+"""The kinds of faults, and a run of them: each begins while traffic flows, and ends once a write
+that was sent behind its beginning was acknowledged, and all nodes serve again."""
 
 import asyncio
 import json
@@ -9,55 +9,74 @@ from collections import Counter, defaultdict
 
 import aiohttp
 
-from tests.crash.faults.judge import judged, logs, unlike, voids
-from tests.crash.faults.nodes import NAMES, POLL_S, WAIT_S, Nodes
-from tests.crash.faults.traffic import Feed, PlainPublisher, Subscriber
+from tests.crash.faults.judge import judged, logs, shown_as_stored, unlike, voids
+from tests.crash.faults.nodes import LEASE_S, NAMES, POLL_S, WAIT_S, Nodes
+from tests.crash.faults.traffic import Feed, PlainPublisher, Reader, Subscriber
 
 REQUEST_S = 5.0
-LASTS_S = (2.5, 5.0)
-"""How long a node is paused, cut off or without room: longer than two leases."""
+BETWEEN_S = (0.0, 0.5)
+LASTS_LEASES = (1.0, 5.0)
+"""How long a node is paused, cut off or without room: two leases let another one lead."""
+APART_S = (1.0, 10.0)
+"""How long a server of the engine is cut off: others of NATS elect a leader after 4 to 9 s."""
 LEADER_SHARE = 0.75
 """Of the faults of nodes; the others hit any node."""
 
 
 class Faults:
     """Faults of every kind on nodes and their engine; each is a coroutine that begins it and
-    returns how it ends."""
+    returns how it ends. Of nodes it hits the one that leads, with this probability at least."""
 
-    def __init__(self, nodes, engine, chance):
+    def __init__(self, nodes, engine, chance, leader_share):
         self._nodes, self._engine, self._chance = nodes, engine, chance
+        self._leader_share = leader_share
+        self.hit = ""
+        """The node that the last one hit; of those of the engine, the one that led."""
         self.hits_leader = True
         """Whether the last one stopped writes: one of a node that follows need not be noticed."""
-        self.kinds = {
+        self._of_nodes = {
             "node killed": self.kill,
             "node paused": self.pause,
             "silent partition": self.partition,
-            "engine's leader killed": self.engine_leader,
-            "all of the engine killed": self.all_engines,
             "disk of a node full": self.full_disk,
         }
+        self._of_engine = {
+            "engine's leader killed": self.engine_leader,
+            "all of the engine killed": self.all_engines,
+            "silent partition in the engine": self.apart,
+        }
 
-    async def _victim(self):
-        """Mostly the node that leads."""
+    async def begin(self, kind):
         leads = await self._nodes.primary()
-        name = leads if self._chance.random() < LEADER_SHARE else self._chance.choice(NAMES)
-        self.hits_leader = name == leads
-        return name
+        self.hit, self.hits_leader = leads, True
+        if kind in self._of_engine:
+            return await self._of_engine[kind]()
+        if self._chance.random() >= self._leader_share:
+            self.hit = self._chance.choice(NAMES)
+            self.hits_leader = self.hit == leads
+        return await self._of_nodes[kind]()
 
     async def kill(self):
-        name = await self._victim()
-        await self._nodes.kill(name)
-        return lambda: self._nodes.start(name)
+        await self._nodes.kill(self.hit)
+        return lambda: self._nodes.start(self.hit)
 
     async def pause(self):
-        name = await self._victim()
-        self._nodes.pause(name)
-        return self._later(lambda: self._nodes.go_on(name))
+        self._nodes.pause(self.hit)
+        return self._later(lambda: self._nodes.go_on(self.hit))
 
     async def partition(self):
-        name = await self._victim()
-        self._chance.choice((self._nodes.cut, self._nodes.hold_answers))(name)
-        return self._later(lambda: self._nodes.heal(name))
+        self._chance.choice((self._nodes.cut, self._nodes.hold_answers))(self.hit)
+        return self._later(lambda: self._nodes.heal(self.hit))
+
+    async def full_disk(self):
+        self._nodes.fill_disk(self.hit)
+        free = self._later(lambda: None)
+
+        async def ended():
+            await free()
+            await self._nodes.free_disk(self.hit)
+
+        return ended
 
     async def engine_leader(self):
         await asyncio.to_thread(self._engine.kill_leader)
@@ -67,19 +86,18 @@ class Faults:
         await asyncio.to_thread(self._engine.cluster.kill_all)
         return lambda: asyncio.to_thread(self._engine.cluster.start_all)
 
-    async def full_disk(self):
-        name = await self._victim()
-        self._nodes.fill_disk(name)
+    async def apart(self):
+        """Mostly the server that orders the log."""
+        cluster = self._engine.cluster
+        leads = await asyncio.to_thread(self._engine.leader)
+        name = leads if self._chance.random() < LEADER_SHARE else self._chance.choice(cluster.names)
+        self.hits_leader = name == leads
+        cluster.links.cut(name)
+        return self._later(cluster.links.heal, APART_S)
 
+    def _later(self, end, lasts_s=tuple(LEASE_S * leases for leases in LASTS_LEASES)):
         async def ended():
-            await asyncio.sleep(self._chance.uniform(*LASTS_S))
-            await self._nodes.free_disk(name)
-
-        return ended
-
-    def _later(self, end):
-        async def ended():
-            await asyncio.sleep(self._chance.uniform(*LASTS_S))
+            await asyncio.sleep(self._chance.uniform(*lasts_s))
             end()
 
         return ended
@@ -88,8 +106,9 @@ class Faults:
 class Run:
     """Nodes, traffic and faults over one engine."""
 
-    def __init__(self, directory, engine, seed):
+    def __init__(self, directory, engine, seed, leader_share=LEADER_SHARE):
         self._directory, self._engine, self.seed = directory, engine, seed
+        self._leader_share = leader_share
         self._chance = random.Random(seed)
         self.waits_s = defaultdict(list)
         """By kind, the time from each fault of what leads to the next acknowledged write."""
@@ -114,31 +133,39 @@ class Run:
 
     async def _play(self, nodes, http, kinds, tasks):
         publisher, feed = PlainPublisher(nodes, http), Feed(nodes, self._directory / "store")
+        readers = {name: Reader(nodes, name) for name in NAMES}
         subscribers = [
             Subscriber(nodes, "from the beginning", 0, "0"),
             Subscriber(nodes, "from now", 1, None),
             Subscriber(nodes, "elsewhere", 2, "0"),
         ]
-        running = [asyncio.create_task(one.run()) for one in (publisher, feed, *subscribers)]
+        works = (publisher, feed, *subscribers, *readers.values())
+        running = [asyncio.create_task(one.run()) for one in works]
         tasks += running
         await self._next_ack(nodes, publisher, running)
-        faults = Faults(nodes, self._engine, self._chance)
+        faults = Faults(nodes, self._engine, self._chance, self._leader_share)
         for kind in kinds:
-            await asyncio.sleep(self._chance.uniform(0.2, 1.0))
-            self.faults[kind] += 1
-            faults.hits_leader = True
-            end = await faults.kinds[kind]()
-            began_s = time.monotonic()
-            ending = asyncio.create_task(end())
-            acked_s = await self._next_ack(nodes, publisher, running, began_s)
-            if faults.hits_leader:
-                self.waits_s[kind].append(acked_s - began_s)
-            await ending
-            for name in NAMES:
-                await nodes.until(lambda name=name: nodes.serves(name), f"{name} after {kind}")
-            await self._next_ack(nodes, publisher, running, time.monotonic())
-            await nodes.note_steps()
+            await asyncio.sleep(self._chance.uniform(*BETWEEN_S))
+            await self._strike(kind, faults, nodes, publisher, readers, running)
+        self.facts["longest_read_ms"] = round(1000 * max(one.longest_s for one in readers.values()))
         await self._judge(nodes, publisher, feed, subscribers, running)
+
+    async def _strike(self, kind, faults, nodes, publisher, readers, running):
+        """One fault, from its beginning until all nodes serve, and writes are acknowledged."""
+        self.faults[kind] += 1
+        end = await faults.begin(kind)
+        readers[faults.hit].rests = True
+        began_s = time.monotonic()
+        ending = asyncio.create_task(end())
+        acked_s = await self._next_ack(nodes, publisher, running, began_s)
+        if faults.hits_leader:
+            self.waits_s[kind].append(round(acked_s - began_s, 3))
+        await ending
+        for name in NAMES:
+            await nodes.until(lambda name=name: nodes.serves(name), f"{name} after {kind}")
+        await self._next_ack(nodes, publisher, running, time.monotonic())
+        await nodes.note_steps()
+        readers[faults.hit].rests = False
 
     async def _next_ack(self, nodes, publisher, running, since_s=0.0):
         """When a write was acknowledged that was sent after that."""
@@ -169,20 +196,21 @@ class Run:
         await self._caught_up(subscribers, stored, running)
         verdict = judged(stored, publisher, feed, subscribers)
         verdict.count("different", unlike(found))
+        verdict.count("different", shown_as_stored(rows, found[NAMES[0]][3]))
         self.verdict = verdict
         log = self._engine.client()
         try:
             terms, void = await voids(log)
         finally:
             await log.close()
-        self.facts = {
+        self.facts |= {
             "acknowledged": len(publisher.acknowledged) + feed.last,
             "unknown": len(publisher.unknown),
             "terms": terms,
             "void": void,
             "moves": sum(one.moves for one in subscribers),
             "told_gaps": sum(one.gaps for one in subscribers),
-            "longest_step_ms": round(1000 * nodes.longest_step_s()),
+            "longest_step_ms": nodes.longest_step,
         }
         verdict.count("errors", nodes.errors())
         if not verdict.is_good:

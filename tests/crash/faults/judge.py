@@ -3,7 +3,8 @@
 lost        acknowledged, or of the feed, and not in the log
 doubled     in the log twice
 refused     refused as not applied, and in the log all the same
-different   nodes that show another state hash, records or log at one bookmark
+different   nodes that show another state hash, records or log at one bookmark; topics whose records
+            are not the last of each key in the log
 gaps        lines that a subscriber lacks, has twice or in another order than the log
 """
 
@@ -98,6 +99,16 @@ def unlike(found):
     """Nodes that show something else than the first one."""
     first = found[NAMES[0]]
     return [name for name, shown in found.items() if shown != first]
+
+
+def shown_as_stored(rows, records):
+    """Topics that show something else than the last of each key in the log."""
+    wrong = []
+    for topic, shown in zip(TOPICS[:2], records, strict=False):
+        last = {row["d"]["id"]: row["d"] for row in rows if row["topic"] == topic}
+        if {one["id"]: one for one in shown} != last:
+            wrong.append(topic)
+    return wrong
 
 
 async def voids(log):

@@ -1,4 +1,7 @@
-"""Three nodes as processes, each behind relays of its own to the servers of the engine."""
+"""Three nodes as processes, each behind relays of its own to the servers of the engine.
+
+A node is forked from a process that has imported everything: it is started again after many faults.
+"""
 
 import asyncio
 import json
@@ -12,15 +15,29 @@ from pathlib import Path
 
 import aiohttp
 
+from sow.cli.main import main as cli
+from tests.crash import runner
 from tests.crash.test_nodes import free_port
+from tests.crash.victim import FORKS
 from tests.shared_log.adapters.relay import Relay
 
 ROOT = Path(__file__).parents[3]
+FORKS.set_forkserver_preload(
+    [
+        runner.__name__,
+        __name__,
+        "sow.cli.commands.serve",
+        "sow.server.boot.log_member",
+        "sow.shared_log.adapters.nats",
+        "sow.shared_log.adapters.postgres",
+    ]
+)
 NAMES = ("a", "b", "c")
 WAIT_S = 120.0
 """Nothing takes so long, on a busy machine either."""
 POLL_S = 0.02
-CONFIG = """<SOWConfig><Name>nodes</Name><Log>{log}<Lease>1s</Lease><Node>{name}</Node>
+LEASE_S = 0.6
+CONFIG = """<SOWConfig><Name>nodes</Name><Log>{log}<Lease>{lease}ms</Lease><Node>{name}</Node>
 <Advertise>{url}</Advertise></Log><SOW>
 <Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>feed</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -28,8 +45,7 @@ CONFIG = """<SOWConfig><Name>nodes</Name><Log>{log}<Lease>1s</Lease><Node>{name}
   <Projection><Field>/desk AS /desk</Field><Field>SUM(/n) AS /n</Field></Projection>
   <Grouping><Field>/desk</Field></Grouping></View></SOW></SOWConfig>"""
 TOPICS = ("plain", "feed", "sums")
-STEP = re.compile(r"^sow_step_longest_seconds\{[^}]*\} (\S+)", re.M)
-LONG_STEP = re.compile(r"kept everybody waiting for ([\d,]+) ms")
+STEP = re.compile(r'^sow_step_longest_seconds\{step="([^"]*)"\} (\S+)', re.M)
 
 
 class Nodes:
@@ -41,7 +57,8 @@ class Nodes:
         self.urls = {name: f"http://127.0.0.1:{port + at}" for at, name in enumerate(NAMES)}
         self.relays = {name: [] for name in NAMES}
         self._processes = {}
-        self._longest_step_s = 0.0
+        self.longest_step = [0, ""]
+        """How many milliseconds one has kept everybody waiting, and its name."""
 
     async def open(self):
         """Start all of them, and wait until each serves."""
@@ -51,7 +68,8 @@ class Nodes:
                 await relay.start()
                 self.relays[name].append(relay)
             log = self._engine.elements([relay.port for relay in self.relays[name]])
-            text = CONFIG.format(log=log, name=name, url=self.urls[name])
+            lease = round(1000 * LEASE_S)
+            text = CONFIG.format(log=log, name=name, url=self.urls[name], lease=lease)
             (self.directory / f"{name}.xml").write_text(text)
             await self.start(name)
         for name in NAMES:
@@ -60,21 +78,21 @@ class Nodes:
     async def start(self, name):
         port = self.urls[name].rpartition(":")[2]
         where = ("--port", port, "--data-dir", str(self.directory / name))
-        with (self.directory / f"{name}.log").open("a") as log:
-            self._processes[name] = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sow.cli", "serve", self.directory / f"{name}.xml", *where,
-                env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=log, stderr=log,
-            )  # fmt: skip
+        words = ("serve", str(self.directory / f"{name}.xml"), *where)
+        self._processes[name] = FORKS.Process(
+            target=_run, args=(str(self.directory / f"{name}.log"), words), daemon=True
+        )
+        self._processes[name].start()
 
     async def kill(self, name):
         self._processes[name].kill()
-        await self._processes[name].wait()
+        await asyncio.to_thread(self._processes[name].join)
 
     def pause(self, name):
-        self._processes[name].send_signal(signal.SIGSTOP)
+        os.kill(self._processes[name].pid, signal.SIGSTOP)
 
     def go_on(self, name):
-        self._processes[name].send_signal(signal.SIGCONT)
+        os.kill(self._processes[name].pid, signal.SIGCONT)
 
     def cut(self, name):
         """Nothing passes between it and the engine, and nobody notices."""
@@ -98,7 +116,7 @@ class Nodes:
         """There is room again. A node that had to begin another role without any has waited."""
         self._limit(name, resource.RLIM_INFINITY)
         await self.until(lambda: self.serves(name), f"{name} serves with room")
-        assert self._processes[name].returncode is None, self.said()
+        assert self._processes[name].exitcode is None, self.said()
 
     def _limit(self, name, size):
         with suppress(ProcessLookupError):
@@ -147,13 +165,8 @@ class Nodes:
         """Keep the longest step of each node that answers."""
         for name in NAMES:
             found = STEP.findall(await self.text(name, "/metrics") or "")
-            self._longest_step_s = max([self._longest_step_s, *map(float, found)])
-
-    def longest_step_s(self):
-        """The longest step of all, also of servers that were killed: they log long ones."""
-        logs = "".join(log.read_text() for log in self.directory.glob("*.log"))
-        logged = (int(ms.replace(",", "")) / 1000 for ms in LONG_STEP.findall(logs))
-        return max([self._longest_step_s, *logged])
+            steps = [[round(1000 * float(took_s)), step] for step, took_s in found]
+            self.longest_step = max([self.longest_step, *steps])
 
     def errors(self):
         """Where nodes have logged a traceback, which is none of any fault."""
@@ -168,10 +181,16 @@ class Nodes:
         )
 
     async def close(self):
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        for name in self._processes:
+            await self.kill(name)
         for relays in self.relays.values():
             for relay in relays:
                 await relay.close()
+
+
+def _run(log, words):
+    """The process of a node, which logs to a file."""
+    end = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(end, sys.stdout.fileno())
+    os.dup2(end, sys.stderr.fileno())
+    cli(words, prog_name="sow")

@@ -1,8 +1,8 @@
-"""Publishers that number what they send, and subscribers of everything that is stored.
+"""Publishers that number what they send, subscribers of everything that is stored, and readers.
 
-A `PlainPublisher` sends each document once, to whoever takes it, and notes what it is told: stored,
-not stored, or that nobody knows. The `Feed` is a client of several addresses with its own store of
-what is not acknowledged: each of its numbers is to be there once.
+A `PlainPublisher` sends each document once, and notes what it is told: stored, not stored, or that
+nobody knows. The `Feed` is a client of several addresses with its own store of what is not
+acknowledged: each of its numbers is to be there once.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ def document(number):
 
 
 class PlainPublisher:
-    """Documents one after the other over HTTP, each once, at the node that took the last one."""
+    """Documents one after the other over HTTP, each once, at every node beside the others: the one
+    that leads is found at once, and one that is paused answers what it was sent before."""
 
     def __init__(self, nodes, http):
         self._nodes, self._http = nodes, http
@@ -34,27 +35,28 @@ class PlainPublisher:
         """The newest bookmark of an acknowledgement."""
         self.acknowledged_s = []
         """When each was sent that was acknowledged, and when that was."""
-        self._at, self._number = NAMES[0], 0
+        self._number = 0
 
     async def run(self):
+        await asyncio.gather(*map(self._run, NAMES))
+
+    async def _run(self, name):
         while True:
-            await self._publish()
+            self._number += 1
+            await self._publish(name, self._number)
             await asyncio.sleep(PAUSE_S)
 
-    async def _publish(self):
-        self._number += 1
-        number, sent_s = self._number, time.monotonic()
-        url = f"{self._nodes.urls[self._at]}/v1/topics/plain/records"
+    async def _publish(self, name, number):
+        sent_s = time.monotonic()
+        url = f"{self._nodes.urls[name]}/v1/topics/plain/records"
         try:
             async with self._http.post(url, json=document(number)) as answer:
                 said = await answer.json()
                 status = answer.status
         except aiohttp.ClientConnectorError:
             self.refused.add(number)
-            self._move()
         except (OSError, aiohttp.ClientError, TimeoutError, ValueError):
             self.unknown.add(number)
-            self._move()
         else:
             self._take(number, sent_s, status, said)
 
@@ -63,13 +65,10 @@ class PlainPublisher:
             self.acknowledged.add(number)
             self.newest = max(self.newest, int(said["bookmark"]))
             self.acknowledged_s.append((sent_s, time.monotonic()))
-            return
-        applied_for_certain_not = status == 421 or said.get("reason") == "no quorum"
-        (self.refused if applied_for_certain_not else self.unknown).add(number)
-        self._move()
-
-    def _move(self):
-        self._at = NAMES[(NAMES.index(self._at) + 1) % len(NAMES)]
+        elif status == 421 or said.get("reason") == "no quorum":
+            self.refused.add(number)  # applied for certain not
+        else:
+            self.unknown.add(number)
 
 
 class Feed:
@@ -116,3 +115,25 @@ class Subscriber:
                 elif line.c == "p":
                     number = int(line.body.rpartition(b":")[2].rstrip(b"}"))
                     self.lines.append((line.t, number))
+
+
+class Reader:
+    """Reads on one node, and notes how long an answer takes at most while nothing is done to it."""
+
+    def __init__(self, nodes, name):
+        self._nodes, self._name = nodes, name
+        self.rests = False
+        """Its node is killed, cut off or the like, and what it takes does not count."""
+        self.longest_s = 0.0
+
+    async def run(self):
+        since_s = None
+        while True:
+            since_s = since_s or time.monotonic()
+            rows = await self._nodes.ask(self._name, "/v1/topics/sums/records?stale=ok")
+            if self.rests:
+                since_s = None
+            elif rows is not None:
+                self.longest_s = max(self.longest_s, time.monotonic() - since_s)
+                since_s = None
+            await asyncio.sleep(PAUSE_S)

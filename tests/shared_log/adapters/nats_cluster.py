@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from tests.needs import nats_server
 from tests.shared_log.adapters.processes import Processes, free_ports, until
+from tests.shared_log.adapters.relay import Links
 
 CONFIGURATION = """
 server_name: {name}
@@ -15,24 +16,33 @@ jetstream {{ store_dir: "{directory}/{name}", {settings} }}
 {cluster}
 """
 CLUSTER = """
-cluster {{ name: sow, listen: 127.0.0.1:{route}, no_advertise: true, routes: [{routes}] }}
+cluster {{ name: sow, listen: 127.0.0.1:{route}, no_advertise: true, routes: [{routes}]{more} }}
 """
+NOWHERE = ', advertise: "127.0.0.1:1"'
+"""Servers tell each other where others are: where there are links, not past these."""
 SAFE = "sync_interval: always, max_mem: 64MB, max_file: 2GB"
 
 
 class NatsCluster:
-    """Servers `n1` … on ports of their own; `settings` are those of JetStream."""
+    """Servers `n1` … on ports of their own; `settings` are those of JetStream. If it is `linked`,
+    its `links` are between them."""
 
-    def __init__(self, n=3, settings=SAFE):
+    def __init__(self, n=3, settings=SAFE, linked=False):
         self.names = [f"n{number + 1}" for number in range(n)]
         ports = free_ports(3 * n)
         self.ports = dict(zip(self.names, ports[:n], strict=True))
         self.monitors = dict(zip(self.names, ports[n : 2 * n], strict=True))
         routes = dict(zip(self.names, ports[2 * n :], strict=True))
+        self.links = Links(routes) if linked else None
         self.processes = Processes("nats")
         for name in self.names:
-            others = [f"nats://127.0.0.1:{routes[one]}" for one in self.names if one != name]
-            cluster = CLUSTER.format(route=routes[name], routes=", ".join(others))
+            others = [routes[one] for one in self.names if one != name]
+            others = self.links.ports(name) if linked else others
+            cluster = CLUSTER.format(
+                route=routes[name],
+                routes=", ".join(f"nats://127.0.0.1:{port}" for port in others),
+                more=NOWHERE if linked else "",
+            )
             (self.processes.directory / f"{name}.conf").write_text(
                 CONFIGURATION.format(
                     name=name,
@@ -48,7 +58,7 @@ class NatsCluster:
                 self.start(name)
             self.wait()
         except BaseException:
-            self.processes.close()
+            self.close()
             raise
 
     @property
@@ -110,3 +120,5 @@ class NatsCluster:
 
     def close(self):
         self.processes.close()
+        if self.links is not None:
+            self.links.close()

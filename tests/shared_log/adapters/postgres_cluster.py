@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.shared_log.adapters.processes import Processes, free_ports, until
+from tests.shared_log.adapters.relay import Links
 
 SAFE = {"synchronous_standby_names": "'ANY 1 (p1, p2, p3)'"}
 SETTINGS = {
@@ -41,11 +42,13 @@ def programs(processes):
 
 
 class PostgresCluster:
-    """Servers `p1`, the primary at first, and its standbys."""
+    """Servers `p1`, the primary at first, and its standbys. If it is `linked`, its `links` are
+    between them."""
 
-    def __init__(self, n=3, settings=SAFE):
+    def __init__(self, n=3, settings=SAFE, linked=False):
         self.names = [f"p{number + 1}" for number in range(n)]
         self.ports = dict(zip(self.names, free_ports(n), strict=True))
+        self.links = Links(self.ports) if linked else None
         self.primary = "p1"
         self.processes = Processes("postgres", never_root=True)
         try:
@@ -55,7 +58,7 @@ class PostgresCluster:
                 self.start(name)
             self.wait()
         except BaseException:
-            self.processes.close()
+            self.close()
             raise
 
     def _make(self, settings):
@@ -78,10 +81,10 @@ class PostgresCluster:
 
     def _settle(self, name):
         """The last settings of a file count: its own port, and whom it would follow."""
-        ports = ",".join(map(str, self.ports.values()))
-        hosts = ",".join("127.0.0.1" for _ in self.names)
+        ports = self.ports.values() if self.links is None else self.links.ports(name)
+        hosts = ",".join("127.0.0.1" for _ in ports)
         upstream = (
-            f"host={hosts} port={ports} user=sow application_name={name} "
+            f"host={hosts} port={','.join(map(str, ports))} user=sow application_name={name} "
             "target_session_attrs=primary connect_timeout=2"
         )
         with (self.processes.directory / name / "postgresql.conf").open("a") as file:
@@ -174,3 +177,5 @@ class PostgresCluster:
                 self.processes.go_on(name)
                 self.processes.kill(name, signal.SIGQUIT)
         self.processes.close()
+        if self.links is not None:
+            self.links.close()

@@ -1,4 +1,4 @@
-"""A relay between a client and its engine, which can fail as a network does.
+"""A relay between a client and its engine, or two of its servers, that can fail as a network does.
 
     cut            nothing passes and nobody notices; what is on its way passes when it is healed
     hold_answers   what a client sends arrives; what it is answered waits
@@ -10,6 +10,7 @@ Connections that begin while it is cut are accepted, as by a machine that has st
 """
 
 import asyncio
+import threading
 from contextlib import suppress
 
 PIECE_BYTES = 64 * 1024
@@ -102,3 +103,45 @@ class Relay:
                 writer.write(piece)
                 await writer.drain()
         writer.transport.abort()
+
+
+class Links:
+    """A relay for each server and each other one that it connects to, in a thread of their own:
+    who starts the servers waits for them."""
+
+    def __init__(self, ports):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._relays = {
+            (name, other): Relay(port)
+            for other, port in ports.items()
+            for name in ports
+            if name != other
+        }
+        self._each(self._relays, lambda relay: relay.start())
+
+    def ports(self, name):
+        """Where a server finds the others."""
+        return [relay.port for (one, _), relay in self._relays.items() if one == name]
+
+    def cut(self, name):
+        """Nothing passes between a server and the others, and nobody notices."""
+        self._each([pair for pair in self._relays if name in pair], lambda relay: relay.cut())
+
+    def heal(self):
+        self._each(self._relays, lambda relay: relay.heal())
+
+    def close(self):
+        self._each(self._relays, lambda relay: relay.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _each(self, pairs, do):
+        async def done():
+            for pair in pairs:
+                if (waits := do(self._relays[pair])) is not None:
+                    await waits
+
+        asyncio.run_coroutine_threadsafe(done(), self._loop).result()
