@@ -115,7 +115,7 @@ bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performa
 	$(INSTALL) --quiet --editable '.[uvloop]'
 	$(BIN)/python -m tests.benchmarks --write
 
-bench-nodes: $(INSTALLED)  ## what edges and followers cost and take over, for docs/results/nodes.md; a quarter of an hour, or QUICK=1, ONLY="passing crowd"
+bench-nodes: $(INSTALLED)  ## what edges, followers and nodes of a shared log cost and take over, for docs/results/nodes.md; a quarter of an hour, or QUICK=1, ONLY="passing crowd"
 	$(BIN)/python -m tests.benchmarks.nodes $(ONLY) $(if $(QUICK),--quick,--write)
 
 bench-peers: $(INSTALLED)  ## SOWbench: the same work through Redis, NATS, Perspective, SQLite and DuckDB; an hour, or QUICK=1, ONLY=W4, SERVERS=sow,redis

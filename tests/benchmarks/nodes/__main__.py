@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from tests.benchmarks.command_line import allow_many_sockets, arguments, check_all, measured
 from tests.benchmarks.machine import facts
 from tests.benchmarks.measure import Figure
-from tests.benchmarks.nodes import edges, followers
+from tests.benchmarks.nodes import edges, followers, shared_log
 from tests.benchmarks.nodes.budgets import BUDGETS
 from tests.benchmarks.nodes.page import publish
 from tests.benchmarks.nodes.sizes import FULL, QUICK, TINY, Sizes
@@ -18,6 +18,7 @@ CATALOGUE: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
     "staleness": edges.staleness,
     "crowd": edges.crowd,
     "followers": followers.followers,
+    "shared": shared_log.shared_log,
 }
 
 

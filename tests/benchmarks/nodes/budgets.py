@@ -14,6 +14,8 @@ APPLIED_A_S = 250_000
 AS_FAST = 0.9
 """As fast as the primary, as far as ten pairs of short measurements can tell."""
 STEP_MS = 50.0
+OF_LOCAL = 0.8
+FAIL_OVER_S = 2.0
 
 MORE = FULL.screens[1:]
 EDGES = [(where, kind) for kind in ("equal", "10 distinct") for where in ("1 edge", "2 edges")]
@@ -82,6 +84,28 @@ BUDGETS = (
     Budget(
         "the primary during a first copy",
         f"first copy: of {FULL.records:,} records, longest wait for the primary",
+        value,
+        STEP_MS,
+        "ms",
+    ),
+    Budget(
+        "ingest over three replicas of NATS, groups of 220 kB",
+        "shared log: three replicas of NATS, frames of 1000",
+        ratio,
+        OF_LOCAL,
+        "of a local log's speed",
+        True,
+    ),
+    Budget(
+        "writes again after the death of the node that leads",
+        f"fail-over: of {FULL.records:,} records, until a write is acknowledged",
+        value,
+        FAIL_OVER_S,
+        "s",
+    ),
+    Budget(
+        "the node that leads then",
+        f"fail-over: of {FULL.records:,} records, longest wait for the node that leads then",
         value,
         STEP_MS,
         "ms",

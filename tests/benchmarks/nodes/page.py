@@ -15,9 +15,10 @@ from tests.benchmarks.results import FOLDER, Run, load, put_in, save
 RAW = FOLDER / "nodes.json"
 PAGE = FOLDER / "nodes.md"
 NOT_YET = "Not measured yet on this version: run `make bench-nodes`."
-HEAD = """# Edges and followers
+HEAD = """# Edges, followers and nodes of a shared log
 
-What they are, and how many it takes: [more than one process](../scaling.md). `make bench-nodes`
+What they are, and how many it takes: [more than one process](../scaling.md), [high
+availability](../high-availability.md). `make bench-nodes`
 writes this page. A screen is a connection with a subscription to one topic; processor time is
 that of a whole process. Latencies are of an open loop: they count from the moment meant for a
 record.

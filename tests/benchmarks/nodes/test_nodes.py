@@ -14,6 +14,10 @@ from tests.docs import nodes as part
 
 FACTS = {"date": "2026-01-01 00:00 UTC", "cores": "2"}
 WITH_MANY_PROCESSES = ("primary", "crowd", "staleness")
+MARKS = {
+    **{name: [pytest.mark.slow] for name in WITH_MANY_PROCESSES},
+    "shared": [pytest.mark.slow, pytest.mark.nats_server],
+}
 
 
 def figure(name, value, floor=1.0, unit="ms"):
@@ -37,11 +41,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.edge
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in WITH_MANY_PROCESSES))
-        for name in CATALOGUE
-    ],
+    "name", [pytest.param(name, marks=MARKS.get(name, [])) for name in CATALOGUE]
 )
 def test_a_benchmark_gives_figures_beside_floors(name):
     found = list(CATALOGUE[name](TINY))
@@ -93,7 +93,7 @@ def test_the_page_has_each_promise_and_each_figure_and_a_part_run_keeps_the_rest
     assert page.NOT_YET in page.made()
     page.publish(Run("full, 3 repetitions", FACTS, {"a": 1.0}, measured(0.1)), False)
     text = elsewhere.read_text()
-    kinds = {one.figure.partition(":")[0] for one in BUDGETS}
+    kinds = {(one.figure.partition(":")[0], one.unit) for one in BUDGETS}
     assert text.count("| met") + text.count("| **missed**") == len(kinds)
     assert "a note" in text
     again = Run("full, 3 repetitions", FACTS, {"b": 1.0}, [figure("first copy: x", 7.0)])
