@@ -69,7 +69,7 @@ def shared_log(sizes: Sizes) -> Iterator[Figure]:
         ours = stack.enter_context(node(servers, "a", xml, LONG_LEASE_S))
         alone = stack.enter_context(ServerProcess(xml))
         until_role(ours, "primary")
-        yield _ingest(sizes, ours, alone)
+        yield from _ingest(sizes, ours, alone)
     with cluster() as servers, ExitStack() as stack:
         leads = stack.enter_context(node(servers, "a", xml))
         until_role(leads, "primary")
@@ -78,22 +78,29 @@ def shared_log(sizes: Sizes) -> Iterator[Figure]:
         yield from _fail_over(sizes, leads, follows)
 
 
-def _ingest(sizes: Sizes, ours: ServerProcess, alone: ServerProcess) -> Figure:
+def _ingest(sizes: Sizes, ours: ServerProcess, alone: ServerProcess) -> Iterator[Figure]:
     """The same frames for both, in turn."""
     frames = publishes(updates(sizes.updates, KEYS), FRAME)
-    window = max(2, WINDOW_MESSAGES // FRAME)
+    used_us: dict[ServerProcess, list[float]] = {ours: [], alone: []}
+
+    def rate(server: ServerProcess, client: Client) -> float:
+        before_s = server.cpu_s
+        taken_s = seconds(lambda: client.publish(frames, max(2, WINDOW_MESSAGES // FRAME)))
+        used_us[server].append(1e6 * (server.cpu_s - before_s) / sizes.updates)
+        return sizes.updates / taken_s
+
     with (
         closing(Client(ours.host, ours.port)) as here,
         closing(Client(alone.host, alone.port)) as there,
     ):
         rates, floor = in_turn(
-            sizes.repetitions,
-            lambda: sizes.updates / seconds(lambda: here.publish(frames, window)),
-            lambda: sizes.updates / seconds(lambda: there.publish(frames, window)),
+            sizes.repetitions, lambda: rate(ours, here), lambda: rate(alone, there)
         )
     say(f"published {sizes.updates:,} records")
-    case = f"three replicas of NATS, frames of {FRAME}"
-    return Figure("shared log", case, "messages/s", rates, floor, "a log of its own")
+    case, than = f"three replicas of NATS, frames of {FRAME}", "a log of its own"
+    yield Figure("shared log", case, "messages/s", rates, floor, than)
+    used, least = used_us[ours][1:], used_us[alone][1:]
+    yield Figure("shared log", f"{case}, processor time", "µs/message", used, least, than)
 
 
 def _fail_over(sizes: Sizes, leads: ServerProcess, follows: ServerProcess) -> Iterator[Figure]:
