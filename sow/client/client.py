@@ -161,13 +161,8 @@ class Client(EventRequests, QueueRequests):
         another log is refused, unless the publisher may `adopt` it. Raises ClientError for a file
         in use, and Damaged for one that is not as it was written.
         """
-        made = IdempotentPublisher(
-            self._sockets.connect_as,
-            self.retry,
-            PublishStore(name, store),
-            adopt,
-            self._addresses.wrote,
-        )
+        kept, wrote = PublishStore(name, store), self._addresses.wrote
+        made = IdempotentPublisher(self._sockets.connect_as, self.retry, kept, adopt, wrote)
         self._numbered.append(made)
         return made
 

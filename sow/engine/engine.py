@@ -80,16 +80,9 @@ class Engine:
         self.followers = LateFollowers(self.output, self._is_late)
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
-            lambda name: self.topics.get(name),
-            self.route,
-            self.timers,
-            self.requests,
-            self.atomic,
-            self.notify_work,
-            self._notify_stopped,
-            self._is_behind,
-            self.output.catch_up,
-        )
+            lambda name: self.topics.get(name), self.route, self.timers, self.requests, self.atomic,
+            self.notify_work, self._notify_stopped, self._is_behind, self.output.catch_up,
+        )  # fmt: skip
         self.sequencer.note_turns(self.views.unreleased, self.views.turn_of)
         self.catalog = Catalog(configuration, self.filter, self.sequencer, self.views.wake)
         self.capacity = Capacity(self.catalog)

@@ -25,6 +25,7 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 
@@ -78,7 +79,6 @@ SECTION = next(child for child in ROOT.children if child.name == "SOW")
 """The element that definitions are in, each in one that has the name of its class."""
 SETTINGS = ("environment", "colour", "sessions", "limits", "security", "server_log")
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
-
 
 GiveUp = Callable[[dict[LiveTopic, str]], Task[None]]
 """Archives the records of topics that are being removed, with the reasons, in steps."""
@@ -317,10 +317,12 @@ class Reconfiguration:
             leaving = self._leaving
             yield ReconfigurationStep(texts, lambda: self._give_up_all(leaving, texts))
         for definition in self._removed:
-            yield self._removal(definition)
+            text = f"{kind_of(definition)} {definition.name} removed"
+            yield ReconfigurationStep([text], partial(self._remove, definition.name))
         for one in self._differences:
             if one.fields is None:
-                yield self._addition(one.definition)
+                text = f"{kind_of(one.definition)} {one.definition.name} added"
+                yield ReconfigurationStep([text], partial(self._add, one.definition))
             else:
                 yield from self._change(one.definition, one.fields, one.is_again)
         for name in SETTINGS:
@@ -352,26 +354,14 @@ class Reconfiguration:
             texts.append(f"topic {topic.name} given up, with {count:,} records")
             yield from self._changes.give_up(topic, self._end_topic)
 
-    def _removal(self, definition: Definition) -> ReconfigurationStep:
-        assert not isinstance(definition, Topic)
-        return ReconfigurationStep(
-            [f"{kind_of(definition)} {definition.name} removed"],
-            lambda: self._remove(definition.name),
-        )
-
     def _remove(self, name: str) -> Task[None]:
         """Remove a view or a conflated topic, or all those of a pattern."""
         engine = self._engine
         yield from engine.atomic.finish_any()
         yield from self._changes.remove_copies(name, self._end_topic)
 
-    def _addition(self, definition: Definition) -> ReconfigurationStep:
+    def _add(self, definition: Definition) -> Task[None]:
         assert not isinstance(definition, Topic)
-        return ReconfigurationStep(
-            [f"{kind_of(definition)} {definition.name} added"], lambda: self._add(definition)
-        )
-
-    def _add(self, definition: ConflatedTopic | View) -> Task[None]:
         if isinstance(definition, View):
             return self._changes.add_view(definition)
         return self._changes.add_copies(definition)
@@ -396,7 +386,7 @@ class Reconfiguration:
                 named = what or ", ".join(_filling(new, fields & part))
                 yield ReconfigurationStep(
                     [f"{named} of {new.name} {'made again' if is_again else 'changed'}"],
-                    lambda apply=apply: self._each(new, apply),  # type: ignore[misc]
+                    partial(self._each, new, apply),
                     is_last=part is PACE_FIELDS,
                 )
 

@@ -48,13 +48,13 @@ from sow.engine.patterns import made_of
 from sow.engine.reconfiguration import Reconfiguration
 from sow.engine.recovery.redo import is_unstored, stored_slices
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.engine.views import KEPT_AT_ONCE
 from sow.errors import ClientError, TooLarge
 from sow.history.bookmarks import Moment as Moment
 from sow.history.snapshot import Snapshot
 from sow.store.manifest import Past, kept_of
 from sow.store.protocols import Log, LogEntry, Slice, StoredRecords, goes_on, joins, part_of
 from sow.topic.batch import Batch, Reason
+from sow.topic.views.row_deltas import KEPT_AT_ONCE
 
 RECORDS_AT_ONCE = 250
 """Records of the log that one step processes: a millisecond or two with a few copies and views."""

@@ -158,14 +158,7 @@ class FedQueue(Protocol):
 class SourceTopic(LiveTopicBase):
     """A topic that clients publish to. Its changes are logged in `sequencer`."""
 
-    __slots__ = (
-        "_is_stored",
-        "_sequencer",
-        "expirations",
-        "makes_records",
-        "queue",
-        "queues",
-    )
+    __slots__ = ("_is_stored", "_sequencer", "expirations", "makes_records", "queue", "queues")
 
     definition: Topic
     stopped = ""

@@ -14,13 +14,11 @@ should be visible meanwhile, so the wait for a request is bounded (`sow.engine.o
 commit is never shown in part: a view waits until it is complete.
 
 A group is a dozen objects, and a view may have millions of them; a join also has an entry of each
-record in its indexes. Freeing them in one step takes a second or more. So the state of removed or
-stopped views is freed as a timer, interleaved with other work. A view's rows are freed at once:
-they are a few large lists.
+record in its indexes. So the state of removed or stopped views is freed as a timer, interleaved
+with other work (`ViewGc`). A view's rows are freed at once: they are a few large lists.
 """
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import partial
@@ -45,7 +43,7 @@ from sow.topic.records import Records
 from sow.topic.views.accumulators import goes_by_newest
 from sow.topic.views.groups import RowGroups
 from sow.topic.views.joins import Joins
-from sow.topic.views.row_deltas import Forgettable, RowProducer
+from sow.topic.views.row_deltas import RowProducer, ViewGc
 from sow.topic.views.single_source import SingleSource
 from sow.topic.views.view import MaterializedView
 
@@ -102,9 +100,8 @@ class ViewMaker:
 
     def projection(self, definition: View) -> Projection:
         """What the rows of a view are made of; raises BadFilter."""
-        return compile_projection(
-            definition.projection, definition.grouping, self._types(definition)
-        )
+        types = self._types(definition)
+        return compile_projection(definition.projection, definition.grouping, types)
 
     def _types(self, definition: View) -> dict[str, str]:
         """The message types of the topics that a view is made of."""
@@ -213,32 +210,6 @@ def _requested_newest(
     return definition.underlyings if is_requested else ()
 
 
-KEPT_AT_ONCE = 1_000
-"""Groups, or entries of indexes, that one step frees: a millisecond or two."""
-
-
-class ViewGc:
-    """State of views of one engine that is no longer needed."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Forgettable] = deque()
-
-    def add(self, kept: Iterable[Forgettable]) -> None:
-        """Free these; their view takes in nothing and releases nothing any more."""
-        self._waiting.extend(filter(len, kept))
-
-    def due_us(self) -> int | None:
-        """At once, while anything is left to free."""
-        return 0 if self._waiting else None
-
-    def advance(self, _now_us: int) -> None:
-        """Free some."""
-        if self._waiting:
-            self._waiting[0].forget_some(KEPT_AT_ONCE)
-            if not len(self._waiting[0]):
-                self._waiting.popleft()
-
-
 ROWS_AT_ONCE = 500
 """Rows that one flush releases, two or three milliseconds of work; the rest is due as a timer,
 between other work."""
@@ -248,11 +219,8 @@ SETTLED_TURNS_MAX = 1_000
 """Turns of some 2 ms in which a query lets a view release what was published before: only one that
 more is published for all the time takes longer, and by then what came first is released."""
 
-
 Held = dict[frozenset[str], bool]
 """Whether views that are made of these topics may not be released in this step."""
-
-
 WithinTurn = Callable[[MaterializedView, int], bool]
 """Whether the turn of a view goes on that began with a record; 0: with none."""
 

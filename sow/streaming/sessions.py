@@ -39,8 +39,6 @@ BARRED = "its user is known no longer; log on again"
 OUTDATED = "the rights of its user have changed while records waited for it; log on again"
 GONE = "the client has gone"
 SESSION_FAILED = "the server failed on what waits for this session; its log says why"
-
-
 GIVEN_UP_AT_ONCE = 50
 """Subscriptions that are given up in one step, each some hundred microseconds."""
 
@@ -113,13 +111,10 @@ class Session:
         self.ended: str | None = None
         self.rights: Permissions = EVERYTHING
         """The permissions of its client: set by `entitle` before anything is done for it."""
-        self.shown: object = None
-        """The credentials of its client, to be verified again."""
-        self.fault = ""
-        """The bug that ended it, for the log."""
+        self.shown: object = None  # its client's credentials, to be verified again
+        self.fault = ""  # the bug that ended it, for the log
         self.successor: Session | None = None
-        self.named = False
-        """The client knows the session's name, and so can resume it."""
+        self.named = False  # the client knows its name, and so can resume it
         self._give_up = give_up
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
@@ -129,10 +124,8 @@ class Session:
         self._has_record_lines = False
         """Some of these lines have records of answers."""
         self._held_back: HeldBack | None = None
-        self.folds = False
-        """What waits is being folded, a step at a time."""
-        self._begins: Task[None] | None = None
-        """What precedes folding."""
+        self.folds = False  # what waits is being folded, a step at a time
+        self._begins: Task[None] | None = None  # what precedes folding
         self._conflating = False
         """All of it is folded, because it is over its bounds or soon will be; else only what is
         folded on queueing, and exceeded the budget of a step."""
@@ -233,8 +226,7 @@ class Session:
         self, name: str, reason: str, now_us: int, detail: str | None = None
     ) -> None:
         """Send at once that the server has ended a subscription, and why."""
-        line = self.encoding.reply(replies.unsubscribed(name, reason, detail))
-        self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
+        self._push_last([replies.unsubscribed(name, reason, detail)], now_us)
 
     def seal(self, group: int, now_us: int) -> None:
         """Put the pending lines into the outbox as one frame."""
@@ -322,14 +314,20 @@ class Session:
     def end(self, reason: str, now_us: int) -> None:
         """Close the session: drop what waits, and send the reason as the last line."""
         if self.ended is None:
-            self.ended = reason
-            self._on_end(self)
-            self.lines.clear()
-            self.outbox.clear()
-            self._release_held()
-            line = self.encoding.reply(replies.close(reason))
-            # Group 0: this line waits for nothing.
-            self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
+            self._drop_all(reason)
+            self._push_last([replies.close(reason)], now_us)
+
+    def _drop_all(self, reason: str) -> None:
+        self.ended = reason
+        self._on_end(self)
+        self.lines.clear()
+        self.outbox.clear()
+        self._release_held()
+
+    def _push_last(self, last: Iterable[Reply], now_us: int) -> None:
+        lines = [*map(self.encoding.reply, last)]
+        # Group 0: these lines wait for nothing.
+        self.outbox.push(self.encoding.frame(lines), len(lines), 0, now_us)
 
     @property
     def is_barred(self) -> bool:
@@ -340,15 +338,10 @@ class Session:
         """Its user is no longer known, or `why`: drop what waits and what could be resent, and send
         that its subscriptions of these names have ended."""
         if self.ended is None:
-            self.ended = why
-            self._on_end(self)
-            self.lines.clear()
-            self.outbox.clear()
-            self._release_held()
+            self._drop_all(why)
             self.recovery.restart()
             last = [replies.unsubscribed(name, AUTHORIZATION) for name in names]
-            lines = [*map(self.encoding.reply, (*last, replies.close(why)))]
-            self.outbox.push(self.encoding.frame(lines), len(lines), 0, now_us)
+            self._push_last([*last, replies.close(why)], now_us)
 
     def fail(self, error: Exception, now_us: int) -> None:
         """An error of this server, such as what cannot be written, concerns no other session: close
@@ -401,19 +394,15 @@ class Session:
         permissions: what of it may be resent is known when the new ones apply."""
         if seen is None:
             return True
-        if self.is_withdrawn(seen):
-            return False
-        frames = self.recovery.after(seen, skip)
-        if frames is None:
-            return False
-        self.outbox.push_first(frames)
-        return True
+        frames = None if self.is_withdrawn(seen) else self.recovery.after(seen, skip)
+        if frames is not None:
+            self.outbox.push_first(frames)
+        return frames is not None
 
     def is_withdrawn(self, seen: int | None) -> bool:
         """Whether what was sent after line `seen` was sent under other permissions than now."""
-        if seen is None:
-            return False
-        return seen < self.recovery.withdrawn or (self.holds_back and seen < self.recovery.sent)
+        changed = self.recovery.sent if self.holds_back else self.recovery.withdrawn
+        return seen is not None and seen < changed
 
     @property
     def has_answers(self) -> bool:

@@ -49,20 +49,9 @@ class ConflatedCopy:
     """
 
     __slots__ = (
-        "_noted",
-        "_offered_us",
-        "_sent_seq",
-        "condition",
-        "conflation",
-        "copies",
-        "enrichment",
-        "filled_seq",
-        "given",
-        "is_clearing",
-        "is_external",
-        "stopped",
-        "underlying",
-    )
+        "_noted", "_offered_us", "_sent_seq", "condition", "conflation", "copies", "enrichment",
+        "filled_seq", "given", "is_clearing", "is_external", "stopped", "underlying",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -129,20 +118,13 @@ class ConflatedCopy:
 
     def _begins_with(self) -> object:
         """All that makes a difference to its content; None once it has any, or has had input."""
-        definition = self.copy.definition
-        assert isinstance(definition, definitions.ConflatedTopic)
+        one = self.copy.definition
+        assert isinstance(one, definitions.ConflatedTopic)
         is_new = not self.conflation.updates_in and not len(self.copy.table)
         if not is_new or self.is_external or self.stopped or self._noted is not None:
             return None
-        return (
-            self.underlying.name,
-            definition.filter,
-            definition.interval_us,
-            definition.schedule,
-            definition.enrichment,
-            self.copy.folding.merger,
-            self.filled_seq,
-        )
+        made_by = one.filter, one.interval_us, one.schedule, one.enrichment
+        return self.underlying.name, *made_by, self.copy.folding.merger, self.filled_seq
 
     def add_name(self, copy: Records) -> None:
         """Put what is released into these records too, of a copy that is like this one."""
@@ -474,11 +456,8 @@ class ConflatedCopy:
         ts_us = [removal.value[2] for removal in leaving]
         # An oof of a record that no longer matches carries its new state, every other one the state
         # this copy last had.
-        partings = (
-            {removal.key: self._as_held(removal.key, removal.value) for removal in leaving}
-            if reason == "match"
-            else None
-        )
+        matching = leaving if reason == "match" else ()
+        partings = {one.key: self._as_held(one.key, one.value) for one in matching}
         identities = [removal.key for removal in leaving]
         dropped = [
             copy.drop(identities, reason, lambda _: (seqs, ts_us), partings) for copy in self.copies

@@ -61,36 +61,12 @@ class Records:
     """
 
     __slots__ = (
-        "_coming",
-        "_declared",
-        "_enrichment",
-        "_preprocessing",
-        "_reader",
-        "changes_us",
-        "definition",
-        "domain",
-        "events",
-        "folding",
-        "indexes",
-        "instance",
-        "is_changing",
-        "is_logged",
-        "is_queue",
-        "is_timed",
-        "keys",
-        "late",
-        "makes_keys",
-        "message_type",
-        "name",
-        "renderer",
-        "retains",
-        "since_seq",
-        "table",
-        "types",
-        "unawaited",
-        "unreleased_us",
-        "watched",
-    )
+        "_coming", "_declared", "_enrichment", "_preprocessing", "_reader", "changes_us",
+        "definition", "domain", "events", "folding", "indexes", "instance", "is_changing",
+        "is_logged", "is_queue", "is_timed", "keys", "late", "makes_keys", "message_type",
+        "name", "renderer", "retains", "since_seq", "table", "types", "unawaited",
+        "unreleased_us", "watched",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -168,14 +144,9 @@ class Records:
         self.unawaited += by
 
     def _make_indexes(self, definition: Definition) -> Indexes:
-        return Indexes(
-            self.table,
-            decoders_of(self.message_type),
-            self.keys,
-            tuple(map(_paths, definition.hash_indexes)),
-            _paths(definition.indexes),
-            self.name,
-        )
+        hashed = tuple(map(_paths, definition.hash_indexes))
+        decoders, single = decoders_of(self.message_type), _paths(definition.indexes)
+        return Indexes(self.table, decoders, self.keys, hashed, single, self.name)
 
     def redefine(self, definition: Definition) -> None:
         """Continue with another definition; `reindex` and `refold` apply it to those."""
@@ -348,8 +319,7 @@ class Records:
     def _identities(self, bodies: Sequence[bytes], decoder: Decoder) -> list[str]:
         if not self.keys:
             raise ClientError(
-                f"topic {self.name} has no Key; name the records by keys or k",
-                reason="bad sow key",
+                f"topic {self.name} has no Key; name the records by keys or k", reason="bad sow key"
             )
         return identities(self.keys, decoder.read(bodies)[1])
 
@@ -506,14 +476,9 @@ class Records:
         ts_us: Sequence[int],
     ) -> MessageColumns:
         """Messages of records for filters that use more than fields."""
-        return MessageColumns(
-            self.name,
-            bodies,
-            lambda: [*map(self.sow_key_of, identities)],
-            seqs if self.is_logged else None,
-            ts_us,
-            self.instance,
-        )
+        numbers = seqs if self.is_logged else None
+        keys = lambda: [*map(self.sow_key_of, identities)]  # noqa: E731
+        return MessageColumns(self.name, bodies, keys, numbers, ts_us, self.instance)
 
     def settle(self) -> Task[None]:
         """Build what depends on all records, once the table was rebuilt."""

@@ -8,13 +8,12 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic, Join, Limits, Topic, View
-from sow.engine import views as module
 from sow.engine.output import HELD_US_MAX
 from sow.engine.topic_changes import TopicChanges
-from sow.engine.views import ViewGc
 from sow.errors import ConfigError, InvalidTopic
 from sow.sessions.queries import aggregations
-from sow.topic.views import single_source
+from sow.topic.views import row_deltas, single_source
+from sow.topic.views.row_deltas import ViewGc
 from sow.topic.views.single_source import SingleSource
 from tests.engine.making import ORDERS, catalog
 from tests.laws.harness import SECOND, World, short
@@ -408,7 +407,7 @@ EACH = "projection=[/id],grouping=[/id]"
 @pytest.fixture
 def nine(monkeypatch):
     """One of nine groups, of which four are forgotten in a step."""
-    monkeypatch.setattr(module, "KEPT_AT_ONCE", 4)
+    monkeypatch.setattr(row_deltas, "KEPT_AT_ONCE", 4)
     nine = World(BASE, VIEW)
     nine.publish("orders", *[{"id": number, "qty": 1} for number in range(9)])
     return nine

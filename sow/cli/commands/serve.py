@@ -472,7 +472,7 @@ async def _serve(
             notify.ready(f"serving at {public}")
             beside_it = ready(address, public)
             async with supervised(beside_it, log.warning, server.board.note, server.board.offer):
-                await _first_of(stop, is_over)
+                await (stop.wait() if is_over is None else _done_unless(stop, is_over.wait()))
                 if stop.is_set():
                     notify.stopping()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _not_reloaded)
@@ -486,16 +486,6 @@ async def _serve(
 def _not_reloaded() -> None:
     """Handle SIGHUP while there is no server, which by itself would end the process."""
     log.warning("not reloaded: the server is not there yet; send SIGHUP again once it is ready")
-
-
-async def _first_of(stop: asyncio.Event, is_over: asyncio.Event | None) -> None:
-    """Wait for one of them."""
-    waiting = [asyncio.ensure_future(one.wait()) for one in (stop, is_over) if one is not None]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in waiting:
-            one.cancel()
 
 
 async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:

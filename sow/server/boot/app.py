@@ -37,8 +37,7 @@ from sow.server.boot.log_copy import check_is_local
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.reload import InForce, Reloader
 from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
-from sow.server.boot.sources import RecordOrigin, RecordsHere, RecordsUpstream
-from sow.server.chained.upstream import UpstreamServer
+from sow.server.boot.sources import origin_of
 from sow.server.http.authn_middleware import Identifies, RequestAuthenticator, fetch
 from sow.server.http.body_reading import Requests
 from sow.server.http.preconditions import Moments
@@ -71,8 +70,6 @@ AMPLE_BYTES = 64 * 1024**2
 in a second."""
 SESSION_NAME_BYTES = 16
 """128 random bits: more than clients can guess, however long they try."""
-NODE_BYTES = 8
-"""The id of a process among the servers of a chain; random, so that no two have the same."""
 SESSION_OBJECTS = 200
 """Python objects of a session with its socket and a few subscriptions."""
 QUEUED_OBJECT_BYTES = 32
@@ -95,15 +92,6 @@ class Machine(NamedTuple):
 def new_session_name() -> str:
     """A session name that only its client knows."""
     return secrets.token_urlsafe(SESSION_NAME_BYTES)
-
-
-def origin_of(upstream: Upstream | None) -> RecordOrigin:
-    """Where the records of a new server are: here, or with this server."""
-    node = secrets.token_hex(NODE_BYTES)
-    if upstream is None:
-        return RecordsHere(node)
-    server = UpstreamServer(upstream.url, upstream.token, node, encryption=upstream.encryption)
-    return RecordsUpstream(server, upstream.report_token)
 
 
 def objects_max(catalog: Catalog, sessions: SessionManager) -> int:

@@ -5,6 +5,7 @@ same; what reads the commands of clients and answers requests is chosen here.
 """
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from aiohttp import ClientError as CallFailed
 from aiohttp import hdrs, web
 
 from sow.errors import UpstreamLost
-from sow.server.api.nodes import ServerNode, nodes_of, report
+from sow.server.api.nodes import ServerNode, Upstream, nodes_of, report
 from sow.server.api.status import RecordSource, StatusHandler
 from sow.server.boot.routes import Handlers
 from sow.server.chained.chain import Chain
@@ -27,6 +28,8 @@ from sow.server.net.websocket import Commands, Reads, WebSocketHandler
 from sow.server.net.ws_memory_accounting import MessageMemory
 from sow.sessions.commands.executor import Executor
 
+NODE_BYTES = 8
+"""The id of a process among the servers of a chain; random, so that no two have the same."""
 REPORT_S = 2.0
 """Interval of reports to upstream, as often as followers report by default."""
 
@@ -210,3 +213,12 @@ def _reads(chain: Chain) -> Reads:
         return ChainedReader(chain, request, runtime, connection, messages, source)
 
     return read
+
+
+def origin_of(upstream: Upstream | None) -> RecordOrigin:
+    """Where the records of a new server are: here, or with this server."""
+    node = secrets.token_hex(NODE_BYTES)
+    if upstream is None:
+        return RecordsHere(node)
+    server = UpstreamServer(upstream.url, upstream.token, node, encryption=upstream.encryption)
+    return RecordsUpstream(server, upstream.report_token)

@@ -7,6 +7,7 @@ queued for the session in order; the engine's group commit decides when they are
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from sow import __version__
@@ -49,17 +50,8 @@ from sow.topic.records import CheckedMessages
 
 TOGETHER_MAX = SLICE_ROWS
 """Messages of publishes that are carried out as one, in one step."""
-CHANGING = ("write", "delete")
-"""What commands demand that only a primary takes."""
+CHANGING = ("write", "delete")  # what commands demand that only a primary takes
 FAILED_DETAIL = "the server failed on this command; its log says why"
-
-
-def _of_subscriptions(
-    action: Callable[[Subscriptions, Session, Command], Task[None]],
-) -> "Action":
-    return lambda executor, session, command, _now_us: action(
-        executor.subscriptions, session, command
-    )
 
 
 class Executor:
@@ -312,15 +304,10 @@ class Executor:
     def _note_refused(self, session: Session, command: Command | Refused, error: SowError) -> None:
         if isinstance(command, Command):
             self.audit.note(
-                "refused",
-                session.rights,
-                command.name,
-                topic=command.topic,
-                tried=command.user,
-                acts_as=command.acts_as,
+                "refused", session.rights, command.name, topic=command.topic, tried=command.user,
+                acts_as=command.acts_as, reason=error.detail,
                 address=command.identified and command.identified.address,
-                reason=error.detail,
-            )
+            )  # fmt: skip
 
     def _identify(self, session: Session, command: Command) -> None:
         """Set the session's permissions at a logon; raises Unauthenticated, NotEntitled."""
@@ -447,13 +434,10 @@ class Executor:
 
     def _publish(self, session: Session, command: Command, now_us: int) -> Task[None]:
         if command.seq is None or not command.bodies:
-            return self._store(session, command, command.bodies, now_us)
-        return self._publish_numbered(session, command, command.seq, now_us)
-
-    def _publish_numbered(
-        self, session: Session, command: Command, seq: int, now_us: int
-    ) -> Task[None]:
-        with (yield from self._turn(session, command, seq, len(command.bodies))) as turn:
+            yield from self._store(session, command, command.bodies, now_us)
+            return
+        count = len(command.bodies)
+        with (yield from self._turn(session, command, command.seq, count)) as turn:
             if turn.is_duplicate:
                 acknowledge(session, command, *ACKS, duplicate=True, bm=str(self.engine.seq))
                 return
@@ -464,13 +448,8 @@ class Executor:
 
     def _turn(self, session: Session, command: Command, seq: int, count: int) -> Task[NumberedTurn]:
         """The turn of the name of a session; its messages are numbered from `seq` on."""
-        return self.publishers.turn(
-            lambda: self.publishers.owned_by(session),
-            command.topic,
-            seq,
-            count,
-            gaps=command.options.gaps,
-        )
+        owned, gaps = partial(self.publishers.owned_by, session), command.options.gaps
+        return self.publishers.turn(owned, command.topic, seq, count, gaps=gaps)
 
     def _store(
         self,
@@ -507,23 +486,19 @@ class Executor:
         more = {} if turn is None else turn.fields()
         acknowledge(session, command, *ACKS, **more, bm=str(bookmark))
 
-    def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None] | None:
+    def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None]:
         if command.topic in self.queues.queues.by_name:
             self.queues.acknowledge(session, command, now_us)
-            return None
+            return
         if command.bookmark is not None or command.options.cancel:
             raise ClientError(
                 f"{command.topic} is no queue, so nothing of it is acknowledged; leave out bm and "
                 "cancel, and name records by a filter, keys or bodies"
             )
         if command.seq is None:
-            return self._remove(session, command, now_us)
-        return self._delete_numbered(session, command, command.seq, now_us)
-
-    def _delete_numbered(
-        self, session: Session, command: Command, seq: int, now_us: int
-    ) -> Task[None]:
-        with (yield from self._turn(session, command, seq, 1)) as turn:
+            yield from self._remove(session, command, now_us)
+            return
+        with (yield from self._turn(session, command, command.seq, 1)) as turn:
             if turn.is_duplicate:
                 acknowledge(session, command, *ACKS, deleted=0, duplicate=True)
             else:
@@ -558,8 +533,11 @@ class Executor:
         steps = self.subscriptions.unsubscribe(session, command)
         return self.queues.unsubscribe(session, steps) if self.queues.queues.by_name else steps
 
-    _sow = _of_subscriptions(Subscriptions.snapshot)
-    _sow_and_subscribe = _of_subscriptions(Subscriptions.sow_and_subscribe)
+    def _sow(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        return self.subscriptions.snapshot(session, command)
+
+    def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        return self.subscriptions.sow_and_subscribe(session, command)
 
 
 def _writes_all(rights: Permissions, topic: str) -> bool:

@@ -12,9 +12,11 @@ view's filter rejects are not here at all, before or after.
     -       -        nothing
 
 They are made by a producer: of one topic `sow.topic.views.single_source`, of several
-`sow.topic.views.joins`. They are applied by `sow.topic.views.groups`. Nothing here computes.
+`sow.topic.views.joins`. They are applied by `sow.topic.views.groups`. Nothing here computes. What a
+view has kept for its rows is freed in steps (`ViewGc`), since it may be millions of objects.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -72,6 +74,32 @@ class Forgettable(Protocol):
     def forget_some(self, count: int) -> None:
         """Drop so much, or all that is left; it is not used any more."""
         ...
+
+
+KEPT_AT_ONCE = 1_000
+"""Groups, or entries of indexes, that one step frees: a millisecond or two."""
+
+
+class ViewGc:
+    """State of views of one engine that is no longer needed, which is freed by a timer."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Forgettable] = deque()
+
+    def add(self, kept: Iterable[Forgettable]) -> None:
+        """Free these; their view takes in nothing and releases nothing any more."""
+        self._waiting.extend(filter(len, kept))
+
+    def due_us(self) -> int | None:
+        """At once, while anything is left to free."""
+        return 0 if self._waiting else None
+
+    def advance(self, _now_us: int) -> None:
+        """Free some."""
+        if self._waiting:
+            self._waiting[0].forget_some(KEPT_AT_ONCE)
+            if not len(self._waiting[0]):
+                self._waiting.popleft()
 
 
 Take = Callable[[RowDeltas], None]

@@ -90,8 +90,8 @@ TOPIC = (
     Mutation(
         "copies are alike though their intervals are not",
         "sow/topic/conflated_topic.py",
-        "            definition.interval_us,\n",
-        "",
+        "one.filter, one.interval_us, one.schedule",
+        "one.filter, one.schedule",
     ),
     Mutation(
         "a copy whose filter is found does not hear of what it holds",
