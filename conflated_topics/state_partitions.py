@@ -68,11 +68,7 @@ class OrderedStream:
     def to_bytes(self, buckets: int) -> bytes:
         """This stream, for `from_bytes`, as one of `buckets` parts by key."""
         waiting = b"" if self.waiting is None else to_ipc(self.waiting)
-        about = {
-            "buckets": buckets,
-            "newest_us": self.newest_us,
-            "watermark_us": self.watermark_us,
-        }
+        about = {"buckets": buckets, "newest_us": self.newest_us, "watermark_us": self.watermark_us}
         return ENVELOPE.seal(about, [self.state.to_bytes(), waiting])
 
     @classmethod
@@ -117,9 +113,7 @@ def take_in(
     allowed_us = 0 if ends else lateness_us
     watermark_us = None if newest_us is None else newest_us - allowed_us
     stream = replace(
-        stream,
-        newest_us=newest_us,
-        watermark_us=latest(stream.watermark_us, watermark_us),
+        stream, newest_us=newest_us, watermark_us=latest(stream.watermark_us, watermark_us)
     )
     stream, out = _handed_over(stream, records, ends)
     return stream, out, came.filter(pa.array(late))
@@ -192,12 +186,7 @@ COUNTED = {"late": LATE, "ahead": AHEAD, "without_key": KEYLESS}
 
 BUCKET = "__bucket"
 PACKED = pa.schema(
-    [
-        (BUCKET, pa.int32()),
-        ("newest_us", pa.int64()),
-        ("ends", pa.bool_()),
-        ("rows", pa.binary()),
-    ]
+    [(BUCKET, pa.int32()), ("newest_us", pa.int64()), ("ends", pa.bool_()), ("rows", pa.binary())]
 )
 NEVER_US = -(2**63)
 """Stands for a missing newest time; a null would make other numbers of the column floats."""

@@ -110,14 +110,8 @@ class FocusedConflator(Generic[K, V]):
     """
 
     __slots__ = (
-        "_conflator",
-        "_holds",
-        "_may_leave",
-        "_merge",
-        "releases",
-        "updates_in",
-        "updates_out",
-    )
+        "_conflator", "_holds", "_may_leave", "_merge", "releases", "updates_in", "updates_out",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -16,14 +16,7 @@ from sow.core.definitions import Configuration, Topic, View
 from sow.core.media_types import ADVICE_HEADER
 from sow.core.paths import Path, parse_path
 from sow.errors import UnknownTopic, clipped
-from sow.expressions import (
-    Identifier,
-    Node,
-    compile_filter,
-    parse_grouped,
-    parse_projected,
-    walk,
-)
+from sow.expressions import Identifier, Node, compile_filter, parse_grouped, parse_projected, walk
 from sow.topic.missing_fields import ADVICE_MAX
 
 PLAIN = re.compile(r"(/[\w@.-]+)+")

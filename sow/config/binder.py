@@ -328,10 +328,7 @@ OTHER_WORDS: dict[str, dict[str, str]] = {
     "Projection": _FIELD,
     "Grouping": _FIELD,
     "Schema": _FIELD,
-    "UnderlyingTopic": {
-        **dict.fromkeys(("On", "LeftJoin", "InnerJoin"), "Join"),
-        "Name": "Topic",
-    },
+    "UnderlyingTopic": {**dict.fromkeys(("On", "LeftJoin", "InnerJoin"), "Join"), "Name": "Topic"},
     "Merge": {
         **dict.fromkeys(("Key", "Path", "Column"), "Field"),
         **dict.fromkeys(("Op", "Function", "Aggregate", "With"), "Operation"),

@@ -140,10 +140,7 @@ class Variables:
     def __init__(
         self, file: str, variables: Mapping[str, str], environment: Mapping[str, str]
     ) -> None:
-        built_in = {
-            "AMPS_CONFIG_PATH": file,
-            "AMPS_CONFIG_DIRECTORY": os.path.dirname(file) or ".",
-        }
+        built_in = {"AMPS_CONFIG_PATH": file, "AMPS_CONFIG_DIRECTORY": os.path.dirname(file) or "."}
         self._values = ChainMap({}, dict(variables), dict(environment), built_in)
 
     def expand(self, text: str, but: str = "") -> str:

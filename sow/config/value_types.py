@@ -138,8 +138,7 @@ def _topic_name(text: str) -> str:
 def _field_name(text: str) -> str:
     if text.startswith("/") and "/" not in text[1:]:
         raise MistakeError(
-            f"{shown(text)} is a path, and a name of a field is expected",
-            f"write {text[1:]}",
+            f"{shown(text)} is a path, and a name of a field is expected", f"write {text[1:]}"
         )
     if bad := re.search(r"[/\[\]]", text):
         raise MistakeError(
@@ -366,8 +365,7 @@ def _topic_format(text: str) -> str:
         )
     if text == "%n":
         raise MistakeError(
-            "'%n' alone gives each copy the name of the topic that it copies",
-            "write %n-C or such",
+            "'%n' alone gives each copy the name of the topic that it copies", "write %n-C or such"
         )
     if found := METACHARACTERS.intersection(text):
         raise MistakeError(
@@ -405,8 +403,7 @@ def switch(words: object, **others: tuple[str, ...]) -> ValueKind:
 def or_unlimited(kind: ValueKind) -> ValueKind:
     """A limit that may be absent, read as None."""
     return ValueKind(
-        f"{kind.name} or `unlimited`",
-        lambda text: None if text == "unlimited" else kind.read(text),
+        f"{kind.name} or `unlimited`", lambda text: None if text == "unlimited" else kind.read(text)
     )
 
 

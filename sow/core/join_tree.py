@@ -50,8 +50,7 @@ def join_levels(joins: Sequence[Join]) -> tuple[JoinLevel, ...]:
     for join in joins:
         if join.left_topic == join.right_topic:
             raise BadJoin(
-                join,
-                f"joins {join.left_topic} with itself; define a View of it and join that",
+                join, f"joins {join.left_topic} with itself; define a View of it and join that"
             )
     names = list(dict.fromkeys(name for one in joins for name in (one.left_topic, one.right_topic)))
     levels = [JoinLevel(names.pop(0))]

@@ -194,22 +194,9 @@ class Indexes:
     """
 
     __slots__ = (
-        "_decoder",
-        "_held",
-        "_key",
-        "_keys",
-        "_listeners",
-        "_memos",
-        "_pinned",
-        "_sow_keys",
-        "_stored",
-        "hashes",
-        "hidden",
-        "name",
-        "presence",
-        "table",
-        "watched",
-    )
+        "_decoder", "_held", "_key", "_keys", "_listeners", "_memos", "_pinned", "_sow_keys",
+        "_stored", "hashes", "hidden", "name", "presence", "table", "watched",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -109,11 +109,7 @@ class ValuesWriter:
     """Makes the parts of one checkpoint from these indexes; `read` reads bodies."""
 
     def __init__(
-        self,
-        binding: str,
-        hashes: Sequence[HashIndex],
-        columns: Sequence[MemoColumn],
-        read: Reader,
+        self, binding: str, hashes: Sequence[HashIndex], columns: Sequence[MemoColumn], read: Reader
     ) -> None:
         self._binding = binding
         self._hashes = [(index, _Renumbered()) for index in hashes]

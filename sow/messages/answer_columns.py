@@ -14,13 +14,7 @@ import pyarrow as pa
 
 from sow.core.definitions import MessageTypeOptions
 from sow.core.paths import parse_path
-from sow.messages.arrow import (
-    JSON_KIND,
-    ArrowColumn,
-    array_of,
-    kind_of_column,
-    path_of,
-)
+from sow.messages.arrow import JSON_KIND, ArrowColumn, array_of, kind_of_column, path_of
 from sow.messages.column_types import ColumnTypes, type_of
 from sow.messages.declared import from_text, text_of, value_type
 from sow.messages.json import Json

@@ -18,11 +18,7 @@ from bson.errors import BSONError
 from sow.core.media_types import BSON
 from sow.errors import BadMessage, clipped
 from sow.messages.binary_types import Base64, BinaryTypes, TypedInt, TypedText, too_deep
-from sow.messages.documents import (
-    VALUES_MAX,
-    BytesType,
-    too_many_values,
-)
+from sow.messages.documents import VALUES_MAX, BytesType, too_many_values
 
 # Times as they are: a Python datetime ends with the year 9999.
 CODEC: CodecOptions[dict[str, Any]] = CodecOptions(

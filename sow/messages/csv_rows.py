@@ -178,11 +178,7 @@ class CsvReader:
     """
 
     def __init__(
-        self,
-        message_type: MessageType,
-        declared: DeclaredFields | None,
-        body: bytes,
-        size_max: int,
+        self, message_type: MessageType, declared: DeclaredFields | None, body: bytes, size_max: int
     ) -> None:
         self._message_type = message_type
         self._types = _texts_of(message_type) | declared_columns(declared)

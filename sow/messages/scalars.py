@@ -11,11 +11,7 @@ from math import isfinite
 from typing import ClassVar
 
 from sow.errors import BadMessage
-from sow.messages.base import (
-    bytes_of,
-    string_body,
-    text_of,
-)
+from sow.messages.base import bytes_of, string_body, text_of
 from sow.messages.documents import BytesType, TextType
 from sow.messages.json_texts import INT64_MAX, INT64_MIN, NUMBER_TEXT
 

@@ -31,11 +31,7 @@ from sow.core.paths import Path
 from sow.expressions import OrderTerm
 from sow.indexes import MEMO_COLUMNS_MAX, Indexes
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
-from sow.indexes.vector_filter import (
-    Columns,
-    VectorFilter,
-    compiled,
-)
+from sow.indexes.vector_filter import Columns, VectorFilter, compiled
 from sow.query import access_paths
 from sow.query.access_paths import (
     AccessPath,

@@ -19,14 +19,7 @@ from numpy.typing import NDArray
 from sow.core.cooperative import SharedTask, Task
 from sow.core.paths import Path
 from sow.expressions import Filter, Node, OrderTerm
-from sow.indexes import (
-    ComputedColumn,
-    ConditionCache,
-    Deferred,
-    Indexes,
-    MemoColumn,
-    SortedNumbers,
-)
+from sow.indexes import ComputedColumn, ConditionCache, Deferred, Indexes, MemoColumn, SortedNumbers
 from sow.indexes.column_cache import Judge, PerValueCache
 from sow.indexes.pending_rows import parts_cost
 from sow.indexes.sorting import Moved, picked, sorting

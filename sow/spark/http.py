@@ -274,12 +274,7 @@ class SowServer:
         return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
     def _once(
-        self,
-        url: str,
-        method: str,
-        target: str,
-        content: bytes | None,
-        headers: Mapping[str, str],
+        self, url: str, method: str, target: str, content: bytes | None, headers: Mapping[str, str]
     ) -> Reply:
         sent = {**headers, **self._token_source.header()}
         connection = self._connection(url, ANSWER_WAIT_S + self._retry_s)

@@ -18,13 +18,7 @@ from sow.core.pipelines import (
     plain,
 )
 from sow.errors import ClientError
-from sow.spark.http import (
-    SowServer,
-    TokenSource,
-    certificates,
-    environment_token,
-    is_token,
-)
+from sow.spark.http import SowServer, TokenSource, certificates, environment_token, is_token
 
 # Options that Spark itself adds.
 SPARKS = ("checkpointlocation", "queryname")

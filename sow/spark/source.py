@@ -54,14 +54,7 @@ from sow.messages.arrow import ARROW_TYPES, JSON_KIND, KIND_OF_COLUMN, PATH_OF_C
 from sow.messages.column_types import COLUMNS_MAX, INT_DIGITS_MAX, kind_of_value, type_of
 from sow.messages.json_texts import JSON_NULL, FieldTexts
 from sow.spark.changes import BESIDE_THE_BODY, CHANGE, check_applied, check_change_columns
-from sow.spark.columns import (
-    JSON_MESSAGES,
-    OF_THE_ROW,
-    ROW,
-    SPARK_ROW,
-    Messages,
-    check_row_columns,
-)
+from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, ROW, SPARK_ROW, Messages, check_row_columns
 from sow.spark.http import segment
 from sow.spark.options import SourceOptions, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
@@ -344,11 +337,7 @@ class SowDataSource(DataSource):
         check_applied(self._given, schema)
         return SowWriter(self._for(WRITE), schema)
 
-    def streamWriter(
-        self,
-        schema: StructType,
-        overwrite: bool,
-    ) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A stream write, each batch exactly once; `overwrite`, of complete mode, is ignored.
 
         The same as `writer`, under the writer's name and the number of the batch: a repeated batch

@@ -24,14 +24,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    NullType,
-    NumericType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, DataType, NullType, NumericType, StringType, StructType
 
 from sow.core.humanize import did_you_mean
 from sow.core.paths import parse_path

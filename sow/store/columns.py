@@ -206,23 +206,10 @@ class Columns:
     the keys themselves."""
 
     __slots__ = (
-        "_body_holds",
-        "_by_sow_key",
-        "_domain",
-        "_gone",
-        "_gone_keys",
-        "_identity_holds",
-        "_keyed_to",
-        "_larger",
-        "_make_sow_keys",
-        "_newest",
-        "_numbers",
-        "_places",
-        "bodies",
-        "expires_us",
-        "identities",
-        "slots",
-    )
+        "_body_holds", "_by_sow_key", "_domain", "_gone", "_gone_keys", "_identity_holds",
+        "_keyed_to", "_larger", "_make_sow_keys", "_newest", "_numbers", "_places", "bodies",
+        "expires_us", "identities", "slots",
+    )  # fmt: skip
 
     def __init__(self, sow_keys: SowKeys | None, domain: str) -> None:
         self._make_sow_keys = sow_keys

@@ -61,12 +61,7 @@ class Environment:
     """The LMDB environment at `path`: a directory, or one file when `subdir` is false."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        subdir: bool,
-        map_bytes: int = MAP_BYTES,
-        statvfs: Statvfs = os.statvfs,
+        self, path: Path, *, subdir: bool, map_bytes: int = MAP_BYTES, statvfs: Statvfs = os.statvfs
     ) -> None:
         self.path = path
         self._subdir = subdir

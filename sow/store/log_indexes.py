@@ -96,11 +96,7 @@ class WindowFiles:
         if len(content) > FILE_BYTES_MAX:
             return
         block, _ = seal(
-            OPEN_WINDOWS,
-            content,
-            seq=found.seq,
-            count=len(found.windows),
-            ts_us=found.time_us,
+            OPEN_WINDOWS, content, seq=found.seq, count=len(found.windows), ts_us=found.time_us
         )
         path = self._path(place)
         unfinished = path.with_suffix(UNFINISHED)

@@ -82,14 +82,7 @@ class Table(Columns):
     is counted in `usage` too.
     """
 
-    __slots__ = (
-        "_arrivals",
-        "_bears",
-        "_free",
-        "_in_order",
-        "_usage",
-        "bytes",
-    )
+    __slots__ = ("_arrivals", "_bears", "_free", "_in_order", "_usage", "bytes")
 
     def __init__(
         self,
@@ -240,10 +233,7 @@ class Table(Columns):
         return dict(zip(names, slots, strict=True))
 
     def arrange(
-        self,
-        identities: Iterable[str],
-        places: Sequence[int],
-        newest: Sequence[int] | None = None,
+        self, identities: Iterable[str], places: Sequence[int], newest: Sequence[int] | None = None
     ) -> None:
         """Set the places of these existing records in the order, instead of their order of
         insertion; a table has places for all records or for none. `newest` are their numbers in the

@@ -33,12 +33,7 @@ from sow.store.checkpoint import (
 )
 from sow.store.directory import DataDirectory
 from sow.store.environment import Environment, sync_directory
-from sow.store.files import (
-    HighWaterMark,
-    close_to_others,
-    make_directory,
-    read_high_water_mark,
-)
+from sow.store.files import HighWaterMark, close_to_others, make_directory, read_high_water_mark
 from sow.store.journal import DATA_FILE, NEWEST_FILE, LmdbJournal, key_of
 from sow.store.layout import (
     ACCOUNT,

@@ -123,11 +123,7 @@ def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loade
         found = problems(jvm, [one.sql or "" for one in requested])
     errors = [
         Finding(
-            file_of(one.line) or config,
-            one.line,
-            "SQL",
-            "error",
-            f"pipeline {one.name}: {problem}",
+            file_of(one.line) or config, one.line, "SQL", "error", f"pipeline {one.name}: {problem}"
         )
         for one, problem in zip(requested, found, strict=True)
         if problem

@@ -112,9 +112,7 @@ async def _demo(
             async with (
                 _feed(url, rate, seed, stop.set),
                 supervised(
-                    commands,
-                    lambda text: click.echo(f"sow: {text}", err=True),
-                    server.board.note,
+                    commands, lambda text: click.echo(f"sow: {text}", err=True), server.board.note
                 ),
                 Client(url, name="sow demo") as client,
             ):

@@ -295,11 +295,7 @@ STYLES = {"ok": "green", "warning": "bold yellow", "error": "bold red"}
 @click.option("--server", "online", is_flag=True, help="Check the server at --url instead.")
 @click.pass_context
 def doctor(
-    ctx: click.Context,
-    config: str,
-    variables: dict[str, str],
-    data_dir: str | None,
-    online: bool,
+    ctx: click.Context, config: str, variables: dict[str, str], data_dir: str | None, online: bool
 ) -> None:
     """Check a machine or a server, and suggest what to do.
 

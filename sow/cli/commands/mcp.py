@@ -36,10 +36,7 @@ INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 Line = dict[str, Any]
 
 
-@server_command(
-    "sow mcp --url http://127.0.0.1:8080",
-    "sow mcp --write",
-)
+@server_command("sow mcp --url http://127.0.0.1:8080", "sow mcp --write")
 @click.option("--write", is_flag=True, help="Offer the tools publish and delete, too.")
 async def mcp(client: Client, write: bool) -> None:
     """Serve a model: tools to list, query, explain and watch topics, by the Model Context Protocol.

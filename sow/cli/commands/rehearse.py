@@ -53,15 +53,7 @@ from sow.engine.rehearsal import (
 )
 from sow.engine.replay import HeldRecords, InForceSince, Moment, Replay, Sent, StartingState
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.errors import (
-    ClientError,
-    ConfigError,
-    Damaged,
-    SowError,
-    StoreError,
-    UnknownTopic,
-    shown,
-)
+from sow.errors import ClientError, ConfigError, Damaged, SowError, StoreError, UnknownTopic, shown
 from sow.history.bookmarks import POSITION, parse_moment
 from sow.history.snapshot_as_of import Present, unchanged_since
 from sow.protocol.replies import timestamp

@@ -27,11 +27,7 @@ from sow.errors import ClientError, shown
 )
 @click.option("--remove", is_flag=True, help="Forget NAME.")
 def use(
-    name: str | None,
-    address: str | None,
-    user: str | None,
-    token_command: str | None,
-    remove: bool,
+    name: str | None, address: str | None, user: str | None, token_command: str | None, remove: bool
 ) -> None:
     """Make NAME the server that commands use: a context, made by --address; without NAME list all.
 

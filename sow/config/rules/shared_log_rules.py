@@ -31,9 +31,7 @@ ENGINES = {
         ("Stream", "Replicas", "Monitor"),
     ),
     "postgres": EngineElements(
-        "Dsn",
-        ("postgres", "postgresql"),
-        "postgres://user:password@host:5432/database",
+        "Dsn", ("postgres", "postgresql"), "postgres://user:password@host:5432/database"
     ),
     "kafka": EngineElements("Servers", ("", "kafka"), "10.0.0.1:9092", ("Topic",)),
     "s3": EngineElements("Url", ("s3", "gs"), "s3://bucket/name"),

@@ -27,9 +27,7 @@ def _words(*words: str, or_class: bool = False) -> Values:
     """One of some words, in any case; or the full name of a class."""
     known = {word.lower() for word in words}
     return Values(
-        " or ".join(words),
-        lambda text: text.lower() in known or (or_class and "." in text),
-        words,
+        " or ".join(words), lambda text: text.lower() in known or (or_class and "." in text), words
     )
 
 

@@ -438,7 +438,7 @@ UNKNOWN = {
         ),
     },
     "Enrichment": {
-        Trait.BOOKMARK: ("a message is numbered after its fields are made", "remove it"),
+        Trait.BOOKMARK: ("a message is numbered after its fields are made", "remove it")
     },
 }
 """Traits that are unknown when the fields of a topic are made, the reason, and the remedy."""

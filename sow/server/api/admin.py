@@ -26,22 +26,9 @@ from sow.config.diagnostics import Reviewed
 from sow.core.definitions import Configuration, without_secrets
 from sow.core.media_types import FRAMES
 from sow.engine.engine import Engine
-from sow.errors import (
-    Busy,
-    ClientError,
-    ConfigError,
-    NotEntitled,
-    SowError,
-    UnknownRecord,
-    shown,
-)
+from sow.errors import Busy, ClientError, ConfigError, NotEntitled, SowError, UnknownRecord, shown
 from sow.protocol.replies import timestamp
-from sow.server.api.response_schemas import (
-    ConfigurationFile,
-    PipelineRestarted,
-    Reloaded,
-    Verified,
-)
+from sow.server.api.response_schemas import ConfigurationFile, PipelineRestarted, Reloaded, Verified
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.chunked_response import write_part
 from sow.server.http.responses import json_response

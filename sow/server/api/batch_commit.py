@@ -418,11 +418,7 @@ class BatchCommitHandler:
             )
 
     async def _content(
-        self,
-        topic: LiveTopic,
-        batch: StagedBatch,
-        parts: Sequence[StagedPart],
-        is_known: bool,
+        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart], is_known: bool
     ) -> BatchContent:
         """The content of a batch that was applied before. If its chunks were dropped by the first
         commit and its attempts are `is_known`, the number of rows that it names; otherwise raises
@@ -442,11 +438,7 @@ class BatchCommitHandler:
         return content
 
     async def _reads(
-        self,
-        topic: LiveTopic,
-        batch: StagedBatch,
-        parts: Sequence[StagedPart],
-        turn: BatchTurn,
+        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart], turn: BatchTurn
     ) -> AsyncIterator[Read]:
         """The parsed chunks of a batch, one after the other, each when it is the batch's turn."""
         limit = self._engine.configuration.limits.batch_bytes_max

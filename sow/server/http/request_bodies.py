@@ -349,10 +349,7 @@ JSON_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _TEXT = re.compile(rb"\S")
 _BACKSLASHES = re.compile(rb"\\+.?", re.S)
 # A comma between two elements of the same kind; there may be such commas within an element too.
-_COMMAS = {
-    b"{": re.compile(rb"\}\s*(,)\s*\{"),
-    b'"': re.compile(rb'"\s*(,)\s*"'),
-}
+_COMMAS = {b"{": re.compile(rb"\}\s*(,)\s*\{"), b'"': re.compile(rb'"\s*(,)\s*"')}
 _ANY_COMMA = re.compile(rb"(,)")
 QUOTE, COMMA = b'",'
 # The change of the nesting depth at a character.

@@ -227,10 +227,7 @@ def _address(text: str) -> str | None:
     return parse_address(text) or (authority and parse_address(authority.host))
 
 
-NO_EMBEDDING = {
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
+NO_EMBEDDING = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
 """Headers that keep browsers from embedding an answer in other sites' pages as a script or an
 image, for which they do not send the page's origin without TLS."""
 CLIENT_ADDRESS = web.RequestKey("client_address", str)

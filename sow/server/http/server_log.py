@@ -277,11 +277,7 @@ class AccessLog:
             self._note(request, status, response, self._now_us() - began_us)
 
     def _note(
-        self,
-        request: web.Request,
-        status: int,
-        response: web.StreamResponse | None,
-        took_us: int,
+        self, request: web.Request, status: int, response: web.StreamResponse | None, took_us: int
     ) -> None:
         admission = request.get(ADMISSION)
         known = admission.rights.user if admission is not None else None

@@ -49,10 +49,7 @@ class Pings:
     """The pings of one client, until `stop`; `lose` disconnects a client that answers none."""
 
     def __init__(
-        self,
-        activity: MessageMemory,
-        ping: Callable[[], Awaitable[None]],
-        lose: Callable[[], None],
+        self, activity: MessageMemory, ping: Callable[[], Awaitable[None]], lose: Callable[[], None]
     ) -> None:
         self._activity = activity
         self._ping = ping

@@ -62,18 +62,9 @@ class FrameScanner:
     """The state of one client's frames."""
 
     __slots__ = (
-        "_begun",
-        "_first",
-        "_head",
-        "_in_frame",
-        "_kept",
-        "_left",
-        "closes",
-        "complete",
-        "controls",
-        "held",
-        "pings",
-    )
+        "_begun", "_first", "_head", "_in_frame", "_kept", "_left", "closes", "complete",
+        "controls", "held", "pings",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.complete = 0

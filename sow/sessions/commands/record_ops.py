@@ -31,12 +31,7 @@ from sow.protocol.replies import quoted
 from sow.query import Query
 from sow.security.authorization import Permissions
 from sow.sessions.commands.audit import Audit
-from sow.sessions.queries.access_control import (
-    permit_for,
-    restrict_query,
-    row_policy_for,
-    shows,
-)
+from sow.sessions.queries.access_control import permit_for, restrict_query, row_policy_for, shows
 from sow.streaming.sessions import Session
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.series import TopicEvents
@@ -280,12 +275,7 @@ def delete_selected(
     if filter_text is not None:
         # Before the first is removed, so that no client waits for the end.
         audit.note(
-            "delete",
-            rights,
-            "sow_delete",
-            topic=topic.name,
-            filter=filter_text,
-            deleted=len(slots),
+            "delete", rights, "sow_delete", topic=topic.name, filter=filter_text, deleted=len(slots)
         )
     return (yield from engine.removal(topic.name, slots, now_us, counted))
 

@@ -43,22 +43,10 @@ class Delivery:
     """
 
     __slots__ = (
-        "_beside_bytes",
-        "_encoding",
-        "_folded",
-        "_is_folded",
-        "_keyed",
-        "_parts",
-        "_states_bytes",
-        "frame",
-        "holders",
-        "keepers",
-        "message_count",
-        "name",
-        "policy",
-        "size",
-        "steps",
-    )
+        "_beside_bytes", "_encoding", "_folded", "_is_folded", "_keyed", "_parts",
+        "_states_bytes", "frame", "holders", "keepers", "message_count", "name", "policy",
+        "size", "steps",
+    )  # fmt: skip
 
     def __init__(
         self,

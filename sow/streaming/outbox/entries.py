@@ -176,16 +176,9 @@ class QueuedUpdate(Foldable):
     """
 
     __slots__ = (
-        "_states_bytes",
-        "apart",
-        "encoder",
-        "moved",
-        "newer",
-        "number",
-        "older",
-        "place",
+        "_states_bytes", "apart", "encoder", "moved", "newer", "number", "older", "place",
         "update",
-    )
+    )  # fmt: skip
 
     holders: Holders | None = None
     keepers: Holders | None = None
@@ -337,9 +330,7 @@ class Membership:
         if count:
             before = self.saved or ConflationStats(0, came_us, came_us)
             self.saved = ConflationStats(
-                before.lines + count,
-                min(before.since_us, came_us),
-                max(before.until_us, came_us),
+                before.lines + count, min(before.since_us, came_us), max(before.until_us, came_us)
             )
 
     def restart(self) -> None:

@@ -45,14 +45,8 @@ class Overflow:
     """What is known of a queue that is over its bounds, or has been."""
 
     __slots__ = (
-        "_folded_to",
-        "_full_since_us",
-        "_queue",
-        "_settings",
-        "dropped",
-        "given_up",
-        "is_noted",
-    )
+        "_folded_to", "_full_since_us", "_queue", "_settings", "dropped", "given_up", "is_noted",
+    )  # fmt: skip
 
     def __init__(self, queue: Queue, settings: SessionSettings) -> None:
         self._queue = queue

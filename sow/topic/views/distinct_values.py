@@ -293,15 +293,8 @@ class DistinctValues:
     """The values of a group with their counts."""
 
     __slots__ = (
-        "_booleans",
-        "_doubles",
-        "_nans",
-        "_numbers",
-        "_others",
-        "_spelled",
-        "_texts",
-        "_whole",
-    )
+        "_booleans", "_doubles", "_nans", "_numbers", "_others", "_spelled", "_texts", "_whole",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._numbers = SortedMultiset()

@@ -28,20 +28,9 @@ class ExactSum:
     """
 
     __slots__ = (
-        "_bits",
-        "_doubles",
-        "_infinite",
-        "_minus_infinite",
-        "_scale",
-        "_scaled",
-        "_scaled_squares",
-        "_squared",
-        "_strange",
-        "_unit",
-        "_whole",
-        "_whole_squares",
-        "count",
-    )
+        "_bits", "_doubles", "_infinite", "_minus_infinite", "_scale", "_scaled",
+        "_scaled_squares", "_squared", "_strange", "_unit", "_whole", "_whole_squares", "count",
+    )  # fmt: skip
 
     def __init__(self, squared: bool = False) -> None:
         self.count = 0
