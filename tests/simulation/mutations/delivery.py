@@ -102,9 +102,8 @@ DELIVERY = (
     Mutation(
         "bytes of a rewritten update are counted wrongly",
         "sow/streaming/outbox/conflate.py",
-        "        entry.rewrite(update, group)\n        self._enter(entry)\n",
-        "        size = entry.size\n        entry.rewrite(update, group)\n"
-        "        self._enter(entry)\n        self.bytes += size - entry.size\n",
+        'one of `group`."""\n        self.bytes -= entry.size\n',
+        'one of `group`."""\n',
     ),
     Mutation(
         "what has left a queue goes on counting",
@@ -260,8 +259,8 @@ DELIVERY = (
     Mutation(
         "a folded line carries the bookmark of its newest change",
         "sow/streaming/update_encoder.py",
-        "seqs = [update.first_seq]",
-        "seqs = [update.seq]",
+        "place = update.first_seq, update.first_ts_us",
+        "place = update.seq, update.first_ts_us",
     ),
     Mutation(
         "topics of a subscription are handed out one after the other",
