@@ -3,13 +3,15 @@
 A field may be absent for good reasons: records have the fields that publishers give them. So a
 query with such a field is answered as ever, and the advice stands beside the answer. What counts
 are the records that the user may see: a field that is hidden from him is absent, and is not
-suggested either; without records there is nothing to say.
+suggested either; without records there is nothing to say. Of a pattern those of all its topics
+count.
 
 Nearly always some record is known to have the field (`sow.indexes.field_presence`). Otherwise
 records are read, in steps, until one has it; those of a field that none has are read once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +42,14 @@ NAMES_MAX = 300
 """Fields of these that are compared: some ten microseconds each."""
 
 
+class Unsure(NamedTuple):
+    """A topic's records, fields that may be in none of those which the user's `guard` shows."""
+
+    records: Records
+    paths: Sequence[Path]
+    guard: RowPolicy | None
+
+
 def unsure_fields(
     records: Records, query: Query, options: Options, guard: RowPolicy | None
 ) -> Sequence[Path]:
@@ -67,19 +77,24 @@ def _aggregated_fields(options: Options) -> Iterator[Path]:
         yield from paths_in(parse_grouped(text))
 
 
-def field_advice(
-    records: Records, paths: Sequence[Path], guard: RowPolicy | None
-) -> Task[tuple[str, ...]]:
-    """A sentence for each of the fields that no record has which the user may see."""
-    if not records.message_type.structured:
-        return ()
-    look = _Look(records, paths, guard)
-    yield from look.run()
-    if not look.sample or not look.missing:
-        return ()
-    names = look.names()
-    yield
-    return tuple([_sentence(path, names) for path in look.missing[:ADVICE_MAX]])
+def field_advice(topics: Sequence[Unsure]) -> Task[tuple[str, ...]]:
+    """A sentence for each of the fields that no record of the topics has which the user may see."""
+    missing: Sequence[Path] | None = None
+    names: dict[str, None] = {}
+    for records, paths, guard in topics:
+        if not records.message_type.structured:
+            continue
+        look = _Look(records, paths, guard)
+        yield from look.run()
+        if not look.sample:
+            continue
+        missing = [path for path in look.missing if missing is None or path in missing]
+        if not missing:
+            return ()
+        names.update(dict.fromkeys(look.names()))
+        yield
+    compared = [*names][:NAMES_MAX]
+    return tuple([_sentence(path, compared) for path in (missing or ())[:ADVICE_MAX]])
 
 
 def _sentence(path: Path, names: Sequence[str]) -> str:

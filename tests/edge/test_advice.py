@@ -9,7 +9,8 @@ from tests.edge.serving import Running, configuration, served
 
 TOPICS = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
-<UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval></ConflatedTopic>"""
+<UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval></ConflatedTopic>
+<Topic><Name>trades</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"""
 MEANT = "no record has /symbl; did you mean /symbol?"
 
 server = served(configuration(TOPICS))
@@ -74,6 +75,29 @@ def test_over_a_websocket_the_ack_has_it(orders, more):
         acks = [line for line in socket.until(a="completed") if line["c"] == "ack"]
         assert [ack.get("advice") for ack in acks] == [[MEANT], [MEANT]], acks
         (*_, ack) = socket.ask({"c": "sow", "t": "orders", "filter": "/px > 1"}, cid="2")
+        assert "advice" not in ack
+
+
+def test_a_subscription_without_records_has_it(orders):
+    with orders.socket() as socket:
+        for command in ("subscribe", "delta_subscribe"):
+            (*_, ack) = socket.ask({"c": command, "t": "orders", "filter": "/symbl = 1"}, cid="1")
+            assert ack["advice"] == [MEANT]
+            (*_, ack) = socket.ask({"c": command, "t": "orders", "filter": "/symbol = 1"}, cid="2")
+            assert "advice" not in ack
+
+
+def test_of_a_pattern_the_records_of_all_topics_count(orders):
+    asked = {"t": "^(orders|trades)$", "filter": "/symbl = 1 OR /pric > 1"}
+    with orders.socket() as socket:
+        for name in ("sow", "sow_and_subscribe", "subscribe"):
+            (*_, ack) = socket.ask({"c": name, **asked, "a": "processed"}, cid=name)
+            assert ack["advice"] == [MEANT, "no record has /pric"]
+        orders.post("trades", b'[{"id":1,"symbl":"IBM","price":2}]')
+        (*_, ack) = socket.ask({"c": "subscribe", **asked}, cid="1")
+        assert ack["advice"] == ["no record has /pric; did you mean /price?"]
+        orders.post("trades", b'[{"id":1,"pric":2,"symbl":1}]')
+        (*_, ack) = socket.ask({"c": "subscribe", **asked}, cid="2")
         assert "advice" not in ack
 
 

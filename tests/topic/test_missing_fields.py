@@ -11,7 +11,7 @@ from sow.protocol.commands import Options
 from sow.query import Query
 from sow.security.row_level_security import RowPolicy, read_condition
 from sow.topic import missing_fields
-from sow.topic.missing_fields import field_advice, has_field, unsure_fields
+from sow.topic.missing_fields import Unsure, field_advice, has_field, unsure_fields
 from tests.topic.making import ORDERS, put, records
 
 IBM = {"id": 1, "symbol": "IBM", "ship": {"city": "Rome"}, "legs": [{"px": 1}], "note": None}
@@ -20,7 +20,7 @@ IBM = {"id": 1, "symbol": "IBM", "ship": {"city": "Rome"}, "legs": [{"px": 1}], 
 def advice(target, *paths, guard=None):
     """The sentences on fields, as a query gets them."""
     unsure = unsure_fields(target, Query(), Options(select=paths), guard)
-    return [*run_to_completion(field_advice(target, unsure, guard))] if unsure else []
+    return [*run_to_completion(field_advice([Unsure(target, unsure, guard)]))] if unsure else []
 
 
 def test_the_field_that_was_meant_is_named():
@@ -62,7 +62,7 @@ def test_one_of_many_records_is_found_however_its_name_is_written(monkeypatch):
     target.put(names, bodies, columns, [400], [0], 0)
     assert advice(target, "/px", "/qty") == []
     assert advice(target, "/pxx") == ["no record has /pxx"]
-    at_once = field_advice(target, [parse_path("/pxx")], None)
+    at_once = field_advice([Unsure(target, [parse_path("/pxx")], None)])
     assert sum(1 for _ in at_once) < 12  # only what has changed is read again
 
 

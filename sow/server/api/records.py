@@ -89,7 +89,7 @@ from sow.sessions.queries.access_control import (
 )
 from sow.sessions.queries.aggregations import Share
 from sow.sessions.queries.query_results import QueryResult, UnreadQuota, execute_query
-from sow.topic.missing_fields import field_advice, unsure_fields
+from sow.topic.missing_fields import Unsure, field_advice, unsure_fields
 from sow.topic.rendering import WHOLE, Shape
 
 RECORDS_PATH = TOPIC_PATH + "/records"
@@ -352,7 +352,7 @@ class RecordsHandler:
         self, topic: LiveTopic, unsure: Sequence[Path], guard: RowPolicy | None
     ) -> Sequence[str]:
         """What there is to say of fields that are not known to be there."""
-        looking = field_advice(topic.records, unsure, guard)
+        looking = field_advice([Unsure(topic.records, unsure, guard)])
         return await self._runtime.turns.run("looking for fields", looking)
 
     async def _sent(

@@ -48,6 +48,8 @@ from sow.streaming.windows.window_pages import PageAnswer
 SHARES_MAX = 64
 """Connections for the shared subscriptions of one user: 640,000 subscriptions by the default of
 SubscriptionsPerSession, and more by mistake than by need."""
+NO_REMARKS: Mapping[str, object] = {}
+"""Of most subscriptions upstream says nothing more than that they have begun."""
 
 
 class UpstreamNumbers(Publishers):
@@ -172,11 +174,18 @@ class Chain:
         session.send(line)
         self.touch(session)
 
-    def acknowledge(self, session: Session, command: Command, name: str, **counts: int) -> None:
+    def acknowledge(
+        self,
+        session: Session,
+        command: Command,
+        name: str,
+        remarks: Mapping[str, object] = NO_REMARKS,
+        **counts: int,
+    ) -> None:
         """A subscription has begun, without a snapshot; `counts` are said in the last ack."""
         for kind in acks_of(command.acks, command.cid is not None):
             more: dict[str, object] = {**counts} if kind == ACKS[-1] else {}
-            more |= command.ignored_in(kind)
+            more |= {**remarks, **command.ignored_in(kind)}
             self.reply(session, replies.ack(command.cid, kind, s=name, **more))
 
     def touch(self, session: Session) -> None:
@@ -223,14 +232,15 @@ class Chain:
         if found is None:
             return False
         shares, channel = found
-        name = channel.name
+        name, remarks = channel.name, shares.remarks(channel)
         self.adopt(session, command, channel, key)
         if isinstance(channel, SharedWindowChannel):
-            self.show(session, command, channel, channel.begun(session))
+            self.show(session, command, channel, channel.begun(session), remarks)
             return True
         if not begins:
             await self._or_drop(session, name, shares.caught_up())
             self.begin_now(session, channel)
+            self.acknowledge(session, command, name, remarks)
             return True
         on_end = self.placing(session, shares, channel)
         beginning = Beginning(command, name, channel.joining[session], on_end, key.shape.sow_keys)
@@ -239,14 +249,19 @@ class Chain:
         return True
 
     def show(
-        self, session: Session, command: Command, channel: SharedWindowChannel, answer: PageAnswer
+        self,
+        session: Session,
+        command: Command,
+        channel: SharedWindowChannel,
+        answer: PageAnswer,
+        remarks: Mapping[str, object] = NO_REMARKS,
     ) -> None:
         """Send a session what differs from the window that it holds, and let it follow that."""
         engine, name, window = self.executor.engine, channel.name, channel.window
         engine.timers.add(channel, engine.output.flush_due)
         wanted = acks_of(command.acks, command.cid is not None)
         if ACKS[0] in wanted:
-            more = command.ignored_in(ACKS[0])
+            more = {**remarks, **command.ignored_in(ACKS[0])}
             session.send(replies.ack(command.cid, ACKS[0], s=name, **more))
         for lines in answer.leavings():
             session.send_records(lines)
@@ -254,7 +269,11 @@ class Chain:
         for lines in answer.answer():
             session.send_records(lines)
         session.send(replies.group_end(name, window.place or 0))
-        counts = {"matches": window.matches, "returned": len(window.page.rows)}
+        counts: dict[str, object] = {
+            "matches": window.matches,
+            "returned": len(window.page.rows),
+            **remarks,
+        }
         for kind in (kind for kind in ACKS[1:] if kind in wanted):
             session.send(replies.ack(command.cid, kind, s=name, **counts))
         self.touch(session)

@@ -33,6 +33,7 @@ class UpstreamLine(msgspec.Struct):
     a: str = ""
     status: str = ""
     matches: int | None = None
+    advice: tuple[str, ...] = ()
     at: int | None = None
 
 

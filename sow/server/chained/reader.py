@@ -320,9 +320,6 @@ class ChainedReader:
         if wanted is not None and command.subscription is None and not command.options.replace:
             await self._answered(session)
             if await chain.follow(session, command, *wanted, who):
-                if not command.name.startswith("sow_and_"):
-                    name = [*chain.executor.subscriptions.of(session)][-1]
-                    chain.acknowledge(session, command, name)
                 return
         await chain.own(session, who).begin(head, Beginning(command))
 

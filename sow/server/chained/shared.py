@@ -8,7 +8,7 @@ line (`sow.server.chained.shared_subscription`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -171,6 +171,11 @@ class Shares:
         """What a channel is about, if it is of these."""
         found = self._by_channel.get(channel)
         return None if found is None else found.wanted
+
+    def remarks(self, channel: Channel) -> Mapping[str, object]:
+        """The advice with which the subscription of a channel began, for its first session."""
+        found = self._by_channel.get(channel)
+        return {} if found is None else found.take_remarks()
 
     async def _found(self, wanted: ShareKey) -> SharedSubscription | None:
         """The subscription to this, which may have to begin."""
@@ -429,7 +434,7 @@ class Shares:
             self._to_go_on.pop(name, None)
             self._by_upstream.pop(one.upstream_name, None)
             self._by_upstream[line.s] = one
-            one.be_named(line.s)
+            one.be_named(line.s, line.advice)
 
     def _over(self, one: SharedSubscription, line: dict[str, Any]) -> None:
         """Upstream has ended it."""

@@ -53,6 +53,7 @@ class SharedSubscription:
         self.bookmark = ""
         self.matches = 0
         """How many records passed the filter when it began."""
+        self._advice: tuple[str, ...] = ()
         self.log_id = ""
         """The log that its bookmarks are of."""
         self._records = records
@@ -138,11 +139,16 @@ class SharedSubscription:
         """Upstream does not know it in its present session."""
         self.upstream_name = ""
 
-    def be_named(self, upstream_name: str) -> None:
-        """Upstream has begun it under this name."""
-        self.upstream_name = upstream_name
+    def be_named(self, upstream_name: str, advice: tuple[str, ...] = ()) -> None:
+        """Upstream has begun it under this name, with advice on fields that no record has."""
+        self.upstream_name, self._advice = upstream_name, advice
         self._field = name_field(upstream_name)
         self._look_open()
+
+    def take_remarks(self) -> dict[str, object]:
+        """The field of acks with that advice, once: records may be others for who comes later."""
+        advice, self._advice = self._advice, ()
+        return {"advice": advice} if advice else {}
 
     def note_place(self, place: int, bookmark: str) -> None:
         """Everything up to a bookmark has come, which is this place."""

@@ -41,7 +41,7 @@ from sow.sessions.queries.query_results import QueryResult, ResultSnapshot, Unre
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, WindowKey
 from sow.topic.fields import check_watched
-from sow.topic.missing_fields import field_advice, unsure_fields
+from sow.topic.missing_fields import Unsure, field_advice, unsure_fields
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
 
@@ -49,6 +49,8 @@ MATCHED_AT_ONCE = 500
 """Topics whose names are compared with a pattern in one step: some two microseconds each."""
 TAKEN_AT_ONCE = 25
 """Topics of a pattern that are pinned in one step: some forty microseconds each."""
+ADVISED_MAX = 100
+"""Topics of a pattern whose fields are looked for: people name few, programs many."""
 AGAIN_FACTOR = 3
 """How often, on average, topics that change meanwhile are pinned again in steps. If publishing is
 so fast that many have changed after that, they are pinned at once."""
@@ -280,7 +282,7 @@ class QueryPlanner:
         partly = query.keys is not None or query.top_n is not None or query.skip_n > 0
         partly |= not self.is_steady(command)
         taken, events = ResultSnapshot(tracks=partly), self._events(command)
-        taken.advise((yield from self.advice(command)))
+        taken.advise((yield from field_advice(self.unsure(command, requested))))
         following = nullcontext() if events is None else self._engine.on_changes(events.note)
         with self._engine.noting() as noted, following:
             for at, topic in enumerate(requested.topics):
@@ -323,15 +325,20 @@ class QueryPlanner:
         check_still_permitted(session, command)
         return requested, taken
 
-    def advice(self, command: Command) -> Task[tuple[str, ...]]:
-        """What there is to say of fields that a command names and no record has."""
-        if self.is_pattern(command):
-            return ()
+    def unsure(self, command: Command, requested: TopicSelection) -> Sequence[Unsure]:
+        """What `field_advice` is to look for: fields that a command names, where they are not known
+        to be in a record."""
         sent = command.sent or command
-        query, records = self.query(sent), self._engine.topic(sent.topic).records
-        guard = row_policy_of(sent, records)
-        unsure = unsure_fields(records, query, sent.options, guard)
-        return (yield from field_advice(records, unsure, guard)) if unsure else ()
+        query, topics = self.query(sent), requested.topics
+        if requested.pattern is None:
+            topics = [self._engine.topic(sent.topic)]  # rows of groups are of another one
+        found: list[Unsure] = []
+        for records in (topic.records for topic in topics[: ADVISED_MAX + 1]):
+            guard = row_policy_of(sent, records)
+            found.append(Unsure(records, unsure_fields(records, query, sent.options, guard), guard))
+            if not found[-1].paths or len(found) > ADVISED_MAX:
+                return ()
+        return found
 
     def _take_again(
         self,

@@ -39,6 +39,7 @@ from sow.streaming.windows.window_channel import (
     terms_of,
 )
 from sow.streaming.windows.window_pages import EMPTY_PAGE, WORDED_AT_ONCE, PageAnswer, WindowPage
+from sow.topic.missing_fields import field_advice
 from sow.topic.rendering import Shape
 
 WINDOWS_MAX = 100
@@ -130,7 +131,7 @@ class LiveWindows:
         guard = row_policy_of(command, topic.records)
         key = set_key_of(command.filter, window, guard)
         topic.router.check_room(key)
-        advice = yield from self._planner.advice(command)
+        advice = yield from field_advice(self._planner.unsure(command, requested))
         if window.top_n > WORDED_AT_ONCE:
             self._planner.unread.check(session.id, window.top_n)
         capacity = capacity_of(window.end, window.top_n)

@@ -49,6 +49,7 @@ from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
+from sow.topic.missing_fields import field_advice
 
 
 class Subscriptions:
@@ -204,9 +205,13 @@ class Subscriptions:
         else:
             self._following.check_room(session, command)
             requested = yield from self.planner.requested(command)
+            advice: tuple[str, ...] = ()
+            if unsure := self.planner.unsure(command, requested):
+                advice = yield from field_advice(unsure)
+                requested = yield from self.planner.requested(command)  # of this step
             subscription = self._following.begin(session, command, requested, complete=False)
             self._following.join(subscription)
-            acknowledge(session, command, *ACKS, s=subscription.name)
+            acknowledge(session, command, *ACKS, s=subscription.name, advice=advice or None)
 
     def _go_on(self, session: Session, command: Command) -> Task[None]:
         try:

@@ -55,6 +55,33 @@ def test_equal_subscriptions_are_one_upstream(pair):
         assert lines[0]["bm"] == bookmark
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"c": "sow"},
+        {"c": "subscribe"},
+        {"c": "sow_and_subscribe"},
+        {"c": "sow_and_subscribe", "opts": "live,top_n=5", "order_by": "/id"},
+        {"c": "subscribe", "t": "^orders$"},
+    ],
+)
+def test_advice_on_fields_comes_from_upstream(pair, command):
+    pair.upstream.publish("orders", {"id": 1, "symbol": "A"})
+    asked = {"t": "orders", "filter": "/symbl = 1", "a": "processed,completed", **command}
+    with pair.chained.socket() as socket:
+        socket.send({"cid": "1", **asked})
+        acks = [line for line in socket.until(a="completed") if line["c"] == "ack"]
+        assert [ack.get("advice") for ack in acks] == [
+            ["no record has /symbl; did you mean /symbol?"]
+        ] * 2
+        # Later the records may be others.
+        if command["c"] != "sow":
+            pair.upstream.publish("orders", {"id": 1, "symbl": "A"})
+            socket.send({"cid": "2", **asked})
+            acks = [line for line in socket.until(cid="2", a="completed") if line["c"] == "ack"]
+            assert [ack.get("advice") for ack in acks] == [None, None]
+
+
 def test_a_subscription_ends_upstream_with_its_last_member(pair):
     with pair.chained.socket() as one, pair.chained.socket() as two:
         name = begin(one, ALL)[0]["s"]
