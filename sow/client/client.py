@@ -31,6 +31,7 @@ from sow.client.requests import (
     parameters,
     subscription,
 )
+from sow.client.shown import ShownDict, ShownList, ShownPlan, ShownState
 from sow.client.socket import Retry, Sockets
 from sow.client.subscription import Subscription
 from sow.core.addresses import URL_DEFAULT, Addresses
@@ -47,7 +48,7 @@ def live_call(method: Callable[..., Live | LiveWindow]) -> LiveCall[Live, LiveWi
     return cast("LiveCall[Live, LiveWindow]", method)
 
 
-class Client(EventRequests, QueueRequests):
+class Client(ShownState, EventRequests, QueueRequests):
     """One server, from `async with` to its end (or `close`).
 
     `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for an
@@ -66,6 +67,8 @@ class Client(EventRequests, QueueRequests):
     answers, Disconnected when the connection ends before the answer, and otherwise the error of
     `sow.errors` that the server reported, over HTTP or a WebSocket.
     """
+
+    _shown = ("name", "url")
 
     def __init__(
         self,
@@ -324,13 +327,12 @@ class Client(EventRequests, QueueRequests):
     async def topics(self) -> list[dict[str, Any]]:
         """All topics of the server: for each a dictionary as of `GET /v1/topics`
         (docs/http.md)."""
-        found: list[dict[str, Any]] = await self.http.json("GET", "/v1/topics", kind=list)
-        return found
+        found = await self.http.json("GET", "/v1/topics", kind=list)
+        return ShownList("topics", found)
 
     async def topic(self, name: str) -> dict[str, Any]:
         """One topic by its exact name, as of `GET /v1/topics/{topic}`; raises UnknownTopic."""
-        found: dict[str, Any] = await self.http.json("GET", topic_path(name), kind=dict)
-        return found
+        return ShownDict(name, await self.http.json("GET", topic_path(name), kind=dict))
 
     def query(
         self,
@@ -404,8 +406,8 @@ class Client(EventRequests, QueueRequests):
         """The plan of a query: a dictionary of its terms, the index that serves each, and the rows
         it touched (docs/queries.md). Arguments and errors are those of `query`."""
         requested = {**parameters(given(locals())), "explain": True}
-        found: dict[str, Any] = await self.http.json("GET", records_of(topic), requested, kind=dict)
-        return found
+        found = await self.http.json("GET", records_of(topic), requested, kind=dict)
+        return ShownPlan(f"plan of a query of {topic}", found)
 
     # Subscriptions.
 

@@ -20,6 +20,7 @@ import orjson
 from sow.client.errors import ClosedByServer, Disconnected, is_away
 from sow.client.idempotent import ELSEWHERE
 from sow.client.messages import Line
+from sow.client.shown import ShownState
 from sow.client.socket import Retry, Socket, Sockets
 from sow.errors import ClientError, NotPrimary, SowError
 
@@ -27,9 +28,11 @@ LEFT_S = 5.0
 """How long leaving waits for the server to take messages back: their leases end in any case."""
 
 
-class LeasedMessage:
+class LeasedMessage(ShownState):
     """One message of a queue. `key` is the SowKey of the record that was published, `bookmark` that
     of its publish, `deliveries` how often it was delivered."""
+
+    _shown = ("key", "bookmark", "deliveries", "body")
 
     def __init__(self, line: Line, settle: "Callable[[LeasedMessage, bool], Any]") -> None:
         self._line = line
@@ -57,9 +60,11 @@ class LeasedMessage:
         return bool(await self._settle(self, True))
 
 
-class MessageConsumer:
+class MessageConsumer(ShownState):
     """Messages of one queue, as they come: an asynchronous iterator, until `close` or the end of
     `async with`. It holds up to `max_backlog` messages that are not acknowledged."""
+
+    _shown = ("queue",)
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from sow.client.errors import (
     not_sow,
     reported,
 )
+from sow.client.shown import fields_html
 from sow.client.tables import (
     AnswerTable,
     ShownTable,
@@ -126,6 +127,11 @@ class Rows:
         self.index = response.headers.get("SOW-Index", "")
         self.bookmark = response.headers.get("SOW-Bookmark", "")
         self.advice = read_advice(response.headers.get(ADVICE_HEADER, ""))
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: what is known before the rows."""
+        names = ("matches", "index", "bookmark", "advice")
+        return fields_html(f"rows of {self._topic}", {name: getattr(self, name) for name in names})
 
     async def chunks(self) -> AsyncIterator[list[bytes]]:
         """The rows in lists, as they arrive from the network; raises Disconnected when the

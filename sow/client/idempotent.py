@@ -31,6 +31,7 @@ from sow.client.errors import (
 from sow.client.messages import Line
 from sow.client.publish_store import PublishStore, StoredFrame
 from sow.client.publisher import WINDOW_FRAMES, DrainedAtEnd
+from sow.client.shown import ShownState
 from sow.client.socket import Retry, Socket, framed
 from sow.errors import AnotherLog, BadMessage, ClientError, SowError, StoreError, shown
 
@@ -54,12 +55,14 @@ class AlreadyDone:
         yield from ()
 
 
-class IdempotentPublisher(DrainedAtEnd):
+class IdempotentPublisher(ShownState, DrainedAtEnd):
     """Publishes as one name, until `close` or the end of `async with`, which waits for all acks.
 
     `connect` logs on with the name, at whichever server takes it. `store` is what waits. With
     `adopt` it may be that of another log. `noted` gets the bookmark of each ack.
     """
+
+    _shown = ("name", "waiting")
 
     def __init__(
         self,

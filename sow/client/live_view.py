@@ -14,16 +14,20 @@ those of a quiet topic. While the subscription reconnects, the last records can 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 from sow.client.errors import ClosedByServer, Disconnected
 from sow.client.messages import Message
 from sow.client.requests import Interval, Paths
+from sow.client.shown import fields_html
 from sow.client.subscription import Subscription
 from sow.client.tables import (
+    Chosen,
     KeptTable,
     ShownTable,
     checked_interval,
+    faceted_table,
     refreshing,
     shown_end,
     shown_table,
@@ -47,6 +51,10 @@ class Change(NamedTuple):
     key: str
     old: Document | None
     new: Document | None
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: both records."""
+        return fields_html("Change", self._asdict())
 
 
 class LiveChanges:
@@ -138,16 +146,25 @@ class LiveView:
         records = self._shown()
         return shown_table(self._topic, records, records.values(), len(records))
 
-    async def widget(self, interval_s: float = 1.0) -> Any:
+    async def widget(self, interval_s: float = 1.0, facets: Sequence[str] = ()) -> Any:
         """A widget for notebooks, which shows the first records and redraws them every `interval_s`
         seconds, 0.1 or more, until the view ends, and then the reason.
 
-        Raises ClientError if anywidget is not installed (``pip install 'sow[notebook]'``).
+        Of the fields `facets`, paths such as ``"/symbol"``, it shows the commonest values, by which
+        its user chooses records. Raises BadFilter for what is no path, and ClientError if anywidget
+        is not installed (``pip install 'sow[notebook]'``).
         """
         checked_interval(interval_s)
-        made = table_widget(self.preview)
+        made = table_widget(partial(self.faceted, facets))
         await self.keep_drawing(made, interval_s)
         return made
+
+    def faceted(self, facets: Sequence[str], chosen: Chosen) -> ShownTable:
+        """The same as `preview`, of the records with the values that are `chosen` of fields, and
+        with the commonest values of the fields `facets`."""
+        if self.ended is not None or not (facets or chosen):
+            return self.preview()
+        return faceted_table(self._topic, self._shown(), facets, chosen)
 
     async def keep_drawing(self, widget: Any, interval_s: float) -> None:
         """Refresh a widget every `interval_s` seconds, and once more when the view ends."""

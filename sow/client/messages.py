@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from sow.client.errors import failure
+from sow.client.shown import fields_html
 from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import SowError
 
@@ -77,6 +78,13 @@ class Message(msgspec.Struct, omit_defaults=True):
         if text.startswith(b'"'):
             return msgspec.json.decode(text, type=str).encode()
         return text
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the fields that it has."""
+        fields = {name: getattr(self, name) for name in Message.__struct_fields__}
+        absent = Message("")
+        found = {name: value for name, value in fields.items() if value != getattr(absent, name)}
+        return fields_html("Message", found | {"d": self.document() if self.d else None})
 
     def document(self) -> Any:
         """The record as Python objects: a dict for JSON, str or bytes for other types.

@@ -29,6 +29,7 @@ from sow.client.encode import Document, encode_all
 from sow.client.errors import ELSEWHERE, REPLACED, Disconnected, is_passing
 from sow.client.http import Http
 from sow.client.messages import Line
+from sow.client.shown import ShownState
 from sow.client.socket import Retry, Socket, framed
 from sow.client.tables import arrow
 from sow.core.media_types import ARROW, JSON
@@ -88,13 +89,15 @@ class DrainedAtEnd(ABC):
             await self.close()
 
 
-class Publisher(DrainedAtEnd):
+class Publisher(ShownState, DrainedAtEnd):
     """Publishes to one topic over its own connection, until `close` or the end of `async with`.
 
     `window` is how many frames may be unacknowledged. `seq` is the number of the first message, if
     they are numbered. `move` connects to the primary, and where they are numbered again and again,
     as `retry` says. `noted` gets the bookmark of each ack.
     """
+
+    _shown = ("topic", "sent", "published", "duplicates", "bookmark", "seq", "is_open")
 
     def __init__(
         self,

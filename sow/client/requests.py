@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from sow.client.encode import Document, encode
 from sow.client.http import Answer, Http, answer, length_prefixed, records_of
+from sow.client.shown import ShownList
 from sow.client.tables import to_pandas, to_polars
 from sow.core.media_types import FRAMES
 
@@ -92,10 +93,8 @@ class EventRequests(ABC):
         without a Series.
         """
         requested = {"from": from_, "to": to, "limit": limit}
-        found: list[dict[str, Any]] = await self.http.json(
-            "GET", _events_of(topic, key), requested, kind=list
-        )
-        return found
+        found = await self.http.json("GET", _events_of(topic, key), requested, kind=list)
+        return ShownList(f"events of {topic}, {key}", found)
 
     async def edit_event(self, topic: str, key: str, seq: int, message: Document) -> str:
         """Replace the body of event `seq` of a record by a message of the same record; returns the

@@ -26,6 +26,7 @@ from typing import Self
 
 from sow.client.errors import ClosedByServer, Disconnected, is_away
 from sow.client.messages import Line, Message
+from sow.client.shown import ShownState
 from sow.client.socket import Retry, Socket, Sockets
 from sow.errors import AnotherLog, ClientError, NotPrimary, SowError
 from sow.history.bookmarks import NOW, going_on, is_range, with_log
@@ -96,11 +97,13 @@ def _size(record: Record) -> int:
     return sum(len(part or "") for part in record)
 
 
-class Subscription:
+class Subscription(ShownState):
     """Messages of one topic, in order; an async iterator, and a context manager that ends it.
 
     It opens when first read or entered, and raises the errors of the server then.
     """
+
+    _shown = ("name", "bookmark", "resumed", "gaps", "advice")
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from tests.pages import WAIT_S
 pytestmark = pytest.mark.browser
 
 EVIL = '<img src=x onerror="window.hacked=1">'
-NAMES = ("caption", "heads", "rows")
+NAMES = ("caption", "heads", "rows", "facets", "chosen")
 PAGE = """<!doctype html><meta charset="utf-8"><title>notebook</title><div id="cell"></div>
 <script type="module" src="/notebook/begin.mjs"></script>"""
 BEGIN = """import widget from "./widget.mjs";
@@ -24,6 +24,8 @@ const heard = [];
 const model = {
   get: (name) => state[name],
   on: (names, call) => heard.push([names.split(" "), call]),
+  set: (name, value) => { state[name] = value; },
+  save_changes: () => { window.saved = state.chosen; },
 };
 window.told = (changed) => {
   Object.assign(state, changed);
@@ -83,6 +85,24 @@ def test_a_widget_is_drawn_again_as_the_view_changes(server, notebook):
             notebook.evaluate("(changed) => window.told(changed)", told.get(timeout=WAIT_S))
             caption, _, rows = notebook.evaluate(SHOWN)
         assert notebook.evaluate("() => [window.hacked, document.images.length]") == [None, 0]
+        widget.close()
+
+
+def test_a_click_on_a_value_chooses_the_records_that_have_it(server, notebook):
+    with Client(server.url) as client, client.live("orders") as live:
+        widget = live.widget(interval_s=60, facets=["/symbol"])
+        notebook.evaluate("(first) => window.begin(first)", carried(widget))
+        texts = "() => [...document.querySelectorAll('button')].map((one) => one.textContent)"
+        assert notebook.evaluate(texts) == ["ACME: 2", "BETA: 1"]
+        notebook.evaluate("() => document.querySelector('button').click()")
+        widget.chosen = notebook.evaluate("() => window.saved")
+        notebook.evaluate("(changed) => window.told(changed)", carried(widget))
+        caption, _, rows = notebook.evaluate(SHOWN)
+        assert (caption, {row[2] for row in rows}) == ("orders: 2 records", {"ACME"})
+        pressed = "() => document.querySelector('button').getAttribute('aria-pressed')"
+        assert notebook.evaluate(pressed) == "true"
+        notebook.evaluate("() => document.querySelector('button').click()")
+        assert notebook.evaluate("() => window.saved") == {}
         widget.close()
 
 

@@ -163,6 +163,18 @@ def test_the_help_of_every_command_has_an_example_that_it_takes(monkeypatch):
             parsed(main, shlex.split(call))
 
 
+def test_every_command_and_option_is_explained_by_sentences():
+    found = list(all_commands())
+    texts = [(name, command.help) for name, command in found] + [
+        (f"{name} {option.opts[0]}", option.help)
+        for name, command in found
+        for option in command.params
+        if isinstance(option, click.Option)
+    ]
+    assert len(texts) > 200
+    assert [name for name, text in texts if not (text or "").rstrip().endswith((".", ")"))] == []
+
+
 def parsed(command, words):
     """Read the words of a call and carry nothing out; raises click's error."""
     context = command.make_context(command.name, words)

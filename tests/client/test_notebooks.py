@@ -14,12 +14,13 @@ from sow.client.tables import (
     ROWS_SHOWN,
     ShownTable,
     checked_interval,
+    faceted_table,
     refreshing,
     shown_end,
     shown_table,
     table_widget,
 )
-from sow.errors import ClientError
+from sow.errors import BadFilter, ClientError
 
 
 def shown(*documents, count=None, title="orders"):
@@ -74,12 +75,40 @@ def test_nothing_is_a_table_without_rows():
 
 def test_a_widget_shows_the_table_and_what_becomes_of_it():
     there = [ShownTable("orders: 1 record", ["sow_key"], [["1"]])]
-    widget = table_widget(lambda: there[-1])
+    widget = table_widget(lambda _chosen: there[-1])
     assert (widget.caption, widget.rows) == ("orders: 1 record", [["1"]])
     there.append(ShownTable("orders: 0 records", ["sow_key"], []))
     widget.refresh()
     assert (widget.caption, widget.rows) == ("orders: 0 records", [])
     widget.close()
+
+
+def test_facets_are_the_commonest_values_of_what_is_chosen(monkeypatch):
+    monkeypatch.setattr(tables, "FACET_VALUES", 2)
+    records = {str(n): {"id": n, "side": "buy", "at": {"city": c}} for n, c in enumerate("AABCA")}
+    records["9"] = {"id": 9, "side": "sell"}
+    widget = table_widget(lambda chosen: faceted_table("t", records, ["/side", "/at/city"], chosen))
+    assert widget.caption == "t: 6 records"
+    assert widget.facets == [
+        {"field": "/side", "values": [["buy", 5], ["sell", 1]]},
+        {"field": "/at/city", "values": [["A", 3], ["B", 1]]},
+    ]
+    widget.chosen = {"/at/city": "A", "/side": "buy"}
+    assert widget.caption == "t: 3 records"
+    assert widget.facets[1]["values"] == [["A", 3]]
+    widget.chosen = {"/at/city": ""}
+    assert [row[0] for row in widget.rows] == ["9"]
+    widget.close()
+
+
+def test_what_is_looked_at_for_facets_is_bounded_and_said(monkeypatch):
+    monkeypatch.setattr(tables, "FACET_RECORDS", 3)
+    records = {str(n): {"id": n} for n in range(5)}
+    table = faceted_table("t", records, ["/id"], {})
+    assert table.caption == "t: 3 records; looked at 3 of all"
+    assert len(table.facets[0]["values"]) == 3
+    with pytest.raises(BadFilter):
+        faceted_table("t", records, ["id"], {})
 
 
 class Drawn:
@@ -130,9 +159,9 @@ def test_an_interval_that_is_too_short_is_refused(interval_s):
 def test_without_anywidget_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ClientError, match=r"pip install 'sow\[notebook\]'"):
-        table_widget(lambda: ShownTable("", [], []))
+        table_widget(lambda _chosen: ShownTable("", [], []))
 
 
 def test_the_script_puts_text_into_the_page_as_text():
     assert "innerHTML" not in tables.SCRIPT
-    assert tables.SCRIPT.count("textContent") == 2
+    assert tables.SCRIPT.count("textContent") == 4

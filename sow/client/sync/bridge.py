@@ -206,6 +206,11 @@ class SyncWrapper(Generic[Awaited]):
         self.awaited = awaited
         """The wrapped object, with asyncio."""
 
+    def _repr_html_(self) -> str | None:
+        """What notebooks show: the same as of the wrapped object, if it has something."""
+        shown = getattr(self.awaited, "_repr_html_", None)
+        return None if shown is None else str(shown())
+
 
 class SyncContext(SyncWrapper[Context]):
     """The same for an object with a context (`with`), which is entered and left on the loop."""

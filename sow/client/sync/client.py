@@ -4,6 +4,7 @@ Each class is that of the same name in `sow.client`, which documents its methods
 """
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from functools import partial
 from typing import Any, Self, TypeVar, cast, overload
 
 from sow.client.client import Client as AsyncClient
@@ -191,16 +192,18 @@ class LiveView(SyncContext[View]):
         return self.awaited.ended
 
     preview = handed(AsyncLiveView.preview)
-    _repr_html_ = handed(AsyncLiveView._repr_html_)
+    faceted = handed(AsyncLiveView.faceted)
 
-    def widget(self, interval_s: float = 1.0) -> Any:
+    def widget(self, interval_s: float = 1.0, facets: Sequence[str] = ()) -> Any:
         """A widget for notebooks, which shows the first records and redraws them every `interval_s`
         seconds, 0.1 or more, until the view ends, and then the reason.
 
-        Raises ClientError if anywidget is not installed (``pip install 'sow[notebook]'``).
+        Of the fields `facets`, paths such as ``"/symbol"``, it shows the commonest values, by which
+        its user chooses records. Raises BadFilter for what is no path, and ClientError if anywidget
+        is not installed (``pip install 'sow[notebook]'``).
         """
         checked_interval(interval_s)
-        made = table_widget(self.preview)  # in the thread that displays it
+        made = table_widget(partial(self.faceted, facets))  # in the thread that displays it
         self.keep_drawing(made, interval_s)
         return made
 

@@ -115,7 +115,6 @@ class TopicAnswer(SyncWrapper[AsyncAnswer]):
         return self.awaited.tables
 
     preview = handed(AsyncAnswer.preview)
-    _repr_html_ = handed(AsyncAnswer._repr_html_)
 
     def to_arrow(self) -> Any:
         """The records as a pyarrow Table, of the topic's types (docs/clients.md, Tables)."""
@@ -203,6 +202,10 @@ class Rows:
             return TopicAnswer(self._bridge, self._bridge.wait(self._opened().all()))
         finally:
             self._close()
+
+    def _repr_html_(self) -> str | None:
+        """What notebooks show, once it is opened: what is known before the rows."""
+        return None if self._rows is None else self._rows._repr_html_()
 
     def __enter__(self) -> Self:
         self._opened()
