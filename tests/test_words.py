@@ -46,7 +46,10 @@ GAP = r"[\s#]+"
 PATTERNS = {word: re.compile(rf"\b{word.replace(' ', GAP)}s?\b", re.IGNORECASE) for word in WORDS}
 ANY = re.compile("|".join(word.replace(" ", GAP) for word in WORDS), re.IGNORECASE)
 """Also within another word: most files have none at all, and need not be read word by word."""
-FOLDERS = ("sow", "conflated_topics", "docs", "examples", "README.md", "CONTRIBUTING.md")
+FOLDERS = (
+    *("sow", "conflated_topics", "docs", "examples", "integrations"),
+    *("README.md", "CONTRIBUTING.md"),
+)
 KINDS = {".py", ".md", ".js", ".ts", ".xml"}
 
 

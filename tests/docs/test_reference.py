@@ -137,7 +137,7 @@ def test_every_message_type_is_documented(name):
     assert rows, f"docs/message-types.md: the first table has no row | `{name}` | …"
 
 
-@all_cases("page", PAGES)
+@all_cases("page", [*PAGES, *sorted((DOCS.parent / "integrations").rglob("*.md"))])
 def test_links_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
