@@ -5,13 +5,13 @@ Dictionaries and lists stay what they are, and have HTML besides. Nothing is req
 object, and whatever it holds is bounded text (`sow.client.tables`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
 from sow.client.tables import ROWS_SHOWN, ShownTable, short_text, shown_table
 
-NOTHING = (None, "", (), [], {})
+NOTHING: Sequence[object] = (None, "", (), [], {})
 """Values that are left out."""
 
 
