@@ -134,14 +134,14 @@ class SowTables:
         return self._matches(table, {})
 
     def table_make_view(self, table: str, view: str, config: Mapping[str, Any]) -> None:
-        """Keep what is asked for: the server has no view of its own."""
+        """Keep its query: the server has no view of its own."""
         self._views[view] = (table, question(config, self.table_schema(table)))
 
     def table_describe(self, table: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """The columns that a view would have, or what speaks against it, in a sentence."""
         try:
-            asked = question(config, self.table_schema(table))
-            columns = self._columns(table, asked)
+            query = question(config, self.table_schema(table))
+            columns = self._columns(table, query)
         except Exception as error:
             return {"config_error": str(error)}
         return {"expression_schema": {}, "view_schema": columns}
@@ -167,9 +167,9 @@ class SowTables:
         data: Any,
     ) -> None:
         """Rows of a view, as they are now."""
-        topic, asked = self._views[view]
+        topic, query = self._views[view]
         start = viewport.get("start_row") or 0
-        page: dict[str, object] = {**asked, "skip_n": start}
+        page: dict[str, object] = {**query, "skip_n": start}
         if (end := viewport.get("end_row")) is not None:
             page["top_n"] = max(0, end - start)
         rows = self._client.http.table(topic, page)
@@ -183,8 +183,8 @@ class SowTables:
             writer.write_table(rows.cast(pa.schema(kinds), safe=False))
         data.from_arrow_ipc(sink.getvalue().to_pybytes())
 
-    def _columns(self, topic: str, asked: Mapping[str, str]) -> dict[str, str]:
-        wanted = {name: asked[name] for name in asked.keys() & {"select", "projection", "grouping"}}
+    def _columns(self, topic: str, query: Mapping[str, str]) -> dict[str, str]:
+        wanted = {name: query[name] for name in query.keys() & {"select", "projection", "grouping"}}
         return self._kinds(self._client.http.columns(topic, **wanted))
 
     def _kinds(self, schema: pa.Schema) -> dict[str, str]:
@@ -194,7 +194,7 @@ class SowTables:
             if PLAIN.fullmatch(field.name) and not field.name.startswith("__ROW_PATH_")
         }
 
-    def _matches(self, topic: str, asked: Mapping[str, str]) -> int:
-        wanted = {name: text for name, text in asked.items() if name not in ("order_by", "select")}
+    def _matches(self, topic: str, query: Mapping[str, str]) -> int:
+        wanted = {name: text for name, text in query.items() if name not in ("order_by", "select")}
         with self._client.http.rows(topic, {**wanted, "top_n": 0}) as rows:
             return int(rows.matches)

@@ -56,7 +56,7 @@ class ShownList(list[Any]):
 
 
 class ShownState:
-    """An object of which notebooks show some attributes."""
+    """An object some of whose attributes notebooks show."""
 
     _shown: ClassVar[tuple[str, ...]]
     """Their names."""

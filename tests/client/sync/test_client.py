@@ -237,6 +237,7 @@ def living(way):
     found += [[view[key] for key in view], view.get("none"), bool(view.subscription.name)]
     found.append(sorted(row["id"] for row in way.wait(view.to_polars()).to_dicts()))
     found += [view.ended, view.preview().caption, way.wait(view.widget(60)).caption]
+    found.append(view.faceted(["/id"], {"/id": "1"}))
     way.wait(view.keep_drawing(way.wait(view.widget()), 60))
     frame = way.wait(view.to_pandas())
     found.append(sorted(row["id"] for row in frame.to_dict("records")))
