@@ -7,6 +7,7 @@ times a second and reads only the rows that fit, so a fast topic costs little mo
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -32,7 +33,8 @@ from sow.cli.output import as_json, json_text, printable, show, write_data
 from sow.cli.tables import as_table, terminal_console, waiting
 from sow.client import Client, Disconnected, Message, Rows, Subscription
 from sow.core.delta import merged
-from sow.errors import SowError, UnknownRecord
+from sow.core.humanize import counted
+from sow.errors import SowError, UnknownRecord, UnknownTopic
 from sow.messages.csv_rows import cells, column_of, columns
 
 TABLE_ROWS = 1000
@@ -145,10 +147,20 @@ async def key_columns(client: Client, topic: str, grouping: str | None = None) -
         paths = [path.strip() for path in grouping.split(",")]
     else:
         try:
-            paths = (await client.topic(topic)).get("keys") or []
-        except SowError:
+            paths = await _keys_of(client, topic)
+        except (SowError, re.error):
             return []  # a table does not depend on what cannot be read
     return [column_of(path.removeprefix("/").split("/")) for path in paths]
+
+
+async def _keys_of(client: Client, topic: str) -> list[str]:
+    """The key fields of a topic, or of all topics that a pattern names."""
+    try:
+        described = [await client.topic(topic)]
+    except UnknownTopic:
+        is_named = re.compile(topic).search
+        described = [one for one in await client.topics() if is_named(one["name"])]
+    return [*dict.fromkeys(path for one in described for path in one.get("keys") or [])]
 
 
 async def _explain(client: Client, topic: str, question: dict[str, Any], raw: bool) -> None:
@@ -415,8 +427,9 @@ class LiveTable:
         room = self._console.height - other if self._console.is_terminal else len(records)
         shown = [cells(record) for record in list(records.values())[: max(1, room)]]
         rest = len(records) - len(shown)
-        heading = f"{self._topic}: {len(records):,} records, {self._messages:,} messages"
-        more = f", {rest:,} records below" if rest > 0 else ""
+        counts = f"{counted(len(records), 'record')}, {counted(self._messages, 'message')}"
+        heading = f"{self._topic}: {counts}"
+        more = f", {counted(rest, 'record')} below" if rest > 0 else ""
         more += f"; {self._waits_for}" if self._waits_for else ""
         table = as_table(shown, self._console.width, self._keys) if shown else Text("")
         advice = [Text(sentence) for sentence in self._advice]

@@ -188,6 +188,14 @@ def test_watch_as_a_table_without_a_terminal_is_written_at_the_end(sow, orders):
     assert out.splitlines()[0] == "orders: 2 records, 2 messages"
 
 
+def test_watch_of_a_pattern_shows_keys_first_and_advice(sow, orders):
+    orders({"qty": 1, "id": 7})
+    named = ("watch", "^order", "--format", "table", "--count", "1")
+    out = sow.ok(*named, "--filter", "/idd = 1 OR /id = 7").splitlines()
+    assert out[:2] == ["^order: 1 record, 1 message", "no record has /idd; did you mean /id?"]
+    assert out[2].split() == ["id", "qty"]
+
+
 def test_watch_from_a_bookmark_reads_the_log(sow, orders):
     orders({"id": 1}, {"id": 2})
     orders({"id": 1, "px": 5})
@@ -303,7 +311,7 @@ def test_what_is_waited_for_stands_beside_the_heading():
     console.print(table.render())
     table.say("")
     console.print(table.render())
-    first, second = console.file.getvalue().split("messages")[1:]
+    first, second = re.split("messages?", console.file.getvalue())[1:]
     assert "; computing orders as of then: 3 s" in first
     assert "computing" not in second
 
