@@ -184,8 +184,9 @@ def test_events_go_on_behind_a_bookmark_that_a_follower_reaches_later(primary, t
         async def answered():
             return await waits
 
-        events = Events(follower, follower.wait(answered()))
-        assert events.until("p")[-1].line["d"] == {"id": 3}
+        response = follower.wait(answered())
+        assert Events(follower, response).until("p")[-1].line["d"] == {"id": 3}
+        follower.call(response.close)
 
 
 def test_it_goes_on_where_it_was_after_a_stop_and_after_the_primarys(primary, tmp_path):

@@ -1,6 +1,4 @@
 import json
-import random
-import timeit
 
 import msgspec
 import orjson
@@ -293,20 +291,6 @@ def test_texts_that_look_like_the_end_of_a_document_do_not_end_it():
 def test_encode_refuses_what_json_does_not_have(document):
     with pytest.raises(BadMessage):
         JSON.encode(document)
-
-
-def test_reading_two_fields_costs_less_than_parsing_whole_records():
-    bodies = [
-        orjson.dumps(
-            {"order": {"id": f"ORD{i}", "px": i / 7, "qty": i}, "symbol": "ACME", "side": "BUY"}
-            | {f"field{n}": f"value {i * n}" for n in range(6)}
-        )
-        for i in random.Random(1).sample(range(10**6), 100)
-    ]
-    two_fields = decoder("/order/id", "/symbol")
-    ours = min(timeit.repeat(lambda: two_fields.read(bodies), number=20, repeat=9))
-    whole = min(timeit.repeat(lambda: [orjson.loads(b) for b in bodies], number=20, repeat=9))
-    assert ours < 2 * whole
 
 
 @pytest.mark.parametrize(
