@@ -59,7 +59,7 @@ class DataDirectory:
 
     def _take(self) -> None:
         _take_lock(self._lock, fcntl.LOCK_EX, self.path, "choose another directory with --data-dir")
-        with suppress(OSError):  # on a full disk nobody is told which process it is
+        with suppress(OSError):  # on a full disk it does not name its process
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 

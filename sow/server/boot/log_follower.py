@@ -125,7 +125,7 @@ class LogFollower:
     def writer(self, *given: Any) -> SharedLogThread:
         """Makes the thread of the journal."""
         self._thread = SharedLogThread(self._driver, *given)
-        self._thread.reloaded = self.go_on_under
+        self._thread.on_reloaded(self.go_on_under)
         return self._thread
 
     @property

@@ -59,7 +59,7 @@ class NodeReports:
         self._peers = peers
         self._corrupts = corrupts
         self._is_alone = False
-        """No other node has its name, as far as it has asked."""
+        """No other node has its name, as far as is known."""
         self.known: Sequence[ServerNode] = ()
         """What the primary has said of all nodes."""
         self._status: StatusHandler
@@ -125,7 +125,7 @@ class NodeReports:
             driver.fail(error)
 
     async def _check_name(self, calls: ClientSession, others: Sequence[ServerNode]) -> None:
-        """Stop where a node of this name has reported before. It is asked: one that was started
+        """Stop where a node of this name has reported before, and answers: one that was started
         again elsewhere is listed for a while."""
         lead, urls = self._driver.lead, [one.url for one in others]
         if self._is_alone or lead.address not in urls:

@@ -57,8 +57,7 @@ class SharedLogThread(JournalThread):
         self._refuse_groups = refused
         self._handed: deque[tuple[int, Entries]] = deque()
         """Submitted, and not released."""
-        self.reloaded: Callable[[Configuration], None] = lambda _: None
-        """Called with each configuration that a reload has put in force, once the log has it."""
+        self._reloaded: Callable[[Configuration], None] = lambda _: None
         self._reloads: set[int] = set()
         """Groups with a reload, which are not released."""
         self._divided = 0
@@ -74,6 +73,11 @@ class SharedLogThread(JournalThread):
         """What comes from now on is of this node: the log has to have it first."""
         self._leads = True
         self._driver.serve(self)
+
+    def on_reloaded(self, reloaded: Callable[[Configuration], None]) -> None:
+        """Have this called with each configuration that a reload puts in force, once the log has
+        it."""
+        self._reloaded = reloaded
 
     def store(self, number: int, entries: Entries) -> None:
         """Store entries that come from the log, or submit them to it."""
@@ -116,7 +120,7 @@ class SharedLogThread(JournalThread):
         super().store(number, entries)
         if number in self._reloads and (configuration := reload_in(entries)) is not None:
             self._reloads.remove(number)
-            self.reloaded(configuration)
+            self._reloaded(configuration)
 
     def ended(self, error: StoreError) -> None:
         """Nothing more is released. What was is written and reported before the rest is refused."""
