@@ -164,9 +164,11 @@ def open_windows(
     log: Log,
     now_us: int,
     checkpoints: Mapping[str, Checkpoint] = NOTHING_STORED,
+    records_max: float = GONE_ON_MAX,
 ) -> Task[Engine | None]:
     """An engine with the windows of conflated topics that are open at a time, for a start under a
-    configuration, which may make some of them otherwise; None where all have ended."""
+    configuration, which may make some of them otherwise; None where all have ended, as they do
+    where more records than `records_max` are to be processed."""
     if not history:
         return None
     before = history[-1].configuration
@@ -179,7 +181,7 @@ def open_windows(
     end = Moment(log.last_seq, now_us)
     kept = yield from newest_state(history, reach, before, checkpoints, log, end)
     start = kept or FROM_THE_BEGINNING._replace(seq=log.begins_after)
-    if start.seq < log.first_seq - 1 or end.seq - start.seq > GONE_ON_MAX:
+    if start.seq < log.first_seq - 1 or end.seq - start.seq > records_max:
         return None
     replay = Replay(history, reach.names, log, start)
     yield from replay.advance(end)

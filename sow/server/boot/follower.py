@@ -230,23 +230,9 @@ class Follower:
     async def _catch_up(self, calls: ClientSession, held: FollowedData) -> None:
         """Read the log up to now into the directory, with the windows that are open now; where the
         primary has started again meanwhile, up to its last start, however often that was."""
-        frames: list[tuple[bytes, bytes]] = []
-        reader = FrameReader(lambda kind, content: frames.append((kind, content)))
         path = f"/v1/log/entries?from={held.log_id}-{held.seq}&windows=true"
-        with closing(DataDirectory(self.directory)) as directory, opened(directory) as journal:
-            # What has just been put in force takes a start at this very place.
-            tail = LogTail(journal, starts_here=held.since_seq == held.seq)
-            async with calls.get(self._address(path), allow_redirects=False) as answer:
-                await checked(answer)
-                while not tail.is_over:
-                    self.heard.hear()
-                    reader.feed(await answer.content.readany())
-                    some, frames[:] = [*frames], []
-                    for kind, content in some:
-                        tail.take(kind, content)
-                    if answer.content.at_eof():
-                        raise ConnectionResetError("it ended the connection")
-        self._open = tail.open
+        address, hear = self._address(path), self.heard.hear
+        self._open = await read_tail(calls, address, self.directory, held, hear)
         if self._open is not None:
             self.clock.go_on_from(self._open.time_us)
 
@@ -453,6 +439,34 @@ def session_with(upstream: Upstream, silent_s: float) -> ClientSession:
     return ClientSession(
         headers=headers, timeout=timeout, connector=TCPConnector(ssl=checks, limit=4)
     )
+
+
+async def read_tail(
+    calls: ClientSession,
+    address: str,
+    path: Path,
+    held: FollowedData,
+    hear: Callable[[], object] = lambda: None,
+) -> OpenWindows | None:
+    """Append the log at an address up to now to a data directory that has what is `held`; returns
+    the windows that are open there, None where a start makes them. Raises what `checked` does,
+    StoreError, Damaged, OSError."""
+    frames: list[tuple[bytes, bytes]] = []
+    reader = FrameReader(lambda kind, content: frames.append((kind, content)))
+    with closing(DataDirectory(path)) as directory, opened(directory) as journal:
+        # What has just been put in force takes a start at this very place.
+        tail = LogTail(journal, starts_here=held.since_seq == held.seq)
+        async with calls.get(address, allow_redirects=False) as answer:
+            await checked(answer)
+            while not tail.is_over:
+                hear()
+                reader.feed(await answer.content.readany())
+                some, frames[:] = [*frames], []
+                for kind, content in some:
+                    tail.take(kind, content)
+                if answer.content.at_eof():
+                    raise ConnectionResetError("it ended the connection")
+    return tail.open
 
 
 async def fetch_backup(

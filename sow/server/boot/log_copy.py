@@ -3,6 +3,7 @@
     who leads ────────> says so at the end of the log, in leads and beats: only where to look
     its checkpoint ───> the place in the log that its data reach at least (`/v1/log/status`)
     its backup ───────> the data directory, in place of what was there, with that place
+    its log ──────────> what has come since then, and the windows that are open at its end
     from then on ─────> the log behind it
 
 The place comes first: what the backup has beyond it is read again, and passed over. The node checks
@@ -21,10 +22,10 @@ from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession
 
 from sow.core.clock import SECOND_US
-from sow.errors import LogEnded, LogTrimmed, LogUnanswered, StoreError, clipped
+from sow.errors import LogEnded, LogTrimmed, LogUnanswered, NotKept, StoreError, clipped
 from sow.server.api.nodes import STATUS_BYTES_MAX
 from sow.server.boot.followed_directory import BACKED_UP, COMING, held_in, remove
-from sow.server.boot.follower import checked, fetch_backup
+from sow.server.boot.follower import checked, fetch_backup, read_tail
 from sow.server.boot.quarantine import REMOVED
 from sow.server.chained.upstream import failure_of
 from sow.server.http.body_reading import beginning
@@ -42,6 +43,7 @@ from sow.shared_log.protocol import SharedLog
 from sow.store.backup import BackupContents, BackupWriter, FrameReader, StoredBackup
 from sow.store.directory import LOCK_FILE
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
+from sow.store.protocols import OpenWindows
 from sow.store.restoring import restore
 
 log = logging.getLogger("sow.log")
@@ -97,18 +99,21 @@ def has_records(directory: Path) -> bool:
     return held is not None and held.seq > 0
 
 
-async def copy_of_primary(shared: SharedLog, directory: Path, lease_us: int, calls: Calls) -> None:
-    """Fill a data directory with what the node has that leads, whatever that takes. Raises
-    StoreError where the directory has records of another log."""
+async def copy_of_primary(
+    shared: SharedLog, directory: Path, lease_us: int, calls: Calls
+) -> OpenWindows | None:
+    """Fill a data directory with what the node has that leads, whatever that takes; returns the
+    windows that are open there, if they are known. Raises StoreError where the directory has
+    records of another log."""
     pause_s, said = RETRY_S, ""
     while True:
         try:
             leader = await leader_of(shared, LEASES_OF_BEATS * lease_us / SECOND_US)
             async with calls() as session:
-                await _copy(session, leader, directory)
+                found = await _copy(session, leader, directory)
             log.info("copied everything of node %s at %s", leader.node, leader.address)
-            return
-        except (CallFailed, OSError, TimeoutError, LogUnanswered, StoreError) as error:
+            return found
+        except (CallFailed, OSError, TimeoutError, LogUnanswered, NotKept, StoreError) as error:
             if isinstance(error, StoreError) and error.reason == "another log":
                 raise
             why = clipped(failure_of(error))
@@ -159,7 +164,8 @@ async def copy_of_log(shared: SharedLog, directory: Path) -> None:
         place = checkpoint_of(chain.settled, int(backup.contents.bookmark))
         assert place is not None
         await asyncio.to_thread(_check_replaces, directory, place)
-        await asyncio.to_thread(put_in_place, directory, place)
+        await asyncio.to_thread(restore_copy, directory, place)
+        await asyncio.to_thread(put_in_place, directory)
     log.info("made the data directory of what the shared log begins with")
 
 
@@ -213,7 +219,7 @@ async def leader_of(shared: SharedLog, wait_s: float) -> Lead:
     )
 
 
-async def _copy(session: ClientSession, leader: Lead, directory: Path) -> None:
+async def _copy(session: ClientSession, leader: Lead, directory: Path) -> OpenWindows | None:
     address = leader.address.rstrip("/")
     async with session.get(f"{address}/v1/log/status", allow_redirects=False) as answer:
         await checked(answer)
@@ -226,7 +232,13 @@ async def _copy(session: ClientSession, leader: Lead, directory: Path) -> None:
     await asyncio.to_thread(remove, copied, coming)
     try:
         await fetch_backup(session, f"{address}/v1/backup", copied)
-        await asyncio.to_thread(put_in_place, directory, checkpoint)
+        await asyncio.to_thread(restore_copy, directory, checkpoint)
+        held, found = await asyncio.to_thread(held_in, coming), None
+        if held is not None:
+            path = f"/v1/log/entries?from={held.log_id}-{held.seq}&windows=true"
+            found = await read_tail(session, address + path, coming, held)
+        await asyncio.to_thread(put_in_place, directory)
+        return found
     finally:
         await asyncio.to_thread(remove, copied, coming)
 
@@ -242,11 +254,16 @@ def _check_replaces(directory: Path, checkpoint: LogCheckpoint) -> None:
         )
 
 
-def put_in_place(directory: Path, checkpoint: LogCheckpoint) -> None:
-    """Have the backup that was copied in a data directory in place of its contents."""
+def restore_copy(directory: Path, checkpoint: LogCheckpoint) -> None:
+    """Make what is to come of the backup that was copied to a data directory."""
     coming = directory / COMING
     restore(StoredBackup(directory / BACKED_UP), coming, now_us=None, goes_on=True)
     write_checkpoint(coming, checkpoint)
+
+
+def put_in_place(directory: Path) -> None:
+    """Have what is to come in a data directory in place of its contents."""
+    coming = directory / COMING
     # First: without it nothing that is left is taken for a data directory.
     for name in (MANIFEST_FILE, COPY_FILE):
         (directory / name).unlink(missing_ok=True)

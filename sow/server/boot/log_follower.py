@@ -23,12 +23,11 @@ from typing import Any
 from aiohttp import web
 
 from sow.core.clock import SECOND_US, SharedLogClock, monotonic_us
-from sow.core.cooperative import Task
-from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration, View
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import InForceSince, noted_in
-from sow.engine.following import Following, FollowingEngine
-from sow.engine.output import HELD_US_MAX
+from sow.engine.following import Following, FollowingEngine, with_windows
 from sow.engine.shared_configuration import fingerprint, with_own
 from sow.errors import LogEnded, LogTrimmed, SowError
 from sow.server.api.nodes import Nodes, ServerNode
@@ -40,10 +39,10 @@ from sow.server.boot.log_reports import NodeReports
 from sow.server.http.preconditions import Heard, Moments
 from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import SharedLogThread, entries_of, newest_of
+from sow.server.loop.log_writer import SharedLogThread, entries_of, newest_of, turn_in
 from sow.server.loop.runtime import ServerRuntime
 from sow.shared_log.chain import LogGroup
-from sow.store.protocols import LogEntry
+from sow.store.protocols import LogEntry, OpenWindows
 
 log = logging.getLogger("sow.follower")
 
@@ -81,7 +80,7 @@ def configured(groups: deque[LogGroup]) -> str:
 class LogFollower:
     """Applies the groups of `driver` to a server that has the configuration `own`, and has `keeper`
     write how far it is; `clock` is its clock, which shows the time of the log. `adopted` is called
-    with each configuration that the log has put in force."""
+    with each configuration that the log has put in force. `found` is open at the start."""
 
     waits_for = "the shared log is read"
 
@@ -93,8 +92,12 @@ class LogFollower:
         clock: SharedLogClock,
         adopted: Callable[[Configuration], None],
         reports: NodeReports,
+        found: OpenWindows | None = None,
     ) -> None:
         self.clock = clock
+        self._open = found
+        if found is not None:
+            clock.go_on_from(found.time_us)
         self._keeper = keeper
         self._adopted = adopted
         self._reports = reports
@@ -109,7 +112,9 @@ class LogFollower:
         self._driver = driver
         self._own = own
         self._waiting: deque[LogEntry] = deque()
-        """The newest entries: a turn of views may go on in the next group."""
+        """The newest entries: a turn of views goes on in the next group."""
+        self._turn = 0
+        """The record with which that turn began; 0: none goes on."""
         self._task: asyncio.Task[None] | None = None
         self._engine: FollowingEngine
         self._runtime: ServerRuntime
@@ -139,9 +144,10 @@ class LogFollower:
         """The configuration: every node has that of the log in its own file."""
         return self._own
 
-    def windows(self, _configuration: Configuration) -> Catalog | None:
-        """The windows that are open at the start: as the log says."""
-        return None
+    def windows(self, configuration: Configuration) -> Catalog | None:
+        """The windows that are open at the start; None: as the log says."""
+        found, self._open = self._open, None
+        return found and run_to_completion(with_windows(configuration, found.windows))
 
     def begin(
         self,
@@ -213,9 +219,12 @@ class LogFollower:
             if not self.is_over.is_set():
                 driver.applied(newest_of(entries))
             return
-        await self._apply(driver.time_us + 1)
-        if driver.time_us > self._engine.now_us:
-            await self._run(self._following.pass_time(driver.time_us))
+        if self._waiting and (driver.is_primary or driver.time_us > self._waiting[-1].ts_us):
+            self._turn = 0  # it has ended without a change
+        await self._apply(self._turn)
+        time_us = self._waiting[0].ts_us if self._waiting else driver.time_us
+        if time_us > self._engine.now_us:
+            await self._run(self._following.pass_time(time_us))
         if driver.waiting:
             return
         if driver.failure is not None:
@@ -255,27 +264,27 @@ class LogFollower:
             if commit.failure is not None:
                 self._driver.step_down()
             await asyncio.wait((commit.next(),), timeout=self._driver.node.lease_us / SECOND_US)
+        self._turn = turn_in(group)
         for is_account, entries in groupby(group, lambda one: one.account):
             if is_account:
                 for entry in entries:
                     await self._take_account(entry)
             else:
                 self._waiting += entries
-                newest_us = self._waiting[-1].ts_us
-                has_turns = any(isinstance(one, View) for one in self._own.topics)
-                await self._apply(newest_us - HELD_US_MAX if has_turns else newest_us + 1)
+                await self._apply(self._turn)
 
-    async def _apply(self, older_us: int) -> None:
-        """Apply entries from before a time."""
+    async def _apply(self, turn: int = 0) -> None:
+        """Apply what waits, but for a turn that goes on and began with a record."""
         if self._waiting:
-            await self._run(self._following.apply(ended(self._waiting, 0, older_us)))
+            last_seq = turn - 1 if turn else newest_of(self._waiting)
+            await self._run(self._following.apply(ended(self._waiting, last_seq, 0)))
 
     async def _take_account(self, entry: LogEntry) -> None:
         if entry.topic == AUDIT.name:
             return  # each server's own
         is_new = False
         if entry.topic == CONFIGURATIONS.name and entry.op == "publish":
-            await self._apply(entry.ts_us + 1)
+            await self._apply()
             is_new = entry.seq >= self._engine.seq and not self._engine.has_account(entry)
             if is_new:
                 await self._run(self._following.pass_time(entry.ts_us))

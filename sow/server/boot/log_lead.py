@@ -55,7 +55,7 @@ class LogLead:
         self._clock.lead(now_us)
         self._report_clock()
         engine.sequencer.moment(self._clock.now_us())
-        self._thread.lead()
+        self._thread.lead(engine.views.turn)
         engine.lead(self._runtime.journal.first_seq - 1)
         driver.keep_time(self._log_time_us)
         self._runtime.wake()
@@ -70,7 +70,7 @@ class LogLead:
     def _log_time_us(self) -> int:
         """The time of a beat: nothing that is written later has an earlier one."""
         engine = self._engine
-        if engine.is_flushed:
+        if engine.is_flushed and not self._runtime.commit.is_collecting:
             self._time_us = engine.sequencer.moment(self._clock.now_us())
         return self._time_us
 

@@ -48,6 +48,7 @@ from sow.server.loop.log_operations import LogOperations
 from sow.shared_log.adapters import adapter
 from sow.shared_log.entry import EntryKind, Lead
 from sow.shared_log.roles import LEASES_OF_SILENCE
+from sow.store.protocols import OpenWindows
 
 log = logging.getLogger("sow.log")
 
@@ -114,6 +115,8 @@ class LogMember:
         self._peers = peers
         self._shared: Any = None
         self._driver: LogDriver | None = None
+        self._open: OpenWindows | None = None
+        """What is open at the end of a copy, for the next start."""
         self._checking: asyncio.Task[None] | None = None
         self._keeper: CheckpointKeeper
         self.reports: NodeReports
@@ -214,7 +217,7 @@ class LogMember:
             log.warning("%s: everything is copied from the node that leads", failure.detail)
             shared = self._opened(self._settings)
             try:
-                await copy_of_primary(
+                self._open = await copy_of_primary(
                     shared,
                     self._directory,
                     self._settings.lease_us,
@@ -265,8 +268,9 @@ class LogMember:
         assert driver.leader is not None
         operations = LogOperations(self._shared, driver, self._keeper)
         reports = self.reports = NodeReports(driver, self._keeper, self._peers, self._corrupts)
+        found, self._open = self._open, None
         follower = LogFollower(
-            driver, self._keeper, configuration, SharedLogClock(), self._adopt, reports
+            driver, self._keeper, configuration, SharedLogClock(), self._adopt, reports, found
         )
         machine = Machine(log_id=driver.leader.log, shared=operations, writer=follower.writer)
         return make(configuration, follower, machine, LogServer), follower.is_over

@@ -224,6 +224,11 @@ class GroupCommit:
         return self._thread.change_bytes_max
 
     @property
+    def is_collecting(self) -> bool:
+        """Groups wait for more entries, and are not handed over."""
+        return bool(self._collecting)
+
+    @property
     def is_behind(self) -> bool:
         """The backlog is so large that publishers should wait."""
         return self._backlog_bytes > BACKLOG_BYTES_MAX

@@ -11,15 +11,17 @@ fails, and the server starts again. Where another node leads, whatever was not r
 the log: it is refused, and this server ends without a trace of it.
 
 Changes that were flushed together are one group of the log, or several where they are very large;
-one change is never divided.
+one change is never divided. Views may show the changes of several groups at once: then a mark ends
+each but the last, an account of nothing that says with which record their turn began.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import zip_longest
 
-from sow.core.definitions import SYSTEM_PREFIX, Configuration
+from sow.core.definitions import CONFIGURATIONS, SYSTEM_PREFIX, Configuration
 from sow.engine.configuration_history import reload_in
 from sow.engine.shared_configuration import fingerprint, packed
 from sow.errors import Damaged, OutcomeUnknown, StoreError
@@ -63,15 +65,17 @@ class SharedLogThread(JournalThread):
         self._divided = 0
         """The newest group that was submitted as several."""
         self._leads = self._is_over = False
+        self._turn: Callable[[], int] = int
 
     @property
     def is_busy(self) -> bool:
         """Whether there is anything that it has not done and reported."""
         return bool(self._handed) or super().is_busy
 
-    def lead(self) -> None:
-        """What comes from now on is of this node: the log has to have it first."""
-        self._leads = True
+    def lead(self, turn: Callable[[], int] = int) -> None:
+        """What comes from now on is of this node: the log has to have it first. `turn` returns the
+        record with which the turn of views began that goes on; 0: none does."""
+        self._leads, self._turn = True, turn
         self._driver.serve(self)
 
     def on_reloaded(self, reloaded: Callable[[Configuration], None]) -> None:
@@ -90,9 +94,10 @@ class SharedLogThread(JournalThread):
         self._handed.append((number, entries))
         parts = [*parts_of(entries)]
         self._divided = number if len(parts) > 1 else self._divided
-        for part in parts:
-            of_group = number if part is parts[-1] else None
-            kept = kept_as(part)
+        for part, following in zip_longest(parts, parts[1:]):
+            of_group = number if following is None else None
+            turn = self._turn() if following is None else following[0].turn
+            kept = kept_as(marked(part, turn))
             if kept[2] == EntryKind.RELOAD:
                 self._reloads.add(number)
             if not self._driver.submit(of_group, *kept):
@@ -153,16 +158,32 @@ class SharedLogThread(JournalThread):
 
 
 def parts_of(entries: Entries) -> Iterator[Entries]:
-    """Entries as groups of the log: as many changes together as one takes."""
+    """Entries as groups of the log: as many changes together as one takes. An account stays with
+    what is before it, which it may count."""
     start = size = change = behind = 0
     for at, entry in enumerate(entries):
-        if at and not goes_on(entries[at - 1], entry):
+        if at and not entry.account and not goes_on(entries[at - 1], entry):
             change, behind = at, 0
         size, behind = size + stored_bytes(entry), behind + stored_bytes(entry)
         if size > PART_BYTES_MAX and change > start:
             yield entries[start:change]
             start, size = change, behind
     yield entries[start:]
+
+
+def marked(entries: Entries, turn: int) -> Entries:
+    """The same with the mark of a turn that goes on."""
+    if not turn:
+        return entries
+    last = entries[-1]
+    seq = last.seq + max(0, len(last) - 1)
+    mark = LogEntry("delete", CONFIGURATIONS.name, seq, last.ts_us, [], [], account=True, turn=turn)
+    return [*entries, mark]
+
+
+def turn_in(entries: Entries) -> int:
+    """The record with which the turn began that goes on behind a group; 0: none does."""
+    return entries[-1].turn if entries and entries[-1].account else 0
 
 
 def newest_of(entries: Iterable[LogEntry]) -> int:

@@ -1,12 +1,14 @@
 """A node that follows a shared log: what it applies, once, and what it says of itself."""
 
 import asyncio
+import json
 from types import SimpleNamespace
 
+import aiohttp
 import pytest
 
 from sow.config import loads
-from sow.core.definitions import CONSUMERS, with_system_topics
+from sow.core.definitions import CONSUMERS, View, with_system_topics
 from sow.engine.following import FollowingEngine
 from sow.engine.shared_configuration import with_own
 from sow.errors import NotPrimary
@@ -14,7 +16,7 @@ from sow.server.api.status import StatusHandler
 from sow.server.boot.log_follower import HeardLog
 from sow.store.protocols import LogEntry
 from tests.server.boot.log_nodes import node_configuration, nodes_of
-from tests.server.boot.servers import configuration, publish, records
+from tests.server.boot.servers import ORDERS, configuration, publish, records
 from tests.shared_log.files import FileLog
 
 pytestmark = pytest.mark.edge
@@ -172,5 +174,45 @@ def test_every_kind_of_topic_is_the_same_on_every_node(tmp_path):
             await a.die()
             await b.until(lambda: not b.follows and b.server.engine.seq > 0)
             assert state_of(b) == full  # also what is transient elsewhere
+
+    asyncio.run(play())
+
+
+SUMS = View("sums", "json", ("orders",), ("/desk", "COUNT(1) AS /count"), ("/desk",))
+
+
+async def said_of(http, node, found):
+    """Notes the lines of the view that a node sends."""
+    socket = await http.ws_connect(f"{node.server.address}/v1/ws", protocols=["sow.text"])
+    await socket.send_json({"c": "subscribe", "cid": "1", "t": "sums"})
+    async for frame in socket:
+        lines = map(json.loads, frame.data.splitlines())
+        found += [(one["bm"], one["d"]) for one in lines if one["c"] == "p"]
+
+
+def test_a_view_is_released_where_the_primary_has_done_it_in_however_many_groups(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, ORDERS, SUMS) for name in "ab"]
+        async with (
+            nodes_of(FileLog(tmp_path / "log"), *configs) as all_of_them,
+            aiohttp.ClientSession() as http,
+        ):
+            first, second = all_of_them
+            for node in all_of_them:
+                await node.start()
+            await publish(first.server, 0)
+            await second.until(lambda: second.server.engine.seq == 1)
+            said = [], []
+            followed = zip(all_of_them, said, strict=True)
+            tasks = [asyncio.create_task(said_of(http, *one)) for one in followed]
+            await asyncio.sleep(0.2)
+            rows = [{"id": number, "desk": number % 2} for number in range(2_000)]
+            url = f"{first.server.address}/v1/topics/orders/records"
+            assert (await http.post(url, json=rows)).status == 200
+            await publish(first.server, 1)
+            await second.until(lambda: second.server.engine.seq == first.server.engine.seq)
+            await second.until(lambda: said[0] and said[0] == said[1])
+            for task in tasks:
+                task.cancel()
 
     asyncio.run(play())

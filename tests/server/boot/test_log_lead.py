@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from sow.core.definitions import QueueSettings, Topic
+from sow.core.definitions import ConflatedTopic, QueueSettings, Topic
 from sow.errors import DiskFull, NotPrimary, StoreError
 from tests.server.boot.log_nodes import LEASE_US, node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, SLOW, publish, records
@@ -204,5 +204,30 @@ def test_a_queue_goes_on_with_its_messages_and_leases_where_another_node_leads(t
                     url = f"{second.server.address}/v1/topics/work/lease/{one}"
                     assert (await http.delete(url)).status == 204
                 second.server.executor.queues.queues.check()
+
+    asyncio.run(play())
+
+
+def test_a_beat_has_no_later_time_than_what_waits_for_a_commit(tmp_path):
+    gathered = Topic("orders", "json", ("/id",), flush_interval_us=LEASE_US)
+    fast = ConflatedTopic("fast", "json", "orders", interval_us=100_000)
+
+    async def play():
+        configs = [node_configuration(name, tmp_path, gathered, fast) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as all_of_them:
+            first, second = all_of_them
+            for node in all_of_them:
+                await node.start()
+            await publish(first.server, 1)  # beats come meanwhile
+            await second.until(lambda: second.server.engine.seq == 1)
+            await second.until(
+                lambda: "1" in second.server.engine.topics["fast"].records.table.slots
+            )
+            stamps = [
+                node.server.engine.topics[name].records.table.ts_us[:1].tolist()
+                for name in ("orders", "fast")
+                for node in all_of_them
+            ]
+            assert (stamps[0], stamps[2]) == (stamps[1], stamps[3])
 
     asyncio.run(play())

@@ -1,6 +1,7 @@
 """The thread of a journal behind a shared log: what it writes, and when it refuses."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from sow.engine.wal import Group
 from sow.errors import Damaged, DiskFull, NoQuorum, NotLeading
 from sow.server.loop import log_writer
 from sow.server.loop.group_commit import GroupCommit
-from sow.server.loop.log_writer import SharedLogThread, encode_group, entries_in
+from sow.server.loop.log_writer import SharedLogThread, encode_group, entries_in, turn_in
 from sow.shared_log.entry import EntryKind
 from sow.store.protocols import LogEntry
 from tests.server.loop.test_group_commit import Disk
@@ -178,6 +179,8 @@ def test_very_many_changes_are_several_groups_and_no_change_is_divided(monkeypat
     parts = [[one.seq for one in part] for part in log_writer.parts_of(entries)]
     assert parts == [[1], [2, 3, 4], [5]]
     assert [*log_writer.parts_of(entries[:1])] == [entries[:1]]
+    counted = [made(1, 1, 90), entry(1, "/sow/publishers"), made(2, 2, 90)]
+    assert [*log_writer.parts_of(counted)] == [counted[:2], counted[2:]]
 
 
 @stepped
@@ -202,3 +205,24 @@ def test_a_group_is_read_as_it_was_submitted():
     assert [one.account for one in found] == [True, False, True, False]
     with pytest.raises(Damaged, match="shared log"):
         [*entries_in(encode_group(group)[:-1])]
+
+
+@stepped
+async def test_a_turn_of_views_that_goes_on_is_marked_in_the_log_and_not_in_the_journal(
+    monkeypatch,
+):
+    monkeypatch.setattr(log_writer, "PART_BYTES_MAX", 1)
+    commits, began = Commits(leads=False), [2]
+    commits.commit._thread.lead(lambda: began[-1])
+    commits.add(1, entry(2))
+    began.append(0)
+    commits.add(2, replace(entry(3), turn=2), replace(entry(4), turn=2))
+    commits.add(3, entry(5))
+    await turns()
+    submitted = [one[2] for one in commits.driver.submitted]
+    assert [turn_in(one) for one in submitted] == [2, 2, 0, 0]
+    assert [len(one) for one in submitted] == [2, 2, 1, 1]
+    for number in (1, 2, 3):
+        commits.driver.submitter.released(number)
+    await commits.commit.close()
+    assert [seq for stored in commits.disk.stored for seq in stored] == [2, 3, 4, 5]
