@@ -100,10 +100,10 @@ class MessageConsumer(ShownState):
     async def open(self) -> None:
         """Subscribe, unless that was done; raises what the server refuses it with."""
         if self._reader is None:
-            await self._begin_anew(await self._sockets.for_writes())
+            await self._begin_again(await self._sockets.for_writes())
             self._reader = asyncio.get_running_loop().create_task(self._read())
 
-    async def _begin_anew(self, socket: Socket) -> None:
+    async def _begin_again(self, socket: Socket) -> None:
         """Subscribe in a new session, where messages are leased."""
         try:
             await self._begin(socket)
@@ -186,7 +186,7 @@ class MessageConsumer(ShownState):
                 if socket.resumed:
                     await self._go_on(socket)
                 else:
-                    await self._begin_anew(socket)
+                    await self._begin_again(socket)
             except SowError as again:
                 if not (is_away(again) or again.reason in ELSEWHERE):
                     raise
