@@ -164,11 +164,11 @@ def open_windows(
     log: Log,
     now_us: int,
     checkpoints: Mapping[str, Checkpoint] = NOTHING_STORED,
-    records_max: float = GONE_ON_MAX,
+    is_bound: bool = True,
 ) -> Task[Engine | None]:
     """An engine with the windows of conflated topics that are open at a time, for a start under a
-    configuration, which may make some of them otherwise; None where all have ended, as they do
-    where more records than `records_max` are to be processed."""
+    configuration, which may make some of them otherwise; None where all have ended, as they do if
+    it `is_bound` and very much is to be processed."""
     if not history:
         return None
     before = history[-1].configuration
@@ -181,7 +181,7 @@ def open_windows(
     end = Moment(log.last_seq, now_us)
     kept = yield from newest_state(history, reach, before, checkpoints, log, end)
     start = kept or FROM_THE_BEGINNING._replace(seq=log.begins_after)
-    if start.seq < log.first_seq - 1 or end.seq - start.seq > records_max:
+    if start.seq < log.first_seq - 1 or (is_bound and end.seq - start.seq > GONE_ON_MAX):
         return None
     replay = Replay(history, reach.names, log, start)
     yield from replay.advance(end)

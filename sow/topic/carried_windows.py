@@ -60,10 +60,12 @@ def begin_from(copy: ConflatedCopy, state: list[Any]) -> Task[None]:
 
 def go_on_with(copy: ConflatedCopy, other: ConflatedCopy, records: Records) -> Task[None]:
     """Let a copy have the windows of one in another engine that the same changes have reached, and
-    let the records that wait in them be in `records` as they are there; while nothing changes."""
+    let the records that wait in them be in `records` as they are there, with merging all; while
+    nothing changes."""
     copy.go_on(other)
-    waiting = [*dict.fromkeys([*other.conflation.waiting(), *other.given])]
     table = other.copy.table
+    more = other.given if other.copy.folding.merger is None else table.slots
+    waiting = [*dict.fromkeys([*other.conflation.waiting(), *more])]
     # Also those that are there: they stand where they were born, which may be otherwise below.
     for start in range(0, len(waiting), RECORDS_AT_ONCE):
         records.discard(waiting[start : start + RECORDS_AT_ONCE])

@@ -43,6 +43,16 @@ def test_another_copy_goes_on_with_the_same(name):
     assert after.conflation.pending == COUNT
 
 
+def test_what_was_merged_stays_though_nothing_waits():
+    world = waiting_world()
+    world.advance(3 * SECOND)
+    copy = world.engine.topics["merged"].copy
+    after = World(ORDERS, SLOW, MERGED).engine.topics["merged"].copy
+    run_to_completion(go_on_with(after, copy, after.copy))
+    assert not copy.conflation.pending
+    assert shown(after) == shown(copy)
+
+
 def test_it_takes_a_step_for_so_many_records(monkeypatch):
     monkeypatch.setattr(carried_windows, "RECORDS_AT_ONCE", 5)
     copy = waiting_world().engine.topics["orders-C"].copy

@@ -21,7 +21,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import inf
 from pathlib import Path
 
 from sow.core.cooperative import Task, run_to_completion
@@ -31,7 +30,7 @@ from sow.engine.configuration_history import noted
 from sow.engine.engine import Engine
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress
-from sow.engine.replay_places import GONE_ON_MAX, open_windows
+from sow.engine.replay_places import open_windows
 from sow.errors import Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
 from sow.store.checkpoint import LmdbCheckpoint, held_in
@@ -231,9 +230,8 @@ class ServerBootstrap:
         windows = self._windows(self._configuration)
         if windows is None:
             # Other nodes of a log have the windows, however much is to be read for them.
-            most = inf if self.log_id else GONE_ON_MAX
             place = self.journal, self._now_us, checkpoints
-            before = yield from open_windows(history, now, *place, most)
+            before = yield from open_windows(history, now, *place, is_bound=not self.log_id)
             windows = None if before is None else before.catalog
         self.goes_on = windows is not None
         log_entries = chain.from_iterable(
