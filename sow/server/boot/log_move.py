@@ -34,7 +34,7 @@ from sow.server.boot.log_copy import PART_BEGINS, PART_ENDS, PART_GOES_ON, begin
 from sow.server.boot.log_member import open_log
 from sow.server.loop.log_checkpoint import CHECKPOINT_FILE, checkpoint_of, write_checkpoint
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import entries_in
+from sow.server.loop.log_writer import entries_of
 from sow.shared_log.chain import ChainState, LogGroup
 from sow.shared_log.entry import EntryKind, Lead
 from sow.store.backup import END_FRAME, FAILED_FRAME, FRAME_LENGTH_BYTES, frames, reported_in
@@ -272,9 +272,9 @@ class HeldIn:
         """The next group."""
         if group.kind == EntryKind.END:
             self._check_ended_here(group.content.decode(errors="replace"))
-        if group.kind != EntryKind.RECORDS:
+        if group.kind not in (EntryKind.RECORDS, EntryKind.RELOAD):
             return
-        for entry in entries_in(group.content):
+        for entry in entries_of(group):
             if not entry.topic.startswith(SYSTEM_PREFIX):
                 self.newest_seq = max(self.newest_seq, entry.seq + len(entry) - 1)
             elif entry.topic != AUDIT.name:  # that is each server's own

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +11,14 @@ from sow.core.definitions import SharedLogSettings
 from sow.errors import LogEnded, LogUnanswered, StoreError
 from sow.server.boot import log_copy, log_move
 from sow.server.boot.app import Server
-from sow.server.boot.log_move import move_in, move_out
+from sow.server.boot.log_move import HeldIn, move_in, move_out
 from sow.server.loop import log_checkpoint
 from sow.server.loop.log_checkpoint import CHECKPOINT_FILE
+from sow.server.loop.log_writer import encode_group
+from sow.shared_log.chain import ChainState, LogGroup
+from sow.shared_log.entry import EntryKind, Reload
 from sow.store.backup import BackupWriter, FrameReader, StoredBackup
+from sow.store.protocols import LogEntry
 from sow.store.restoring import restore
 from tests.server.boot.log_nodes import Client, Node, node_configuration
 from tests.server.boot.servers import publish, records
@@ -98,6 +103,15 @@ def test_a_local_log_is_shared_and_local_again_and_nothing_is_lost(tmp_path, sha
             await move_out(other, opened)
 
     asyncio.run(play())
+
+
+def test_who_has_missed_a_reload_lacks_its_bookmark():
+    held = HeldIn(SimpleNamespace(last_seq=1, accounts=list))
+    number = encode_group([LogEntry("publish", "reload", 2, 5, None, [b""], 0)])
+    reload = Reload("f", "", number).encode()
+    held.take(LogGroup(EntryKind.RELOAD, reload, 5, 1, ChainState()))
+    with pytest.raises(StoreError, match="goes on up to 2"):
+        held.check()
 
 
 def test_a_move_that_was_interrupted_is_made_again(tmp_path, shared):
