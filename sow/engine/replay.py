@@ -411,6 +411,9 @@ class Replay:
         new = self.reach.of(change.configuration)
         old = self.engine.configuration
         if (new.topics, new.limits) != (old.topics, old.limits):
+            # All else is of the server that has noted it: nodes of a log listen elsewhere.
+            kinds = new.message_types
+            new = replace(old, topics=new.topics, limits=new.limits, message_types=kinds)
             steps = Reconfiguration(self.engine, new, lambda _topic: None)
             yield from steps.apply(self.now_us)
             if not within_turn:

@@ -336,3 +336,14 @@ class TestStarts:
         for at, *found in then:
             run_to_completion(again.advance(at))
             assert [shown(again.engine, name) for name in ("orders-C", "over")] == found
+
+
+def test_a_reload_that_another_machine_has_noted_is_one_here():
+    world = World(ORDERS, SLOW)
+    world.publish("orders", {"id": 1, "n": 1})
+    slower = replace(SLOW, interval_us=2 * SECOND)
+    other = replace(world.configuration, port=9, topics=(ORDERS, slower))
+    history = [InForceSince(world.configuration), InForceSince(other, 1, world.now, False)]
+    replay = Replay(history, {"orders-C"}, world.journal)
+    run_to_completion(replay.advance(moment(world)))
+    assert replay.topic("orders-C").definition.interval_us == 2 * SECOND
