@@ -152,9 +152,10 @@ class FollowingEngine(Engine):
         if self.has_account(entry):
             return
         self.sequencer.write(entry)
-        self.topics[entry.topic].records.put(
-            entry.identities or (), entry.bodies, {}, [entry.seq], [entry.ts_us]
-        )
+        topic = self.topics[entry.topic]
+        assert isinstance(topic, SourceTopic)
+        names, bodies = entry.identities or (), entry.bodies
+        self.pass_on(topic, topic.records.put(names, bodies, {}, [entry.seq], [entry.ts_us]))
         self.configurations.look_again()
         if entry.topic == KNOWN_COLUMNS.name:
             for body in entry.bodies:
@@ -177,9 +178,13 @@ class FollowingEngine(Engine):
         if entry.op == "publish":
             messages = topic.records.stored([entry.bodies[at] for at in newer], there)
             each_us = [*expiries_of(entry)]
-            topic.store(messages, seqs, entry.ts_us, [each_us[at] for at in newer])
+            batch = topic.store(messages, seqs, entry.ts_us, [each_us[at] for at in newer])
         else:
-            topic.drop(there, "expired" if entry.op == "expire" else "deleted", seqs, entry.ts_us)
+            reason: Reason = "expired" if entry.op == "expire" else "deleted"
+            dropped = topic.drop(there, reason, seqs, entry.ts_us)
+            assert dropped is not None
+            batch = dropped
+        self.pass_on(topic, batch)  # who follows this server gets to know of it
         self.configurations.look_again()
         if entry.topic == KNOWN_COLUMNS.name:
             for body in entry.bodies:

@@ -43,6 +43,7 @@ def test_accounts_are_those_of_the_newest_entry_however_often_the_log_is_read():
     ]
     for at, wanted in enumerate((b"1", b"2", b"", b"3")):
         engine.apply_account(log[at])
+        assert engine.topics[CONSUMERS.name].updates == at + 1  # which those below look at
         assert held(engine) == (wanted and b'{"name":"desk","at":%s}' % wanted)
     written = len(engine.sequencer.open.entries)
     for entry in log:
