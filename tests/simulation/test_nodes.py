@@ -9,11 +9,25 @@ import pytest
 from tests.effort import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(3))
-def test_all_nodes_show_what_the_primary_shows(seed):
+def play(module, seed):
     # In a process of its own, where the order of sets follows from the seed as well.
-    command = [sys.executable, "-m", "tests.simulation.nodes", "--seed", str(seed), "--steps", "60"]
+    command = [sys.executable, "-m", module, "--seed", str(seed), "--steps", "60"]
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+        command,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_all_nodes_show_what_the_primary_shows(seed):
+    play("tests.simulation.nodes", seed)
+
+
+@pytest.mark.parametrize("seed", [21, 22])
+def test_all_nodes_of_a_shared_log_show_the_same(seed):
+    play("tests.simulation.nodes.log_run", seed)
