@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from sow.client import Client, Retry
-from sow.errors import ClientError, UnknownTopic
+from sow.client.errors import Unreachable
+from sow.errors import ClientError, NotPrimary, UnknownTopic
 from tests.client.test_subscription import at_once
 from tests.edge.serving import configuration, served
 
@@ -122,6 +123,26 @@ def test_a_session_that_is_gone_begins_again_and_what_it_held_counts_no_more(run
         running.server.runtime.wake()
 
     assert run(work) == (1, 2)
+
+
+def test_a_server_that_is_away_or_does_not_lead_yet_is_waited_for(run):
+    async def work(client):
+        await client.publish("orders", [{"id": 1}])
+        async with client.consume("jobs") as messages:
+            connect = messages._sockets.connect
+            away = [Unreachable("away"), NotPrimary("it follows", primary="")]
+
+            async def later(*given):
+                if away:
+                    raise away.pop()
+                return await connect(*given)
+
+            messages._sockets.connect = later
+            message = await anext(messages)
+            await cut(messages)
+            return await message.ack()
+
+    assert run(work) is True
 
 
 def test_there_may_be_nothing_for_a_while(run):
