@@ -106,7 +106,7 @@ def test_a_local_log_is_shared_and_local_again_and_nothing_is_lost(tmp_path, sha
 
 
 def test_who_has_missed_a_reload_lacks_its_bookmark():
-    held = HeldIn(SimpleNamespace(last_seq=1, accounts=list))
+    held = HeldIn(SimpleNamespace(last_seq=1, accounts=list), "a")
     number = encode_group([LogEntry("publish", "reload", 2, 5, None, [b""], 0)])
     reload = Reload("f", "", number).encode()
     held.take(LogGroup(EntryKind.RELOAD, reload, 5, 1, ChainState()))
