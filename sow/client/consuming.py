@@ -17,8 +17,7 @@ from typing import Any, Self
 
 import orjson
 
-from sow.client.errors import ClosedByServer, Disconnected, is_away
-from sow.client.idempotent import ELSEWHERE
+from sow.client.errors import ELSEWHERE, ClosedByServer, Disconnected, is_away
 from sow.client.messages import Line
 from sow.client.shown import ShownState
 from sow.client.socket import Retry, Socket, Sockets
