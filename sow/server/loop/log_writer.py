@@ -19,7 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import zip_longest
+from functools import partial
 
 from sow.core.definitions import CONFIGURATIONS, SYSTEM_PREFIX, Configuration
 from sow.engine.configuration_history import reload_in
@@ -37,6 +37,11 @@ WITH_ACCOUNTS = -1
 """Those of an empty log have the number 0, and are read too."""
 PART_BYTES_MAX = GROUP_BYTES_MAX // 2
 """Of one group of the log, but for a change that is larger: its encoding takes a little more."""
+LONG_BYTES = 1024**2
+"""What is encoded or decoded beside the loop: less takes some milliseconds."""
+
+SharedGroup = tuple[bytes, int, EntryKind]
+"""Content, time and kind of a group."""
 
 
 class SharedLogThread(JournalThread):
@@ -58,10 +63,13 @@ class SharedLogThread(JournalThread):
         self._driver = driver
         self._refuse_groups = refused
         self._handed: deque[tuple[int, Entries]] = deque()
-        """Submitted, and not released."""
+        """Given, and not released."""
         self._reloaded: Callable[[Configuration], None] = lambda _: None
         self._reloads: set[int] = set()
         """Groups with a reload, which are not released."""
+        self._unsent: deque[tuple[int, Entries, int]] = deque()
+        """Those of them that wait behind a long one, which is encoded beside the loop."""
+        self._encoding: asyncio.Future[list[SharedGroup]] | None = None
         self._divided = 0
         """The newest group that was submitted as several."""
         self._leads = self._is_over = False
@@ -88,19 +96,33 @@ class SharedLogThread(JournalThread):
         if not self._leads:
             super().store(number, entries)
         elif not self._is_over:
-            self._submit(number, entries)
+            self._handed.append((number, entries))
+            self._unsent.append((number, entries, self._turn()))
+            self._submit_all()
 
-    def _submit(self, number: int, entries: Entries) -> None:
-        self._handed.append((number, entries))
-        parts = [*parts_of(entries)]
-        self._divided = number if len(parts) > 1 else self._divided
-        for part, following in zip_longest(parts, parts[1:]):
-            of_group = number if following is None else None
-            turn = self._turn() if following is None else following[0].turn
-            kept = kept_as(marked(part, turn))
-            if kept[2] == EntryKind.RELOAD:
+    def _submit_all(self) -> None:
+        """Submit what waits, in order."""
+        while self._unsent and self._encoding is None:
+            number, entries, turn = self._unsent.popleft()
+            if sum(map(stored_bytes, entries)) < LONG_BYTES:
+                self._submit(number, groups_of(entries, turn))
+            else:
+                self._encoding = self.loop.run_in_executor(None, groups_of, entries, turn)
+                self._encoding.add_done_callback(partial(self._on_encoded, number))
+
+    def _on_encoded(self, number: int, done: "asyncio.Future[list[SharedGroup]]") -> None:
+        self._encoding = None
+        if not (self._is_over or done.cancelled()):
+            self._submit(number, done.result())
+            self._submit_all()
+
+    def _submit(self, number: int, groups: list[SharedGroup]) -> None:
+        self._divided = number if len(groups) > 1 else self._divided
+        for group in groups:
+            of_group = number if group is groups[-1] else None
+            if group[2] == EntryKind.RELOAD:
                 self._reloads.add(number)
-            if not self._driver.submit(of_group, *kept):
+            if not self._driver.submit(of_group, *group):
                 if not self._driver.is_primary:
                     self.ended(self._driver.lost_lead())
                 return  # else it steps down: this ends when all before is released
@@ -138,6 +160,7 @@ class SharedLogThread(JournalThread):
             )
         self._is_over = True
         self._handed.clear()
+        self._unsent.clear()
         self.do(lambda: self._report(error))
 
     def _report(self, error: StoreError) -> None:
@@ -191,14 +214,28 @@ def newest_of(entries: Iterable[LogEntry]) -> int:
     return max((one.seq + max(0, len(one) - 1) for one in entries), default=0)
 
 
-def kept_as(entries: Entries) -> tuple[bytes, int, EntryKind]:
-    """The group of the shared log that entries become: content, time and kind."""
+def groups_of(entries: Entries, turn: int) -> list[SharedGroup]:
+    """The groups of the shared log that entries become; behind the last one `turn` goes on."""
+    parts = [*parts_of(entries)]
+    turns = [*(following[0].turn for following in parts[1:]), turn]
+    return [kept_as(marked(*part)) for part in zip(parts, turns, strict=True)]
+
+
+def kept_as(entries: Entries) -> SharedGroup:
+    """The group of the shared log that entries become."""
     content, time_us = encode_group(entries), entries[-1].ts_us
     reloaded = reload_in(entries)
     if reloaded is None:
         return content, time_us, EntryKind.RECORDS
     reload = Reload(fingerprint(reloaded), packed(reloaded), content)
     return reload.encode(), time_us, EntryKind.RELOAD
+
+
+async def entries_read(group: LogGroup) -> list[LogEntry]:
+    """The entries of a group; those of a long one are decoded beside the loop. Raises Damaged."""
+    if len(group.content) < LONG_BYTES:
+        return [*entries_of(group)]
+    return await asyncio.to_thread(lambda: [*entries_of(group)])
 
 
 def entries_of(group: LogGroup) -> Iterator[LogEntry]:

@@ -87,6 +87,44 @@ async def test_a_group_is_written_here_once_it_is_in_the_log_and_released_then()
 
 
 @stepped
+async def test_a_long_group_is_encoded_beside_the_loop_and_the_rest_waits_behind_it(monkeypatch):
+    monkeypatch.setattr(log_writer, "LONG_BYTES", 100)
+    commits = Commits()
+    long = [replace(entry(2), bodies=[b"x" * 200]), replace(entry(4), bodies=[b"x" * 200])]
+    for number, one in enumerate((entry(1), long[0], entry(3), long[1]), start=1):
+        commits.add(number, one)
+    submitted = commits.driver.submitted
+    assert [one[0] for one in submitted] == [1]
+    while len(submitted) < 4:
+        await asyncio.sleep(0.001)
+    assert [(one[0], one[2][0].seq, len(one[2][0].bodies[0])) for one in submitted] == [
+        (1, 1, 1), (2, 2, 200), (3, 3, 1), (4, 4, 200),
+    ]  # fmt: skip
+    for number in range(1, 5):
+        commits.driver.submitter.released(number)
+    while len(commits.calls) < 4:
+        await asyncio.sleep(0.001)
+    await commits.commit.close()
+
+
+@stepped
+async def test_what_is_encoded_when_another_node_leads_is_refused_and_not_submitted(monkeypatch):
+    monkeypatch.setattr(log_writer, "LONG_BYTES", 100)
+    commits = Commits()
+    commits.add(1, replace(entry(1), bodies=[b"x" * 200]))
+    commits.add(2, entry(2))
+    encoding = commits.commit._thread._encoding
+    commits.driver.submitter.ended(NotLeading("another node leads"))
+    await encoding
+    await turns()
+    while not commits.calls:
+        await asyncio.sleep(0.001)
+    ((failure, refused),) = commits.calls
+    assert (failure.reason, refused, commits.driver.submitted) == ("not primary", [1, 2], [])
+    await commits.commit.close()
+
+
+@stepped
 async def test_where_another_node_leads_what_was_in_the_log_is_released_and_the_rest_refused():
     commits = Commits()
     for number in (1, 2, 3):
