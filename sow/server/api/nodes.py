@@ -119,6 +119,14 @@ class Nodes:
             self._heard_s[name] = self._now_s()
         self._forget()
 
+    def remember(self, *nodes: ServerNode) -> None:
+        """Another server has known these nodes: they are silent until they report here."""
+        for node in nodes:
+            if node.url not in self._said:
+                self._said[node.url] = msgspec.structs.replace(node, role=AS_FOLLOWER)
+                self._heard_s[node.url] = self._now_s() - 2 * HEARD_S
+        self._forget()
+
     @contextmanager
     def reading(self, url: str, seq: int) -> Iterator[FeedPosition]:
         """A follower reads the log behind record `seq` while this is open. Raises TooLarge."""

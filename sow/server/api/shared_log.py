@@ -8,13 +8,14 @@
 What they do is `sow.server.loop.log_operations`. A server with a log of its own refuses them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from sow.errors import ClientError, clipped
+from sow.errors import Busy, ClientError, clipped
 from sow.history.bookmarks import number_of
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.response_schemas import (
@@ -46,6 +47,19 @@ class SharedLogHandler:
         self._operations = operations
         self._nodes = nodes
         self._status = status
+        self._is_read = False
+
+    @contextmanager
+    def _read_alone(self) -> Iterator[LogOperations]:
+        """For what reads the whole log; raises Busy while another one does."""
+        shared = self._shared()
+        if self._is_read:
+            raise Busy("the shared log is verified or trimmed already; try again when that is done")
+        self._is_read = True
+        try:
+            yield shared
+        finally:
+            self._is_read = False
 
     def _shared(self) -> LogOperations:
         if self._operations is None:
@@ -63,7 +77,7 @@ class SharedLogHandler:
         if self._operations is None:
             alone = SharedLogStatus(engine, own.role)
             return json_response(msgspec.to_builtins(alone))
-        nodes = [self._listed(own), *self._of_log(self._nodes.all())]
+        nodes = [own, *self._of_log(self._nodes.all())]
         found = SharedLogStatus(
             engine,
             own.role,
@@ -72,11 +86,6 @@ class SharedLogHandler:
             nodes=[NodeStatus(**msgspec.structs.asdict(one)) for one in nodes],
         )
         return json_response(msgspec.to_builtins(found))
-
-    def _listed(self, own: ServerNode) -> ServerNode:
-        """This node, as it reports itself."""
-        shared = self._shared()
-        return msgspec.structs.replace(own, url=shared.address, checkpoint=shared.mark)
 
     def _of_log(self, nodes: Iterable[ServerNode]) -> list[ServerNode]:
         """Those that are nodes of the log, and not followers or chained servers."""
@@ -93,10 +102,10 @@ class SharedLogHandler:
     async def verify(self, _request: web.Request) -> web.Response:
         """`POST /v1/log/verify`: compare the log with what this node has applied, and the state
         hashes of nodes that are at the same bookmark."""
-        shared = self._shared()
-        own = await self._status.own()
-        found: dict[str, Any] = await shared.verify()
-        nodes = [self._listed(own), *self._of_log(self._nodes.heard())]
+        with self._read_alone() as shared:
+            own = await self._status.own()
+            found: dict[str, Any] = await shared.verify()
+        nodes = [own, *self._of_log(self._nodes.heard())]
         found["nodes"] = [
             {
                 "url": one.url,
@@ -114,7 +123,7 @@ class SharedLogHandler:
     async def trim(self, request: web.Request) -> web.Response:
         """`POST /v1/log/trim?before=`: entries before a bookmark go; raises ClientError where a
         node still needs them."""
-        shared = self._shared()
+        self._shared()
         text = parameters_of(request).get("before", "")
         before = number_of(text, self._runtime.journal.log_id)
         if before is None:
@@ -122,7 +131,8 @@ class SharedLogHandler:
                 f"before={clipped(text)} is not a bookmark; write that of the first record to keep",
                 reason="invalid bookmark",
             )
-        return json_response(await shared.trim(before, self._nodes.marks()))
+        with self._read_alone() as shared:
+            return json_response(await shared.trim(before, self._nodes.marks()))
 
 
 def _is_same(own: ServerNode, other: ServerNode) -> bool | None:

@@ -38,6 +38,7 @@ from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError
 from sow.server.http.tls import Certificate
+from sow.server.loop.log_checkpoint import LogMark
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import ConsumerLags
 from sow.sessions.commands.executor import Executor
@@ -340,6 +341,7 @@ class StatusHandler:
         self._heard = heard
         self._hashes = StateHash(engine)
         self._hashing: asyncio.Task[tuple[int, str]] | None = None
+        self._mark: Callable[[], LogMark | None] = lambda: None
 
     @route("GET", "/v1/status", "nothing", "What this server is, and how far it is")
     @operation("read_status", ServerStatus)
@@ -365,10 +367,10 @@ class StatusHandler:
         }
         return json_response(answer, {BOOKMARK_HEADER: own.bookmark or "0"})
 
-    def be_listed_as(self, address: str) -> None:
+    def be_listed_as(self, address: str, mark: Callable[[], LogMark | None] = lambda: None) -> None:
         """The server above lists this one under an address: nobody calls one that listens on all
-        addresses of its machine by its own."""
-        self._address = address
+        addresses of its machine by its own. `mark` is what a node of a shared log needs of it."""
+        self._address, self._mark = address, mark
 
     async def _all(self, own: ServerNode, request: web.Request) -> list[ServerNode]:
         """This server, those below it, and all else that the server above knows; what others say
@@ -391,11 +393,13 @@ class StatusHandler:
         if self._hashing is None:
             self._hashing = self._runtime.begin(self._hash())
         bookmark, state_hash = await asyncio.shield(self._hashing)
-        moment = str(bookmark), state_hash
-        if self._heard is None or self._heard.leads:
-            return ServerNode(self._address, AS_PRIMARY, *moment, 0, os.getpid(), None, sessions)
-        lag_ms, above = self._heard.lag_us() // 1000, self._heard.primary
-        return ServerNode(self._address, AS_FOLLOWER, *moment, lag_ms, os.getpid(), above, sessions)
+        role, lag_ms, above = AS_PRIMARY, 0, ""
+        if self._heard is not None and not self._heard.leads:
+            role, lag_ms, above = AS_FOLLOWER, self._heard.lag_us() // 1000, self._heard.primary
+        moment, pid = (str(bookmark), state_hash), os.getpid()
+        return ServerNode(
+            self._address, role, *moment, lag_ms, pid, above or None, sessions, self._mark()
+        )
 
     async def _hash(self) -> tuple[int, str]:
         try:

@@ -39,7 +39,7 @@ from sow.server.boot.log_reports import NodeReports
 from sow.server.http.preconditions import Heard, Moments
 from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import SharedLogThread, entries_of, newest_of, turn_in
+from sow.server.loop.log_writer import SharedLogThread, entries_of, entries_read, newest_of, turn_in
 from sow.server.loop.runtime import ServerRuntime
 from sow.shared_log.chain import LogGroup
 from sow.store.protocols import LogEntry, OpenWindows
@@ -214,7 +214,7 @@ class LogFollower:
         self._engine.follow(driver.address)
         if driver.waiting:
             check_goes_on(driver.waiting[0])
-            entries = [*entries_of(driver.waiting[0])]
+            entries = await entries_read(driver.waiting[0])
             await self._apply_group(entries)
             if not self.is_over.is_set():
                 driver.applied(newest_of(entries))
@@ -250,6 +250,7 @@ class LogFollower:
         if driver.is_primary:
             lead = LogLead(driver, engine, runtime, self.clock, self._thread)
             lead.begin()
+            self._reports.take_over()
             self._moments.share(lead.doubt_s)
             self.heard.follow("")
             self.has_role.set()

@@ -70,9 +70,14 @@ class NodeReports:
     def start(self, status: StatusHandler, nodes: Nodes, engine: Engine) -> None:
         """Report what `status` says of `engine` from now on; `nodes` have reported to this one."""
         self._status, self._nodes, self._engine = status, nodes, engine
-        status.be_listed_as(self._driver.lead.address)
+        status.be_listed_as(self._driver.lead.address, lambda: mark_of(self._keeper.kept))
         nodes.have_log(self._figures)
         self._task = asyncio.create_task(self._run())
+
+    def take_over(self) -> None:
+        """This node leads: what the one before knew of others holds until they report here."""
+        own = self._driver.lead.address
+        self._nodes.remember(*(one for one in self.known if one.checkpoint and one.url != own))
 
     async def close(self) -> None:
         """Report no more."""
@@ -102,9 +107,7 @@ class NodeReports:
     async def _report(self) -> None:
         if self._corrupts:
             self._corrupts = not corrupt(self._engine)
-        driver, mark = self._driver, mark_of(self._keeper.kept)
-        own = await self._status.own()
-        own = msgspec.structs.replace(own, url=driver.lead.address, checkpoint=mark)
+        driver, own = self._driver, await self._status.own()
         others: Sequence[ServerNode] = ()
         if driver.is_primary:
             others = self._nodes.heard()

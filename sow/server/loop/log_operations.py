@@ -10,6 +10,7 @@ a trim leaves the end of a group, which is what it should be if the chain ends i
 goes up to the newest group of the moment, in calls of the engine: the server goes on meanwhile.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -69,11 +70,6 @@ class LogOperations:
     def mark(self) -> LogMark:
         """The same, as what it needs."""
         return mark_of(self._keeper.kept)
-
-    @property
-    def address(self) -> str:
-        """Where this node is called."""
-        return self._driver.lead.address
 
     def status(self) -> dict[str, Any]:
         """How this node stands."""
@@ -148,8 +144,9 @@ class LogOperations:
         begins = last = await self._begins()
         async with aclosing(self._read_again(begins)) as read:
             async for group, state, _ in read:
-                is_needed = group is not None and newest_in(group) >= before
-                if is_needed or state.position > position_max:
+                if state.position > position_max:
+                    break
+                if group is not None and await asyncio.to_thread(newest_in, group) >= before:
                     break
                 last = state
         if last.position:

@@ -5,8 +5,11 @@ import asyncio
 import pytest
 from aiohttp import ClientSession
 
+from sow.server.api.nodes import ServerNode
+from sow.server.api.shared_log import SharedLogHandler
 from sow.server.boot import log_reports
 from sow.server.loop import log_checkpoint
+from sow.server.loop.log_checkpoint import LogMark
 from tests.crash.test_nodes import free_port
 from tests.server.boot.log_nodes import node_configuration, nodes_of
 from tests.server.boot.servers import publish, records
@@ -111,6 +114,57 @@ def test_a_node_that_says_nothing_holds_the_log_where_its_checkpoint_was(tmp_pat
         status, refused = await pair.ask(pair.first, "POST", "/v1/log/trim?before=7")
         assert (status, refused["reason"]) == (400, "beyond the oldest checkpoint")
         assert pair.second.config.shared_log.advertise in refused["detail"]
+
+    played(tmp_path, work)
+
+
+def test_who_leads_next_keeps_what_the_one_before_needs_and_knew_that_others_need(tmp_path):
+    async def work(pair):
+        await pair.reported(5)
+        first, reports = pair.first.config.shared_log.advertise, pair.second.member.reports
+        gone = ServerNode("http://gone", "follower", "2", None, 0, 7, first, 0, LogMark("2", 3))
+        pair.first.server._nodes.note(gone)
+        await pair.second.until(
+            lambda: {one.url: one.checkpoint for one in reports.known}.get("http://gone")
+        )
+        await pair.first.die()
+        await pair.second.until(lambda: not pair.second.follows)
+        await publish(pair.second.server, 5)
+        await pair.second.until(lambda: pair.second.member._keeper.kept.bookmark == 6)
+        status, found = await pair.ask(pair.second, "GET", "/v1/log/status")
+        marks = {one["url"]: one["checkpoint"]["bookmark"] for one in found["nodes"]}
+        assert (status, marks[first], marks["http://gone"]) == (200, "5", "2")
+        assert [one["role"] for one in found["nodes"]].count("primary") == 1
+        status, refused = await pair.ask(pair.second, "POST", "/v1/log/trim?before=4")
+        assert (status, refused["reason"]) == (400, "beyond the oldest checkpoint")
+        assert "http://gone" in refused["detail"]
+
+    played(tmp_path, work)
+
+
+def test_the_log_is_read_by_one_at_a_time(tmp_path):
+    async def work(pair):
+        await pair.reported(5)
+        shared, is_open = pair.first.member._shared, asyncio.Event()
+        read = shared.read
+
+        async def held(after):
+            await is_open.wait()
+            async for one in read(after):
+                yield one
+
+        shared.read = held
+        first = asyncio.create_task(pair.ask(pair.first, "POST", "/v1/log/verify"))
+        handler = pair.first.server._handlers[SharedLogHandler]
+        await pair.first.until(lambda: handler._is_read)
+        for path in ("/v1/log/verify", "/v1/log/trim?before=2"):
+            status, refused = await pair.ask(pair.first, "POST", path)
+            assert (status, refused["reason"]) == (503, "busy")
+            assert "verified or trimmed already" in refused["detail"]
+        is_open.set()
+        assert (await first)[0] == 200
+        status, _ = await pair.ask(pair.first, "POST", "/v1/log/trim?before=2")
+        assert status == 200
 
     played(tmp_path, work)
 
