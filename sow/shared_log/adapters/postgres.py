@@ -6,6 +6,9 @@
     last      the end
     trim      the begin moves, then rows go in small portions
 
+Rows that somebody else has put behind the end are no part of it: they are read once the end has
+come there, in place of what was appended, which is void then and is appended again.
+
 A row may be visible that no standby has: after a crash of the primary, or when somebody cancels a
 commit that waits. So a reader yields nothing before a commit made after it has been answered: one
 of its own appends, else an empty one of its own (`_make_durable`). A cancelled wait is answered as
@@ -59,6 +62,7 @@ with moved as (
 ), stored as (
     insert into {table}
     select before + n, block from moved, unnest($1::bytea[]) with ordinality as each (block, n)
+    on conflict do nothing
 )
 select before, pg_notify('{table}', '') from moved
 """
@@ -67,8 +71,9 @@ select trimmed, page.position, block from {table}_end
 left join lateral (
     select position, block from (
         select position, block, sum(octet_length(block)) over (order by position) as bytes from (
-            select position, block from {table} where position > $1 order by position
-            limit {rows}
+            select position, block from {table}
+            where position > $1 and position <= {table}_end.position
+            order by position limit {rows}
         ) as behind
     ) as counted where bytes - octet_length(block) < {bytes}
 ) as page on true order by page.position

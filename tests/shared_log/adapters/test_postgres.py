@@ -163,6 +163,18 @@ def test_a_wait_that_was_cancelled_is_no_answer_and_is_not_read(cluster):
     played(cluster, work)
 
 
+def test_rows_of_others_behind_the_end_come_in_their_turn_and_stop_nothing(cluster):
+    async def work(harness):
+        log, other = await harness.connect(), await harness.connect()
+        await log.append(b"1")
+        cluster.ask(f"insert into {harness.table} values (3, 'foreign'), (9, 'foreign')")
+        assert await read(other, 0, 1) == [(1, b"1")]
+        assert [await log.append(b"%d" % n) for n in (2, 3, 4)] == [2, 3, 4]
+        assert await read(other, 1, 3) == [(2, b"2"), (3, b"foreign"), (4, b"4")]
+
+    played(cluster, work)
+
+
 def test_a_silent_line_is_noticed_and_mended(cluster):
     async def work(harness):
         log = await harness.connect()
