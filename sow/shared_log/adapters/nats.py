@@ -49,6 +49,8 @@ NEXT_PAGE = {"404", "408"}
 """How a page ends that nothing more came for; and, by its text, one that is full."""
 COMPLETED = "Batch Completed"
 """A page has all its blocks; a reader that counts them knows that before."""
+FAILED_S = 0.1
+"""What the end of a connection may take that was never made."""
 MONITOR_PORT = 8222
 """NATS's own default."""
 NS = 1_000_000_000
@@ -72,7 +74,7 @@ class NatsPlace:
         """Where each server shows its settings."""
         if self.monitors:
             return [one.rstrip("/") for one in self.monitors]
-        hosts = [URL(one if "://" in one else f"nats://{one}").host for one in self.servers]
+        hosts = [url_of(one).host for one in self.servers]
         return [str(URL.build(scheme="http", host=str(one), port=MONITOR_PORT)) for one in hosts]
 
 
@@ -312,14 +314,15 @@ class SettingsGuard:
             self._later = asyncio.create_task(self._ask_later())
 
     async def _ask_one(self, http: aiohttp.ClientSession, server: str, monitor: str) -> list[str]:
+        where = str(url_of(server).with_user(None))  # without what is secret
         try:
             async with http.get(f"{monitor}/varz") as answer:
                 varz = await answer.json(content_type=None)
-            findings = safety.server_findings(server, varz)
+            findings = safety.server_findings(where, varz)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, AttributeError) as error:
             # A server that is down answers nothing that could be lost; it is read once it is back.
             why = str(error) or type(error).__name__
-            return [safety.unread_finding(server, monitor, why)] if await is_up(server) else []
+            return [safety.unread_finding(where, monitor, why)] if await is_up(server) else []
         if not findings:
             self._names.add(varz.get("server_name", ""))
             self._unread.pop(server, None)  # two may read it at once
@@ -340,9 +343,14 @@ class SettingsGuard:
             await asyncio.wait([self._later])
 
 
+def url_of(server: str) -> URL:
+    """A server's address, with its scheme."""
+    return URL(server if "://" in server else f"nats://{server}")
+
+
 async def is_up(server: str) -> bool:
     """Whether a server of NATS greets there."""
-    url = URL(server if "://" in server else f"nats://{server}")
+    url = url_of(server)
     try:
         async with asyncio.timeout(2):
             reader, writer = await asyncio.open_connection(url.host, url.port or 4222)
@@ -355,19 +363,28 @@ async def is_up(server: str) -> bool:
         return False
 
 
+class EncryptedClient(Client):
+    """The library takes tls:// for a wish: a server without TLS got the password in plain text."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if not info.get("tls_required"):
+            raise Error("the address says tls://, and the server has no TLS: nothing was sent")
+        await super()._process_info(info, initial_connection=initial_connection)
+
+
 class NatsConnection:
     """A connection to one server: requests, each answered at an address of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: str) -> None:
         self._served_s = 0.0
-        self._client = Client()
+        self._client = EncryptedClient() if url_of(server).scheme == "tls" else Client()
         self._inbox = ""
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
 
     @classmethod
     async def open(cls, server: str, answer_s: float) -> "NatsConnection":
         """Connect to a server, and to no other one later."""
-        self = cls()
+        self = cls(server)
         try:
             await self._client.connect(
                 server,
@@ -386,7 +403,7 @@ class NatsConnection:
             await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
             self.has_served()
         except BaseException:
-            await self.close(answer_s)
+            await self.close(FAILED_S)  # its error is what is said, and not that this took long
             raise
         return self
 

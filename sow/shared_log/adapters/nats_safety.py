@@ -14,9 +14,24 @@ from typing import Any
 
 REPLICAS_MIN = 3
 """Of two, none may fail."""
-KEEPS_ALL = {"max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msgs_per_subject": -1}
-"""Limits of a stream that drops nothing by itself."""
-SETTINGS = {"retention": "limits", "storage": "file", "sealed": False, "no_ack": False}
+KEEPS_ALL = {
+    "max_msgs": -1,
+    "max_bytes": -1,
+    "max_age": 0,
+    "max_msgs_per_subject": -1,
+    "max_msg_size": -1,
+    "max_consumers": -1,
+}
+"""Limits of a stream that drops nothing by itself, takes the largest entry and as many readers as
+there are nodes."""
+SETTINGS = {
+    "retention": "limits",
+    "storage": "file",
+    "sealed": False,
+    "no_ack": False,
+    # A header of one message would remove all that came before it.
+    "allow_rollup_hdrs": False,
+}
 
 
 def server_findings(server: str, varz: Mapping[str, Any]) -> list[str]:
@@ -71,16 +86,17 @@ def stream_findings(
             f"the stream {stream} has persist_mode {config['persist_mode']}, so it answers before "
             "its disk has an entry: make another one without"
         )
-    if config.get("subjects") != [subject] or config.get("subject_transform"):
+    also = config.get("subject_transform") or config.get("sources")
+    if config.get("subjects") != [subject] or also:
         found.append(
-            f"the stream {stream} takes {config.get('subjects')} and not {subject} alone: "
-            "write another <Stream>, which is made if there is none"
+            f"the stream {stream} takes {config.get('subjects')}{' and more' if also else ''} and "
+            f"not {subject} alone: write another <Stream>, which is made if there is none"
         )
     for name, value in {**KEEPS_ALL, **SETTINGS}.items():
         if (has := config.get(name, value)) != value:
             found.append(
                 f"the stream {stream} has {name} {has}, so it loses or refuses entries by itself: "
-                f"set {name} to {value}"
+                f"set {name} to {value}, or write another <Stream>, which is made if there is none"
             )
     return found
 

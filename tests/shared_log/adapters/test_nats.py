@@ -74,6 +74,31 @@ def played(cluster, work, harness=NatsHarness):
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    ("requires", "says"), [(False, "the server has no TLS: nothing was sent"), (True, "SSL")]
+)
+def test_an_address_with_tls_sends_nothing_in_plain_text(requires, says):
+    async def play():
+        said = []
+
+        async def greet(reader, writer):
+            writer.write(b'INFO {"tls_required":%s}\r\n' % (b"true" if requires else b"false"))
+            said.append(await reader.read(64))
+            writer.write(b"no TLS\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        address = f"tls://user:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        log = NatsLog(NatsPlace(servers=[address], unsafe=True), IN_A_FAULT_S)
+        async with server:
+            with pytest.raises(LogUnanswered, match=says):
+                await log.last()
+        await log.close()
+        assert not any(b"secret" in one or b"CONNECT" in one for one in said)
+
+    asyncio.run(asyncio.wait_for(play(), 20))
+
+
 async def refused(place, *words):
     log = NatsLog(place)
     try:

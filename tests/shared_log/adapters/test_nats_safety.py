@@ -67,14 +67,19 @@ def test_a_stream_as_it_is_made_is_safe():
         ("storage", "memory"),
         ("sealed", True),
         ("no_ack", True),
+        ("max_msg_size", 1000),
+        ("max_consumers", 1),
+        ("allow_rollup_hdrs", True),
+        ("sources", [{"name": "other"}]),
     ],
 )
 def test_a_stream_that_loses_entries_says_by_which_setting(name, value):
     (found,) = safety.stream_findings("sow", {**STREAM, name: value}, "sow.log", 3)
     assert found.startswith("the stream sow ")
-    assert {"num_replicas": "replicas", "subject_transform": "takes", "subjects": "takes"}.get(
-        name, name
-    ) in found
+    called = {"num_replicas": "replicas"} | dict.fromkeys(
+        ("subject_transform", "subjects", "sources"), "takes"
+    )
+    assert called.get(name, name) in found
 
 
 def test_replicas_stand_on_servers_whose_settings_are_known():
