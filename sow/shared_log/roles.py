@@ -240,15 +240,15 @@ class LogNode:
                 )
             self._heard_us = now_us
             self._is_vacant = entry.kind == EntryKind.RESIGN
-            self._take_valid(entry)
+            self._take_valid(entry, now_us)
         if self._writer is not None:
             self._writer.passed(position, entry.hash)
         self._look_at_end(now_us)
 
-    def _take_valid(self, entry: ReadEntry) -> None:
+    def _take_valid(self, entry: ReadEntry, now_us: int) -> None:
         writer = self._writer
         assert entry.hash is not None
-        own = writer.found(entry.hash) if writer is not None else None
+        own = writer.found(entry.hash, now_us) if writer is not None else None
         if own is None or own.kind == EntryKind.RESIGN:
             if self.is_primary and writer is not None:
                 self._orders.append(FollowFrom(self.chain.state.lead, writer.numbers))

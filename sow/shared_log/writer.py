@@ -24,6 +24,9 @@ from sow.shared_log.entry import EntryKind, LogEnvelope, NewToken, parts_of
 
 IN_FLIGHT_MAX = 8
 """Entries on their way at once. Deeper brings little, and in doubt all of them are sent again."""
+IN_FLIGHT_BYTES_MAX = 2 * 1024**2
+"""Content of these, unless it is one entry: of more a slow engine would store the last ones so late
+that the primary is stale meanwhile, and each doubt sends all of it again."""
 GROUP_BYTES_MAX = 64 * 1024**2
 """Content of one group, which every reader holds: what is more has to be several, unless it is one
 change that became so large, since what a node has taken it does not refuse any more."""
@@ -133,7 +136,10 @@ class EntryWriter:
     def _may_send(self, now_us: int) -> bool:
         if self.is_in_doubt or now_us < self._send_after_us:
             return False
-        return self._in_flight < min(self._in_flight_max, len(self._entries))
+        if self._in_flight >= min(self._in_flight_max, len(self._entries)):
+            return False
+        size = sum(len(self._entries[at].content) for at in range(self._in_flight + 1))
+        return not self._in_flight or size <= IN_FLIGHT_BYTES_MAX
 
     def due_us(self) -> int | None:
         """When `pass_time` or `send` has something to do."""
@@ -164,8 +170,9 @@ class EntryWriter:
 
     # What was read.
 
-    def found(self, entry_hash: bytes) -> OutgoingEntry | None:
-        """A valid entry was read: which one of these it is, durable now; None: of none."""
+    def found(self, entry_hash: bytes, now_us: int) -> OutgoingEntry | None:
+        """A valid entry was read: which one of these it is, durable now; None: of none. The engine
+        is at the next one now, however long that has been on its way."""
         if not self._entries or entry_hash not in self._entries[0].attempts:
             return None
         entry = self._entries.popleft()
@@ -174,6 +181,8 @@ class EntryWriter:
         self._was_in_vain = False
         self._send_after_us = 0
         self.durable_us = max(self.durable_us or 0, entry.attempts[entry_hash])
+        if self._in_flight:
+            self._entries[0].since_us = max(self._entries[0].since_us, now_us)
         return entry
 
     def passed(self, position: int, entry_hash: bytes | None) -> None:

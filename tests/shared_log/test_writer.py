@@ -38,7 +38,7 @@ class Desk:
         entry = self.chain.take(self.position, block)
         if self.position == 1:
             return None
-        own = self.writer.found(entry.hash) if entry.is_valid else None
+        own = self.writer.found(entry.hash, self.now_us) if entry.is_valid else None
         self.writer.passed(self.position, entry.hash)
         return own and own.number
 
@@ -80,6 +80,29 @@ def test_so_many_are_on_their_way_at_once():
     assert [desk.store(one.block) for one in (second, third)] == [2, 3]
     (fourth,) = desk.send()
     assert desk.store(fourth.block) == 4
+
+
+def test_long_entries_are_on_their_way_by_their_bytes():
+    desk = Desk()
+    for number in (1, 2, 3):
+        desk.writer.add(number, EntryKind.RECORDS, bytes(CONTENT_BYTES_MAX), 0)
+    orders = desk.send()
+    assert len(orders) == 2
+    assert desk.store(orders[0].block) == 1
+    assert len(desk.send()) == 1
+
+
+def test_an_entry_has_its_time_once_the_engine_has_stored_the_one_before():
+    desk = Desk()
+    orders = desk.add(1, 2)
+    desk.now_us += ANSWER_US - 1
+    desk.store(orders[0].block)
+    desk.now_us += ANSWER_US - 1
+    desk.writer.pass_time(desk.now_us)
+    assert not desk.writer.is_in_doubt
+    desk.now_us += 1
+    desk.writer.pass_time(desk.now_us)
+    assert desk.writer.is_in_doubt
 
 
 def test_what_was_lost_is_sent_again_behind_what_is_there():
@@ -200,5 +223,5 @@ def test_what_is_not_its_own_is_said():
         EntryKind.LEAD, 2, 0, desk.chain.state.hash, bytes(16), Lead("b", "", 1).encode()
     )
     _, entry_hash = foreign.encode()
-    assert desk.writer.found(entry_hash) is None
+    assert desk.writer.found(entry_hash, desk.now_us) is None
     assert desk.writer.numbers == [1]
