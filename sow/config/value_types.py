@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from conflated_topics.user_texts import IntervalError, interval_us, nearest
 from sow.config.diagnostics import MistakeError, halves
@@ -298,11 +299,34 @@ def _addresses(text: str) -> tuple[str, ...]:
 
 def _servers(text: str) -> tuple[str, ...]:
     each = (one.strip() for one in text.split(","))
-    return tuple(one if ADDRESS.fullmatch(one) and ":" in one else _url(one) for one in each)
+    return tuple(
+        _with_port(one) if ADDRESS.fullmatch(one) and ":" in one else _url(one) for one in each
+    )
+
+
+def _with_port(text: str) -> str:
+    """An address whose port is one, if it has any."""
+    try:
+        urlsplit(text if "://" in text else f"//{text}").port  # noqa: B018
+    except ValueError:
+        # The rest may be a password.
+        raise MistakeError(
+            "an address has a port that is none", f"write one from 1 to {PORT_MAX}"
+        ) from None
+    return text
+
+
+def _stream(text: str) -> str:
+    if any(one.isspace() or one in ".*>/\\" or not one.isprintable() for one in text):
+        raise MistakeError(
+            f"{shown(text)} cannot be a stream of NATS",
+            "leave out blanks and '.', '*', '>', '/' and '\\'",
+        )
+    return text
 
 
 def _kafka_topic(text: str) -> str:
-    if not KAFKA_TOPIC.fullmatch(text):
+    if not KAFKA_TOPIC.fullmatch(text) or text in (".", ".."):
         raise MistakeError(
             f"{shown(text)} cannot be a topic of Kafka",
             "use at most 249 letters, digits, '-', '_' and '.'",
@@ -317,7 +341,7 @@ def _url(text: str) -> str:
             f"{shown(text)} is not an address with its scheme",
             "write it as nats://10.0.0.1:4222 or http://10.0.0.1:8080",
         )
-    return text
+    return _with_port(text)
 
 
 def _separator(text: str) -> bytes:
@@ -459,6 +483,7 @@ VALUE_TYPE = ValueKind(
     _value_type,
 )
 FIELD_NAME = ValueKind("name", _field_name)
+STREAM_NAME = ValueKind("name", _stream)
 FILTER = expression(
     "filter", lambda text: check_deterministic(compile_filter(text), "the filter of a topic")
 )

@@ -179,7 +179,7 @@ SHARED_LOG = Element(
         leaf("Servers", value_types.SERVERS)(
             "The servers of NATS, as nats://host:4222, or of Kafka, as host:9092."
         ),
-        leaf("Stream", value_types.FIELD_NAME, "sow")("The stream of NATS that holds the log."),
+        leaf("Stream", value_types.STREAM_NAME, "sow")("The stream of NATS that holds the log."),
         leaf("Replicas", value_types.count(maximum="5"))(
             "Copies of the stream; by default as many as there are Servers. Fewer than 3 over 3 "
             "Servers are unsafe."

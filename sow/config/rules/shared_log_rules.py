@@ -88,14 +88,22 @@ def _addresses(shared: Section, engine: str, findings: Diagnostics) -> None:
     place, schemes, example, _ = ENGINES[engine]
     _schemes(shared, place, schemes, f"write it as {example}", findings)
     _schemes(shared, "Monitor", ("http", "https"), "write it as http://10.0.0.1:8222", findings)
+    _schemes(shared, "Advertise", ("http", "https"), "write it as http://10.0.0.1:8080", findings)
+    if "@" in shared.text("advertise"):
+        message = "has a user in it, and everybody gets to see this address"
+        findings.error(*shared.where("Advertise"), message, "write it as http://10.0.0.1:8080")
 
 
 def _schemes(
     shared: Section, element: str, schemes: Sequence[str], instead: str, findings: Diagnostics
 ) -> None:
-    for address in _each(shared, element):
+    given = _each(shared, element)
+    if len(set(given)) < len(given):
+        message = "has an address twice: one machine that dies is both"
+        findings.error(*shared.where(element), message, "write each once")
+    for address in given:
         scheme = address.rpartition("://")[0].partition("://")[0]
-        if scheme not in schemes:
+        if scheme not in schemes or address.endswith("://"):
             # The rest may be a password.
             called = f"an address of {scheme}" if scheme else "an address without its scheme"
             findings.error(*shared.where(element), f"{called} is none that it takes", instead)

@@ -59,6 +59,7 @@ def test_an_engine_that_was_forgotten_is_said(instance, only):
         ("postgres", "<Dsn>mysql://sow:secret@a/sow</Dsn>"),
         ("s3", "<Url>http://secret:secret@bucket/name</Url>"),
         ("s3", "<Url>bucket</Url>"),
+        ("s3", "<Url>s3://</Url>"),
     ],
 )
 def test_an_address_of_another_kind_is_refused_without_its_secrets(instance, only, engine, place):
@@ -68,8 +69,46 @@ def test_an_address_of_another_kind_is_refused_without_its_secrets(instance, onl
 
 
 def test_kafka_has_names_of_its_own(instance, only):
-    assert "cannot be a topic of Kafka" in only(instance(log("kafka", "<Topic>a b</Topic>")))
+    for name in ("a b", ".."):
+        said = only(instance(log("kafka", f"<Topic>{name}</Topic>")))
+        assert "cannot be a topic of Kafka" in said
     assert "is not an address" in only(instance(log("kafka", place="<Servers>here</Servers>")))
+
+
+@pytest.mark.parametrize("name", ["a b", "a.b", "*", "a.&gt;", "a/b"])
+def test_nats_has_names_of_its_own(instance, only, name):
+    said = only(instance(log("nats", f"<Stream>{name}</Stream>")))
+    assert "Stream: " in said
+    assert "cannot be a stream of NATS" in said
+
+
+@pytest.mark.parametrize(
+    ("engine", "place"),
+    [
+        ("nats", "<Servers>nats://u:secret@a:99999</Servers>"),
+        ("nats", "<Servers>nats://u:secret@a:x</Servers>"),
+        ("kafka", "<Servers>a:99999</Servers>"),
+    ],
+)
+def test_a_port_that_is_none_is_refused_without_secrets(instance, only, engine, place):
+    said = only(instance(log(engine, place=place)))
+    assert "Servers: an address has a port that is none; write one from 1 to 65535" in said
+    assert "secret" not in said
+
+
+def test_a_server_counts_once(instance, only):
+    twice = "<Servers>nats://a:1,nats://b:1,nats://a:1</Servers>"
+    assert "Servers: has an address twice" in only(instance(log("nats", place=twice)))
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [("ftp://a", "an address of ftp is none"), ("http://u:secret@a:1", "has a user in it")],
+)
+def test_an_address_that_others_are_told_is_one_and_has_no_secrets(instance, only, address, says):
+    said = only(instance(log("nats", f"<Advertise>{address}</Advertise>")))
+    assert f"Advertise: {says}" in said
+    assert "secret" not in said
 
 
 def test_each_server_of_nats_has_a_monitor(instance, only):
