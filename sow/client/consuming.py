@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import orjson
 
-from sow.client.errors import ELSEWHERE, ClosedByServer, Disconnected, is_away
+from sow.client.errors import TAKEN_ELSEWHERE, ClosedByServer, Disconnected, is_away
 from sow.client.messages import Line
 from sow.client.shown import ShownState
 from sow.client.socket import Retry, Socket, Sockets
@@ -149,7 +149,7 @@ class MessageConsumer(ShownState):
     def _answer(self, waiting: "asyncio.Future[int]", line: Line) -> None:
         if waiting.done():
             return
-        if line.failed and line.reason in ELSEWHERE:
+        if line.failed and line.reason in TAKEN_ELSEWHERE:
             # It leads no more: its leases end by themselves.
             waiting.set_result(0)
         elif line.failed:
@@ -187,7 +187,7 @@ class MessageConsumer(ShownState):
                 else:
                     await self._begin_again(socket)
             except SowError as again:
-                if not (is_away(again) or again.reason in ELSEWHERE):
+                if not (is_away(again) or again.reason in TAKEN_ELSEWHERE):
                     raise
                 error = again
                 continue

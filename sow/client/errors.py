@@ -171,15 +171,15 @@ LATER = frozenset(
 )  # fmt: skip
 """Reasons of a refusal that are no fault of the message: what has a number can be sent again, and
 what may have been stored is not stored twice."""
-ELSEWHERE = frozenset({"not primary", "no quorum", "upstream lost", "outcome unknown"})
+TAKEN_ELSEWHERE = frozenset({"not primary", "no quorum", "upstream lost", "outcome unknown"})
 """Reasons to look for the server that takes it, which are no errors: what has a number can be sent
 again there."""
-REPLACED = "replaced"
+NAME_REPLACED = "replaced"
 
 
 def is_passing(error: SowError) -> bool:
     """Whether what has numbers may succeed later, or elsewhere."""
-    return isinstance(error, Disconnected | Unreachable) or error.reason in LATER | ELSEWHERE
+    return isinstance(error, Disconnected | Unreachable) or error.reason in LATER | TAKEN_ELSEWHERE
 
 
 def none_answers(errors: Sequence[SowError]) -> SowError:

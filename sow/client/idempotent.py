@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, Self
 
 from sow.client.encode import Document, encode_all
 from sow.client.errors import (
-    ELSEWHERE,
     LATER,
-    REPLACED,
+    NAME_REPLACED,
+    TAKEN_ELSEWHERE,
     ClosedByServer,
     Disconnected,
     SequenceLost,
@@ -224,11 +224,11 @@ class IdempotentPublisher(ShownState, DrainedAtEnd):
                     self._take_up(socket)
                     await self._exchange(socket)
                 except ClosedByServer as error:
-                    if error.reason == REPLACED:
+                    if error.reason == NAME_REPLACED:
                         raise ClientError(
                             f"another publisher has logged on as {shown(self.name)}: one name is "
                             "for one publisher; restart takes it back",
-                            reason=REPLACED,
+                            reason=NAME_REPLACED,
                         ) from error
                     await self._retry.sleep(self._retry.first_s)
                 except Disconnected:
@@ -255,7 +255,7 @@ class IdempotentPublisher(ShownState, DrainedAtEnd):
         try:
             return await self._retry.insist(lambda: self._connect(self.name))
         except SowError as error:
-            if error.reason in LATER | ELSEWHERE:
+            if error.reason in LATER | TAKEN_ELSEWHERE:
                 raise Unreachable(error.detail) from None
             raise
 
@@ -339,7 +339,7 @@ class IdempotentPublisher(ShownState, DrainedAtEnd):
 
     def _refuse(self, error: SowError) -> None:
         """The first frame is refused: it leaves the store, or only its bad message."""
-        if error.reason in ELSEWHERE:
+        if error.reason in TAKEN_ELSEWHERE:
             raise Disconnected(error.detail, reason=error.reason)
         if error.reason in LATER:
             if not any(one.reason == error.reason for one in self._errors):

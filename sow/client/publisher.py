@@ -26,7 +26,7 @@ from urllib.parse import quote
 import orjson
 
 from sow.client.encode import Document, encode_all
-from sow.client.errors import ELSEWHERE, REPLACED, Disconnected, is_passing
+from sow.client.errors import NAME_REPLACED, TAKEN_ELSEWHERE, Disconnected, is_passing
 from sow.client.http import Http
 from sow.client.messages import Line
 from sow.client.shown import ShownState
@@ -271,9 +271,9 @@ class Publisher(ShownState, DrainedAtEnd):
 
     def _goes_on_after(self, error: SowError) -> bool:
         """Whether what is not acknowledged can be sent again: it has numbers."""
-        if self.seq is None or self._failure is not None or error.reason == REPLACED:
+        if self.seq is None or self._failure is not None or error.reason == NAME_REPLACED:
             return False
-        return isinstance(error, Disconnected) or error.reason in ELSEWHERE
+        return isinstance(error, Disconnected) or error.reason in TAKEN_ELSEWHERE
 
     async def _begin_again(self, error: SowError) -> None:
         """Send what is not acknowledged once more, at whichever server takes it, or raise."""

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from sow.client import Client, SequenceLost
-from sow.client.errors import ELSEWHERE, ClosedByServer, Disconnected, Unreachable
+from sow.client.errors import TAKEN_ELSEWHERE, ClosedByServer, Disconnected, Unreachable
 from sow.client.idempotent import IdempotentPublisher
 from sow.client.messages import read_lines
 from sow.client.publish_store import PublishStore
@@ -130,7 +130,7 @@ def test_what_is_published_is_stored_once_whatever_is_lost():
     assert sum(run(work(seed)) for seed in range(20)) > 40
 
 
-@pytest.mark.parametrize("reason", sorted(ELSEWHERE))
+@pytest.mark.parametrize("reason", sorted(TAKEN_ELSEWHERE))
 def test_a_server_that_does_not_reach_the_primary_is_left_without_an_error(reason):
     async def work():
         server = Server()

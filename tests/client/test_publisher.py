@@ -10,7 +10,7 @@ import polars
 import pytest
 
 from sow.client import Client, Disconnected, Retry, Unreachable
-from sow.client.errors import ELSEWHERE
+from sow.client.errors import TAKEN_ELSEWHERE
 from sow.client.http import Http
 from sow.client.messages import read_lines
 from sow.client.publisher import Publisher, RepeatableBatch
@@ -354,7 +354,7 @@ def test_numbered_messages_go_on_over_broken_connections_and_are_stored_once():
     assert sum(asyncio.run(work(seed)) for seed in range(20)) > 40
 
 
-@pytest.mark.parametrize("reason", sorted(ELSEWHERE))
+@pytest.mark.parametrize("reason", sorted(TAKEN_ELSEWHERE))
 def test_numbered_messages_wait_for_a_server_that_takes_them(reason):
     async def work():
         server = Server()
