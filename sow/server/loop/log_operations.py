@@ -90,12 +90,10 @@ class LogOperations:
         }
 
     def step_down(self) -> str:
-        """Have another node lead; the name of this one. Raises ClientError where it does not."""
+        """Have another node lead; the name of this one. Raises NotLeading where another one does,
+        and NoQuorum where none does yet."""
         if not self._driver.step_down():
-            raise ClientError(
-                f"node {self._driver.lead.node} does not lead the shared log",
-                reason="not primary",
-            )
+            raise self._driver.lost_lead()
         return self._driver.lead.node
 
     async def verify(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.errors import ClientError, StoreError
+from sow.errors import ClientError, NoQuorum, StoreError
 from sow.server.loop.log_checkpoint import LogMark, checkpoint_of
 from sow.server.loop.log_operations import LogOperations
 from sow.server.loop.log_writer import encode_group
@@ -46,6 +46,12 @@ class Log:
         driver = SimpleNamespace(lead=LEAD, node=SimpleNamespace(chain=self.chain))
         place = None if kept is None else checkpoint_of(self.ends[kept - 1], kept)
         return LogOperations(self.shared, driver, SimpleNamespace(kept=place))
+
+
+def test_who_steps_down_already_says_so():
+    driver = SimpleNamespace(step_down=lambda: False, lost_lead=lambda: NoQuorum("it steps down"))
+    with pytest.raises(NoQuorum, match="it steps down"):
+        LogOperations(None, driver, None).step_down()
 
 
 @pytest.fixture
