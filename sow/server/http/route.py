@@ -48,7 +48,14 @@ READ_METHODS = ("GET", "HEAD")
 OF_MOMENTS = ("min_bookmark", "wait", "stale")
 """Parameters of all addresses that read: wait so many seconds for a bookmark; whether the answer
 may be out of date."""
-NO_READS = (WEBSOCKET, "/v1/status", "/v1/sessions", "/v1/sessions/{id}", "/v1/sessions/{id}/why")
+NO_READS = (
+    WEBSOCKET,
+    "/v1/status",
+    "/v1/log/status",
+    "/v1/sessions",
+    "/v1/sessions/{id}",
+    "/v1/sessions/{id}/why",
+)
 """What every server answers at any time, of itself."""
 
 

@@ -163,8 +163,9 @@ def test_without_a_quorum_reads_are_refused_unless_they_take_stale_answers(tmp_p
             status, headers, said = await get(node, f"{RECORDS}?stale=ok")
             assert (status, int(headers["SOW-Stale"]) >= 2, said[0]) == (200, True, {"id": 1})
             assert (await get(node, f"{RECORDS}?stale=yes"))[0] == 400
-            for path in ("/v1/status", "/v1/sessions", "/metrics"):
+            for path in ("/v1/status", "/v1/log/status", "/v1/sessions", "/metrics"):
                 assert (await get(node, path))[0] == 200, path
+            assert (await get(node, "/v1/log/status"))[2]["stale"]
             status, _, said = await get(node, "/readyz")
             assert (status, said.startswith("no quorum")) == (503, True)
             with pytest.raises(Exception, match="not known"):
