@@ -235,7 +235,7 @@ class GroupCommit:
 
     def add(self, group: Group) -> None:
         """Store a group; `release` follows, at once where there is nothing to wait for."""
-        size = _size(group.entries)
+        size = size_of(group.entries)
         self.bytes_logged += size
         self._backlog_bytes += size
         self._groups.append((group, size))
@@ -439,7 +439,8 @@ def _failure(error: Exception) -> StoreError:
     )
 
 
-def _size(entries: Entries) -> int:
+def size_of(entries: Entries) -> int:
+    """Approximate size of entries in the journal."""
     return sum(map(stored_bytes, entries))
 
 

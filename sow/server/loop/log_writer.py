@@ -1,7 +1,8 @@
 """The journal's thread of a node of a shared log: what it writes is in that log before.
 
     follows ─> entries come from the log: they are written as they are anywhere
-    leads ───> a group of records is submitted to the shared log
+    leads ───> a group of records is submitted to the shared log; while two are on their way, those
+               behind them gather, and go together
     released ──> it is durable there, and read back: written to the journal here, which is a cache
     stored ──> as without a shared log: it is released
 
@@ -10,9 +11,9 @@ What cannot be written here although it is in the log has to be read from there 
 fails, and the server starts again. Where another node leads, whatever was not released is not in
 the log: it is refused, and this server ends without a trace of it.
 
-Changes that were flushed together are one group of the log, or several where they are very large;
-one change is never divided. Views may show the changes of several groups at once: then a mark ends
-each but the last, an account of nothing that says with which record their turn began.
+Changes that were flushed together are in one group of the log, or in several where they are very
+large; one change is never divided. Views may show the changes of several groups at once: then a
+mark ends each but the last, an account of nothing that says with which record their turn began.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from sow.core.definitions import CONFIGURATIONS, SYSTEM_PREFIX, Configuration
 from sow.engine.configuration_history import reload_in
 from sow.engine.shared_configuration import fingerprint, packed
 from sow.errors import Damaged, OutcomeUnknown, StoreError
-from sow.server.loop.group_commit import Entries, JournalThread, stored_bytes
+from sow.server.loop.group_commit import Entries, JournalThread, size_of, stored_bytes
 from sow.server.loop.log_driver import LogDriver
 from sow.shared_log.chain import LogGroup
 from sow.shared_log.entry import EntryKind, Reload, decode_reload
@@ -35,6 +36,11 @@ from sow.store.protocols import Journal, LogEntry, goes_on
 
 WITH_ACCOUNTS = -1
 """Those of an empty log have the number 0, and are read too."""
+ON_THEIR_WAY_MAX = 2
+"""Groups that are submitted and not released before others gather: an engine syncs few large
+entries faster than many small ones, and is busy with one while the other is answered and read."""
+GATHERED_BYTES_MAX = 768 * 1024
+"""Of groups that go together: about an entry, as an encoding takes a little more."""
 PART_BYTES_MAX = GROUP_BYTES_MAX // 2
 """Of one group of the log, but for a change that is larger: its encoding takes a little more."""
 LONG_BYTES = 1024**2
@@ -62,14 +68,15 @@ class SharedLogThread(JournalThread):
         super().__init__(journal, loop, stored, self._refuse)
         self._driver = driver
         self._refuse_groups = refused
+        self._gathered: deque[tuple[int, Entries, int]] = deque()
+        """To be submitted, in order, each with the turn that goes on behind it."""
         self._handed: deque[tuple[int, Entries]] = deque()
-        """Given, and not released."""
+        """Submitted, and not released."""
         self._reloaded: Callable[[Configuration], None] = lambda _: None
         self._reloads: set[int] = set()
         """Groups with a reload, which are not released."""
-        self._unsent: deque[tuple[int, Entries, int]] = deque()
-        """Those of them that wait behind a long one, which is encoded beside the loop."""
         self._encoding: asyncio.Future[list[SharedGroup]] | None = None
+        """The newest of them, where it is long: it is encoded beside the loop, and others wait."""
         self._divided = 0
         """The newest group that was submitted as several."""
         self._leads = self._is_over = False
@@ -78,7 +85,7 @@ class SharedLogThread(JournalThread):
     @property
     def is_busy(self) -> bool:
         """Whether there is anything that it has not done and reported."""
-        return bool(self._handed) or super().is_busy
+        return bool(self._handed or self._gathered) or super().is_busy
 
     def lead(self, turn: Callable[[], int] = int) -> None:
         """What comes from now on is of this node: the log has to have it first. `turn` returns the
@@ -96,15 +103,22 @@ class SharedLogThread(JournalThread):
         if not self._leads:
             super().store(number, entries)
         elif not self._is_over:
-            self._handed.append((number, entries))
-            self._unsent.append((number, entries, self._turn()))
-            self._submit_all()
+            self._gathered.append((number, entries, self._turn()))
+            self._submit_gathered()
 
-    def _submit_all(self) -> None:
-        """Submit what waits, in order."""
-        while self._unsent and self._encoding is None:
-            number, entries, turn = self._unsent.popleft()
-            if sum(map(stored_bytes, entries)) < LONG_BYTES:
+    def _submit_gathered(self) -> None:
+        """Submit what has gathered, in order, while little is on its way."""
+        gathered = self._gathered
+        while gathered and self._encoding is None and len(self._handed) < ON_THEIR_WAY_MAX:
+            number, entries, turn = gathered.popleft()
+            size = size_of(entries)
+            while gathered and size + size_of(gathered[0][1]) <= GATHERED_BYTES_MAX:
+                if reload_in(entries) or reload_in(gathered[0][1]):
+                    break  # a reload is of one group
+                number, more, turn = gathered.popleft()
+                entries, size = [*entries, *more], size + size_of(more)
+            self._handed.append((number, entries))
+            if size < LONG_BYTES:
                 self._submit(number, groups_of(entries, turn))
             else:
                 self._encoding = self.loop.run_in_executor(None, groups_of, entries, turn)
@@ -114,7 +128,7 @@ class SharedLogThread(JournalThread):
         self._encoding = None
         if not (self._is_over or done.cancelled()):
             self._submit(number, done.result())
-            self._submit_all()
+            self._submit_gathered()
 
     def _submit(self, number: int, groups: list[SharedGroup]) -> None:
         self._divided = number if len(groups) > 1 else self._divided
@@ -148,6 +162,7 @@ class SharedLogThread(JournalThread):
         if number in self._reloads and (configuration := reload_in(entries)) is not None:
             self._reloads.remove(number)
             self._reloaded(configuration)
+        self._submit_gathered()
 
     def ended(self, error: StoreError) -> None:
         """Nothing more is released. What was is written and reported before the rest is refused."""
@@ -160,7 +175,7 @@ class SharedLogThread(JournalThread):
             )
         self._is_over = True
         self._handed.clear()
-        self._unsent.clear()
+        self._gathered.clear()
         self.do(lambda: self._report(error))
 
     def _report(self, error: StoreError) -> None:

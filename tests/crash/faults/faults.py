@@ -30,8 +30,9 @@ class Faults:
     def __init__(self, nodes, engine, chance, leader_share):
         self._nodes, self._engine, self._chance = nodes, engine, chance
         self._leader_share = leader_share
-        self.hit = ""
-        """The node that the last one hit; of those of the engine, the one that led."""
+        self.hit, self.hits = "", NAMES
+        """The node that the last one hit, and all that it may have hit: without its engine any node
+        may begin to lead, and start again when another one does."""
         self.hits_leader = True
         """Whether the last one stopped writes: one of a node that follows need not be noticed."""
         self._of_nodes = {
@@ -48,12 +49,13 @@ class Faults:
 
     async def begin(self, kind):
         leads = await self._nodes.primary()
-        self.hit, self.hits_leader = leads, True
+        self.hit, self.hits, self.hits_leader = leads, NAMES, True
         if kind in self._of_engine:
             return await self._of_engine[kind]()
         if self._chance.random() >= self._leader_share:
             self.hit = self._chance.choice(NAMES)
             self.hits_leader = self.hit == leads
+        self.hits = (self.hit,)
         return await self._of_nodes[kind]()
 
     async def kill(self):
@@ -154,7 +156,8 @@ class Run:
         """One fault, from its beginning until all nodes serve, and writes are acknowledged."""
         self.faults[kind] += 1
         end = await faults.begin(kind)
-        readers[faults.hit].rests = True
+        for name in faults.hits:
+            readers[name].rests = True
         began_s = time.monotonic()
         ending = asyncio.create_task(end())
         acked_s = await self._next_ack(nodes, publisher, running, began_s)
@@ -165,7 +168,8 @@ class Run:
             await nodes.until(lambda name=name: nodes.serves(name), f"{name} after {kind}")
         await self._next_ack(nodes, publisher, running, time.monotonic())
         await nodes.note_steps()
-        readers[faults.hit].rests = False
+        for name in faults.hits:
+            readers[name].rests = False
 
     async def _next_ack(self, nodes, publisher, running, since_s=0.0):
         """When a write was acknowledged that was sent after that."""

@@ -8,7 +8,7 @@ import pytest
 from sow.engine.wal import Group
 from sow.errors import Damaged, DiskFull, NoQuorum, NotLeading
 from sow.server.loop import log_writer
-from sow.server.loop.group_commit import GroupCommit
+from sow.server.loop.group_commit import GroupCommit, size_of
 from sow.server.loop.log_writer import SharedLogThread, encode_group, entries_in, turn_in
 from sow.shared_log.entry import EntryKind
 from sow.store.protocols import LogEntry
@@ -95,15 +95,17 @@ async def test_a_long_group_is_encoded_beside_the_loop_and_the_rest_waits_behind
         commits.add(number, one)
     submitted = commits.driver.submitted
     assert [one[0] for one in submitted] == [1]
-    while len(submitted) < 4:
-        await asyncio.sleep(0.001)
-    assert [(one[0], one[2][0].seq, len(one[2][0].bodies[0])) for one in submitted] == [
-        (1, 1, 1), (2, 2, 200), (3, 3, 1), (4, 4, 200),
-    ]  # fmt: skip
-    for number in range(1, 5):
+    while len(submitted) < 2:
+        await asyncio.sleep(0)
+    commits.driver.submitter.released(1)
+    while len(submitted) < 3:
+        await asyncio.sleep(0)
+    numbers = [(one[0], [part.seq for part in one[2]]) for one in submitted]
+    assert numbers == [(1, [1]), (2, [2]), (4, [3, 4])]
+    for number in (2, 4):
         commits.driver.submitter.released(number)
     while len(commits.calls) < 4:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     await commits.commit.close()
 
 
@@ -118,10 +120,49 @@ async def test_what_is_encoded_when_another_node_leads_is_refused_and_not_submit
     await encoding
     await turns()
     while not commits.calls:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     ((failure, refused),) = commits.calls
     assert (failure.reason, refused, commits.driver.submitted) == ("not primary", [1, 2], [])
     await commits.commit.close()
+
+
+@stepped
+async def test_groups_behind_two_gather_and_go_together(monkeypatch):
+    monkeypatch.setattr(log_writer, "GATHERED_BYTES_MAX", 3 * size_of([entry(1)]))
+    commits = Commits()
+    for number in range(1, 8):
+        commits.add(number, entry(number))
+    submitted = commits.driver.submitted
+    assert [one[0] for one in submitted] == [1, 2]
+    commits.driver.submitter.released(1)
+    assert [one[0] for one in submitted] == [1, 2, 5]
+    assert [one.seq for one in submitted[-1][2]] == [3, 4, 5]
+    assert submitted[-1][1] == 5
+    commits.driver.submitter.released(2)
+    assert [one.seq for one in submitted[-1][2]] == [6, 7]
+    commits.driver.submitter.released(5)
+    while commits.calls != [1, 2, 3, 4, 5]:
+        await commits.commit.next()
+    assert [seq for one in commits.disk.stored for seq in one] == [1, 2, 3, 4, 5]
+    commits.driver.submitter.released(7)
+    await commits.commit.next()
+    await commits.commit.close()
+    assert commits.calls[5:] == [6, 7]
+
+
+@stepped
+async def test_what_has_gathered_is_refused_where_another_node_leads():
+    commits = Commits()
+    for number in range(1, 6):
+        commits.add(number, entry(number))
+    commits.driver.leads = False
+    commits.driver.submitter.released(1)
+    while len(commits.calls) < 2:
+        await asyncio.sleep(0)
+    released, (failure, refused) = commits.calls
+    assert (released, failure.reason, refused) == (1, "not primary", [2, 3, 4, 5])
+    await commits.commit.close()
+    assert commits.disk.stored == [[1]]
 
 
 @stepped
@@ -133,7 +174,7 @@ async def test_where_another_node_leads_what_was_in_the_log_is_released_and_the_
     commits.driver.leads = False
     commits.driver.submitter.ended(NotLeading("another node leads"))
     while len(commits.calls) < 2:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     released, (failure, refused) = commits.calls
     assert (released, failure.reason, refused) == (1, "not primary", [2, 3])
     await asyncio.sleep(5)
@@ -148,7 +189,7 @@ async def test_who_does_not_lead_submits_nothing():
     commits.add(1, entry(1))
     commits.add(2, entry(2))
     while not commits.calls:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     ((failure, refused),) = commits.calls
     assert (failure.reason, refused) == ("not primary", [1, 2])
     await commits.commit.close()
@@ -162,7 +203,7 @@ async def test_what_cannot_be_written_here_ends_the_driver():
     commits.add(1, entry(1))
     commits.driver.submitter.released(1)
     while not commits.calls:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     assert isinstance(commits.driver.failure, DiskFull)
     await asyncio.sleep(5)
     await commits.commit.close()
@@ -201,7 +242,7 @@ async def test_who_steps_down_releases_what_was_submitted_before_and_refuses_the
     await commits.commit.next()
     commits.driver.submitter.ended(NoQuorum("it steps down"))
     while len(commits.calls) < 2:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     released, (failure, refused) = commits.calls
     assert (released, failure.reason, refused) == (1, "no quorum", [2])
     await commits.commit.close()
@@ -230,7 +271,7 @@ async def test_of_a_divided_group_the_log_may_have_a_part(monkeypatch):
     assert [one[0] for one in commits.driver.submitted] == [None, 1]
     commits.driver.submitter.ended(NotLeading("another node leads"))
     while not commits.calls:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     ((failure, refused),) = commits.calls
     assert (failure.reason, refused) == ("outcome unknown", [1])
     await commits.commit.close()
@@ -256,11 +297,10 @@ async def test_a_turn_of_views_that_goes_on_is_marked_in_the_log_and_not_in_the_
     began.append(0)
     commits.add(2, replace(entry(3), turn=2), replace(entry(4), turn=2))
     commits.add(3, entry(5))
-    await turns()
+    for number in (1, 2, 3):
+        commits.driver.submitter.released(number)
     submitted = [one[2] for one in commits.driver.submitted]
     assert [turn_in(one) for one in submitted] == [2, 2, 0, 0]
     assert [len(one) for one in submitted] == [2, 2, 1, 1]
-    for number in (1, 2, 3):
-        commits.driver.submitter.released(number)
     await commits.commit.close()
     assert [seq for stored in commits.disk.stored for seq in stored] == [2, 3, 4, 5]
