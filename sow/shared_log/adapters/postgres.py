@@ -41,7 +41,13 @@ BATCH_BLOCKS = 4096
 """Likewise; far more than wait at once."""
 TRIM_ROWS = 1000
 """What one statement deletes: it is answered in time."""
-FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of a server that dies between two questions, or is no primary
+    OSError,
+    TimeoutError,
+)
 
 MAKE = """
 select pg_advisory_xact_lock(hashtext('{table}'));

@@ -5,6 +5,7 @@ import secrets
 import sys
 from contextlib import contextmanager, suppress
 
+import asyncpg
 import pytest
 
 from sow.errors import ConfigError, LogUnanswered, UnsafeLog
@@ -200,6 +201,19 @@ def test_a_silent_line_is_noticed_and_mended(cluster):
 def test_a_place_that_cannot_be_is_refused(more, word):
     with pytest.raises(ConfigError, match=word):
         PostgresPlace(**{"dsn": "postgres:///a", **more})
+
+
+@pytest.mark.parametrize(
+    "error", [asyncpg.InternalClientError, asyncpg.TargetServerAttributeNotMatched]
+)
+def test_what_the_library_makes_of_a_server_that_dies_is_no_answer(monkeypatch, error):
+    async def dies(*_given, **_more):
+        raise error("another operation is in progress")
+
+    monkeypatch.setattr(asyncpg, "connect", dies)
+    log = PostgresLog(PostgresPlace(dsn="postgres:///a", unsafe=True), 1.0)
+    with pytest.raises(LogUnanswered, match="another operation"):
+        asyncio.run(log.last())
 
 
 def test_a_library_that_is_missing_is_a_sentence_that_names_the_extra(monkeypatch):
