@@ -75,7 +75,7 @@ def test_the_page_has_what_was_played_once_and_adds_runs(tmp_path, monkeypatch):
     said = catalogue.table()
     assert said.count("**nats**") == 1
     assert "seed 5): 6 faults in 2 runs, 4 terms, 6 void entries" in said
-    assert "1,234 ms, the longest step of a loop, writing, 9 ms" in said
+    assert "1,234 ms, the longest step, writing, 9 ms" in said
     assert "| node killed | 4 | 3.00 | 4.00 | 4.00 |" in said
     assert "| node paused | 2 | – | – | – |" in said
     catalogue.write(catalogue.entry(catalogue.title("nats"), run), False)

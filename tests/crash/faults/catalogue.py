@@ -92,9 +92,10 @@ def _engine(one):
             f"{one['acknowledged']:,} acknowledged messages {one['lost']} lost and "
             f"{one['doubled']} doubled; {one['refused']} that were refused are in the log; "
             f"{one['different']} nodes differ; {one['gaps']} gaps or repeats with subscribers, "
-            f"which went on {one['moves']:,} times. The longest read on a node that was not hit "
-            f"took {one['longest_read_ms']:,} ms, the longest step of a loop, {step}, "
-            f"{longest_ms:,} ms, on {one['cores']} cores with a load of up to {one['load']:g}.",
+            f"which went on {one['moves']:,} times; {one['errors']} tracebacks. The longest read "
+            f"on a node that was not hit took {one['longest_read_ms']:,} ms, the longest step, "
+            f"{step}, {longest_ms:,} ms, on {one['cores']} cores with a load of up to "
+            f"{one['load']:g}.",
             "",
             "| fault | how often | median s | p99 s | longest s |",
             "| --- | --- | --- | --- | --- |",
