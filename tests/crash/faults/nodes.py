@@ -57,6 +57,8 @@ class Nodes:
         self.urls = {name: f"http://127.0.0.1:{port + at}" for at, name in enumerate(NAMES)}
         self.relays = {name: [] for name in NAMES}
         self._processes = {}
+        self._paused = set()
+        """Those of this life: what they did then seems to have taken as long."""
         self.longest_step = [0, ""]
         """How many milliseconds one has kept everybody waiting, and its name."""
 
@@ -76,6 +78,7 @@ class Nodes:
             await self.until(lambda name=name: self.serves(name), f"{name} serves")
 
     async def start(self, name):
+        self._paused.discard(name)
         port = self.urls[name].rpartition(":")[2]
         where = ("--port", port, "--data-dir", str(self.directory / name))
         words = ("serve", str(self.directory / f"{name}.xml"), *where)
@@ -89,6 +92,7 @@ class Nodes:
         await asyncio.to_thread(self._processes[name].join)
 
     def pause(self, name):
+        self._paused.add(name)
         os.kill(self._processes[name].pid, signal.SIGSTOP)
 
     def go_on(self, name):
@@ -162,8 +166,8 @@ class Nodes:
         return found
 
     async def note_steps(self):
-        """Keep the longest step of each node that answers."""
-        for name in NAMES:
+        """Keep the longest step of each node that answers, and was not paused."""
+        for name in sorted(set(NAMES) - self._paused):
             found = STEP.findall(await self.text(name, "/metrics") or "")
             steps = [[round(1000 * float(took_s)), step] for step, took_s in found]
             self.longest_step = max([self.longest_step, *steps])
