@@ -65,4 +65,10 @@ SHARED_LOG = (
         "        return self.silent_us(now_us) > self.lease_us\n",
         "        return not self.is_primary and self.silent_us(now_us) > self.lease_us\n",
     ),
+    Mutation(
+        "groups that go together change their order",
+        "sow/server/loop/log_writer.py",
+        "entries = [*entries, *more]",
+        "entries = [*more, *entries]",
+    ),
 )
