@@ -26,8 +26,3 @@ def play(module, seed):
 @pytest.mark.parametrize("seed", seeds(3))
 def test_all_nodes_show_what_the_primary_shows(seed):
     play("tests.simulation.nodes", seed)
-
-
-@pytest.mark.parametrize("seed", [21, 22])
-def test_all_nodes_of_a_shared_log_show_the_same(seed):
-    play("tests.simulation.nodes.log_run", seed)
