@@ -146,6 +146,13 @@ def build(root: Section, directory: str) -> Configuration:
             else one
             for one in configuration.pipelines
         ),
+        actions=tuple(
+            dataclasses.replace(
+                one,
+                trigger=dataclasses.replace(one.trigger, name=one.name or f"action {number}"),
+            )
+            for number, one in enumerate(configuration.actions, 1)
+        ),
     )
 
 

@@ -6,8 +6,7 @@ What must agree between elements is left to the rules.
 
 `OTHER_WORDS` are other products' names for elements, each with the name to use here: they come from
 configurations of other servers, from SQL and from related elements of this one. Misspelt names are
-found by similarity and are not listed. `<Actions>` of AMPS are not executed; each has an
-alternative here.
+found by similarity and are not listed.
 """
 
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import cast
 from conflated_topics.user_texts import nearest
 from sow.config.diagnostics import Diagnostics, FileLine, MistakeError, at
 from sow.config.document import Variables, XmlElement
+from sow.config.elements.action import ACTION, FOREIGN_MODULES
 from sow.config.elements.element import Element
 from sow.config.elements.table import INCLUDE, ROOT
 from sow.errors import clipped, shown
@@ -197,15 +197,16 @@ class _SectionReader:
             case "foreign":
                 message = "is an element of AMPS that this server does not have, and is ignored"
                 self._findings.warning(node.line, node.tag, message, element.about)
-                for module, advice in advised(node):
-                    message = f"{shown(module.text.strip())} is an action that does not run here"
-                    self._findings.warning(module.line, module.tag, message, advice)
                 self._refused_inside(node)
             case "refused":
                 message = "is an element of AMPS that this server does not have"
                 self._findings.error(node.line, node.tag, message, element.about)
             case "implemented" if element.kind is not None:
                 self._leaf(section, node, element)
+            case "implemented" if element is ACTION and (others := [*foreign_modules(node)]):
+                for module, advice in others:
+                    message = f"{shown(module.text.strip())} does not run here: no such action"
+                    self._findings.warning(module.line, module.tag, message, advice)
             case "implemented" if element.make is not None:
                 inner = Section(element, node.tag, node.line)
                 self.read(inner, node, element)
@@ -384,44 +385,12 @@ def meant_by(tag: str, section: Element) -> str:
     return next((name for word, name in words.items() if word.lower() == tag.lower()), "")
 
 
-# Scheduled work is left to the system's scheduler or to a client that subscribes; files that an
-# action kept small are bounded by an element. An action is recognized by its module's name, which
-# has several spellings, hence by a word that all of them contain.
-
-RETENTION = "RetentionAge and RetentionSize in TransactionLog limit how much of the log is kept"
-BY_A_CLIENT = "let a client subscribe and react to each message"
-ADVICE: dict[str, str] = {
-    "remove-journal": RETENTION,
-    "archive-journal": f"{RETENTION}; sow backup copies it",
-    "compress-journal": RETENTION,
-    "delete-sow": "Expiration ends records by their age; others go by sow delete TOPIC --filter …, "
-    "from a scheduler of the system",
-    "compact-sow": "the server compacts its files by itself",
-    "query-sow": "run sow query from a scheduler of the system",
-    "publish-message": "run sow publish from a scheduler of the system",
-    "extract-values": BY_A_CLIENT,
-    "translate-data": BY_A_CLIENT,
-    "increment-counter": BY_A_CLIENT,
-    "echo-message": BY_A_CLIENT,
-    "execute-system": BY_A_CLIENT,
-    "rotate-log": "the system keeps and rotates what the server writes to its standard error",
-    "statistics": "GET /metrics has the figures; a monitoring system scrapes and stores them",
-    "transport": "there is one address, Listen; sow sessions ID --disconnect ends a session",
-    "replication": "there is no replication",
-    "security": "sow reload reads Security and its files again",
-    "minidump": "a Python process writes no minidumps",
-    "shutdown": "the service manager stops the server; a full disk refuses publishes and is "
-    "reported by GET /readyz",
-}
-"""The alternative, by a part of the module's name."""
-
-
-def advised(node: XmlElement) -> Iterator[tuple[XmlElement, str]]:
-    """The modules of all actions inside an element, each with its alternative."""
-    for child in node.children:
-        module = child.text.strip().lower()
-        if node.tag == "Do" and child.tag == "Module":
-            advice = next((text for word, text in ADVICE.items() if word in module), "")
+def foreign_modules(action: XmlElement) -> Iterator[tuple[XmlElement, str]]:
+    """The modules of an action that do not run here, each with its alternative."""
+    for part in action.children:
+        for child in part.children:
+            words = FOREIGN_MODULES.get(part.tag, {}) if child.tag == "Module" else {}
+            module = child.text.strip().lower()
+            advice = next((text for word, text in words.items() if word in module), "")
             if advice:
                 yield child, advice
-        yield from advised(child)

@@ -2,14 +2,16 @@
 
 A definition is plain data without behaviour or I/O; `sow.config` makes them from XML, and the
 components that they configure read them. Pipelines have a module of their own
-(`sow.core.pipelines`), and so do authentication and roles (`sow.core.security_definitions`). A name
-ends with its unit; `line` is the line of the XML element.
+(`sow.core.pipelines`), and so do authentication and roles (`sow.core.security_definitions`) and
+actions (`sow.core.action_definitions`). A name ends with its unit; `line` is the line of the XML
+element.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from sow.core.action_definitions import ActionDefinition
 from sow.core.addresses import HOST_DEFAULT, PORT_DEFAULT
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import Security
@@ -428,6 +430,8 @@ class Configuration:
     shared_log: SharedLogSettings = field(default_factory=SharedLogSettings)
     environment: str | None = None
     colour: Colour | None = None
+    actions: tuple[ActionDefinition, ...] = ()
+    webhook_hosts: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -472,13 +476,18 @@ LEASES = _own("leases", "/queue", "/bm")
 (`sow.engine.queues`)."""
 
 AUDIT = _own("audit", "/place")
-"""Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
+"""Who logged on, was refused, administered, deleted by filter, and runs of actions
+(`sow.sessions.commands.audit`)."""
+
+ACTIONS = _own("actions", "/place")
+"""Runs of actions that have not ended, and when schedules ran last (`sow.engine.action_runs`)."""
 
 CONFIGURATIONS = _own("configurations", "/number")
 """The configurations that were in force, and since when (`sow.engine.configuration_history`)."""
 
 SYSTEM_TOPICS = (
     WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, LEASES, AUDIT, CONFIGURATIONS,
+    ACTIONS,
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from sow.core import definitions, security_definitions
+from sow.core import action_definitions, definitions, security_definitions
 from sow.core.definitions import (
     CONFIGURATIONS,
     Configuration,
@@ -213,7 +213,7 @@ KIND = "is"
 """Names the class of an object; no field is called so."""
 KINDS: dict[str, type] = {
     name: kind
-    for module in (definitions, security_definitions)
+    for module in (definitions, security_definitions, action_definitions)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and is_dataclass(kind)
 }

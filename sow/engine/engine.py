@@ -73,6 +73,7 @@ class Engine:
         self._stop_listeners: list[Callable[[str], None]] = []
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self._change_listeners: tuple[ChangesListener, ...] = ()
+        self._watches: dict[str, tuple[Callable[[Batch], None], ...]] = {}
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = FilterCache(lambda: self.configuration.limits, known)
         self.output = PendingOutput(self.sequencer, self.timers, self.notify_work, self._caught_up)
@@ -135,6 +136,16 @@ class Engine:
         unless this engine follows a server."""
         run_to_completion(prepare())
         begin()
+
+    def watch(self, name: str, watch: Callable[[Batch], None]) -> None:
+        """Call `watch` with each batch of changes of a topic, in the step of the change."""
+        self._watches[name] = (*self._watches.get(name, ()), watch)
+
+    def unwatch(self, name: str, watch: Callable[[Batch], None]) -> None:
+        """Call it no more."""
+        kept = tuple(one for one in self._watches.pop(name, ()) if one is not watch)
+        if kept:
+            self._watches[name] = kept
 
     def _notify_stopped(self, sentence: str) -> None:
         for listener in self._stop_listeners:
@@ -412,6 +423,9 @@ class Engine:
             self.timers.expect(feed.channel)
         for listener in woken:
             self.timers.note(listener)
+        if self._watches:
+            for watch in self._watches.get(topic.name, ()):
+                watch(batch)
 
     # Time.
 

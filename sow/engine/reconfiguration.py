@@ -20,6 +20,7 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     Security            for new requests
     ServerLog           for new lines
     Environment         at once
+    Actions             at once; runs that wait go on
 """
 
 import dataclasses
@@ -77,7 +78,10 @@ REFUSALS_MAX = 5
 """How many topics that would lose records an error names."""
 SECTION = next(child for child in ROOT.children if child.name == "SOW")
 """The element that definitions are in, each in one that has the name of its class."""
-SETTINGS = ("environment", "colour", "sessions", "limits", "security", "server_log")
+SETTINGS = (
+    "environment", "colour", "sessions", "limits", "security", "server_log", "actions",
+    "webhook_hosts",
+)  # fmt: skip
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
 
 GiveUp = Callable[[dict[LiveTopic, str]], Task[None]]

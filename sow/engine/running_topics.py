@@ -135,14 +135,8 @@ class LiveTopicBase:
         )
 
 
-class FedQueue(Protocol):
-    """A queue, as the topic knows it whose publishes are its messages (`sow.engine.queues`)."""
-
-    topic: "SourceTopic"
-    acknowledged: int
-    expired: int
-    dead: int
-    dropped: int
+class FedByPublishes(Protocol):
+    """What gets each publish to a topic: a queue (`sow.engine.queues`), or an action."""
 
     def check_room(self, rows: int) -> None:
         """Raise TooLarge where a batch has more rows than one step makes messages of."""
@@ -153,6 +147,16 @@ class FedQueue(Protocol):
     ) -> None:
         """Messages have been published, to records of these SowKeys."""
         ...
+
+
+class FedQueue(FedByPublishes, Protocol):
+    """A queue, as the topic of its messages knows it."""
+
+    topic: "SourceTopic"
+    acknowledged: int
+    expired: int
+    dead: int
+    dropped: int
 
 
 class SourceTopic(LiveTopicBase):
@@ -179,8 +183,8 @@ class SourceTopic(LiveTopicBase):
         """Messages have to be `finished` to be records, deltas or not."""
         self.queue: FedQueue | None = None
         """The queue that its records are messages of."""
-        self.queues: tuple[FedQueue, ...] = ()
-        """What each publish to it is a message of."""
+        self.queues: tuple[FedByPublishes, ...] = ()
+        """What each publish to it is a message of, or sets off."""
         self._is_stored = is_persistent(definition)
         self._sequencer = sequencer
 
@@ -195,9 +199,13 @@ class SourceTopic(LiveTopicBase):
         """This kind in APIs and metrics."""
         return "queue" if self.records.is_queue else "topic"
 
-    def feed(self, queue: FedQueue) -> None:
-        """From now on each publish is a message of a queue."""
+    def feed(self, queue: FedByPublishes) -> None:
+        """From now on each publish is a message of a queue, or sets off an action."""
         self.queues += (queue,)
+
+    def feed_no_more(self, queue: FedByPublishes) -> None:
+        """From now on it is not."""
+        self.queues = tuple(one for one in self.queues if one is not queue)
 
     def hold(self, queue: FedQueue) -> None:
         """Its records are the messages of a queue."""

@@ -1,7 +1,7 @@
 import pytest
 
 from sow.config import loads
-from sow.config.binder import ADVICE, OTHER_WORDS, meant_by
+from sow.config.binder import OTHER_WORDS, meant_by
 from sow.config.elements.table import ROOT
 from tests.cases import all_cases
 
@@ -241,36 +241,3 @@ def test_a_value_in_an_element_of_its_own_is_shown_without_it(orders, only):
     assert only(orders("<Index><Key>/a</Key></Index>")).endswith("write <Index>/a</Index>")
     first, _ = orders("<Index><Key>/a</Key><Key>/b</Key></Index>").findings
     assert str(first).endswith("close the outer element first")
-
-
-ACTION = """<Actions><Action><On><Module>amps-action-on-schedule</Module>
-<Options><Every>21:30</Every></Options></On>
-<Do><Module>{}</Module><Options><Age>7d</Age></Options></Do></Action></Actions>"""
-
-
-@pytest.mark.parametrize(
-    ("module", "instead"),
-    [
-        ("amps-action-do-remove-journal", "RetentionAge and RetentionSize in TransactionLog"),
-        ("amps-action-do-archive-journals", "sow backup"),
-        ("amps-action-do-delete-sow", "sow delete TOPIC --filter"),
-        ("amps-action-do-rotate-logs", "the system keeps and rotates"),
-        ("amps-action-do-truncate-statistics", "GET /metrics"),
-        ("amps-action-do-downgrade-replication", "there is no replication"),
-    ],
-)
-def test_what_an_action_did_is_done_otherwise(instance, module, instead):
-    actions, done = map(str, instance(ACTION.format(module)).warnings)
-    assert "Actions: is an element of AMPS that this server does not have" in actions
-    assert f"config.xml:3: Module: '{module}' is an action that does not run here; " in done
-    assert instead in done
-
-
-def test_an_action_that_is_not_known_and_when_it_is_done_get_no_line(instance, only):
-    assert "Actions: " in only(instance(ACTION.format("my-own-module")))
-
-
-def test_every_word_finds_its_own_advice(instance):
-    for word, advice in ADVICE.items():
-        *_, done = instance(ACTION.format(f"amps-action-do-{word}")).warnings
-        assert done.instead == advice

@@ -56,6 +56,7 @@ class World:
         clock=None,
         message_types=(),
         limits=None,
+        actions=(),
     ):
         self.clock = clock or VirtualClock(start_us)
         self.journal = journal or MemoryJournal()
@@ -65,6 +66,7 @@ class World:
             message_types=message_types,
             sessions=sessions or SessionSettings(),
             limits=limits or Limits(),
+            actions=actions,
         )
         self.unstored = []
         """What the disk has refused although there was room when it was taken."""
@@ -92,12 +94,14 @@ class World:
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
         self.executor.on_internal_error(self._fail)
         self.clock.go_on_from(self.engine.now_us)
+        self.engine.sequencer.moment(self.now)
+        self.executor.actions.begin()
 
     @property
     def now(self):
         return self.clock.now_us()
 
-    def restart(self, *topics, start_us=None, clock=None):
+    def restart(self, *topics, start_us=None, clock=None, actions=None):
         """A new process on the same store, perhaps with other definitions.
 
         Its machine's clock may have been set, or be another one.
@@ -111,6 +115,7 @@ class World:
             clock=clock,
             message_types=self.configuration.message_types,
             limits=self.configuration.limits,
+            actions=self.configuration.actions if actions is None else actions,
         )
 
     def windows(self):
@@ -196,6 +201,7 @@ class World:
             session.check()
         self.executor.subscriptions.check()
         self.executor.queues.check_parts()
+        self.executor.actions.check()
         check_queue_memory(self)
 
 

@@ -574,4 +574,6 @@ def without_records(configuration: Configuration, applies: bool = False) -> Conf
                     "a chained server does not apply: give it in the configuration of the upstream "
                     "server, which applies it to this server's clients, and leave it out here"
                 )
-    return dataclasses.replace(configuration, topics=(), pipelines=(), journal=JournalSettings())
+    return dataclasses.replace(
+        configuration, topics=(), pipelines=(), actions=(), journal=JournalSettings()
+    )

@@ -7,6 +7,7 @@ which are parts of the table), and a field on the dataclass that its section mak
 """
 
 from sow.config import value_types
+from sow.config.elements.action import ACTIONS
 from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, leaf, unused
 from sow.config.elements.pipeline import PIPELINES
 from sow.config.elements.queue import QUEUE
@@ -363,7 +364,6 @@ FOREIGN = foreign(
     Transports="the address is set by Listen",
     Admin="monitoring is served at the address in Listen",
     Logging="the server logs to its standard error, as configured by ServerLog",
-    Actions="run what is to happen at fixed times from a scheduler of the system",
     Replication="",
     Modules="",
     Externals="",
@@ -427,6 +427,7 @@ ROOT = Element(
         SERVER_LOG,
         SECURITY,
         PIPELINES,
+        ACTIONS,
         *FOREIGN,
         *ACCESS_OF_AMPS,
     ),

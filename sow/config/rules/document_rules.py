@@ -16,6 +16,7 @@ from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at, halves
 from sow.config.message_types import check_message_types
+from sow.config.rules.action_rules import check_actions
 from sow.config.rules.pipeline_rules import check_pipelines
 from sow.config.rules.queue_rules import check_queues
 from sow.config.rules.security_rules import check_security
@@ -60,6 +61,7 @@ def check(root: Section, findings: Diagnostics) -> None:
     check_underlying_topics(root, findings)
     check_views(root, kinds, findings)
     check_queues(root, findings)
+    check_actions(root, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)
     check_pipelines(root, findings)

@@ -55,6 +55,7 @@ from sow.server.loop.latency import GcLatency, LoopLatency
 from sow.server.loop.log_operations import LogOperations
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
+from sow.server.net.action_runner import ActionRunner
 from sow.server.net.listening import Binds, bind
 from sow.server.net.sse import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
@@ -118,6 +119,7 @@ class Server:
     executor: Executor
     runtime: ServerRuntime
     checkpointer: Checkpointer
+    _actions: ActionRunner
     _opening: ServerBootstrap
     _watch: LoopLatency
     _replay: StartupProgress
@@ -337,6 +339,7 @@ class Server:
         self._readiness.open(self._handlers)
         self.checkpointer.start()
         self._pace_gc()
+        self._actions.begin()
         self.runtime.wake()
         if self._follower is not None:
             assert isinstance(self.engine, FollowingEngine)
@@ -380,6 +383,7 @@ class Server:
         self.engine.on_stopped(log.error)
         self.runtime.idle_work["conflating queues"] = sessions.conflate_in_background
         BackgroundConflation(sessions, self.runtime.turns, self.runtime.now_us)
+        self._actions = ActionRunner(self.runtime, self.executor.actions, log.info)
         if self._follower is not None:
             self._closers.append(ExpiredLogons(sessions, self._wall.now_us).close)
         self.checkpointer = Checkpointer(
@@ -529,6 +533,7 @@ class Server:
         await self._handlers[WebSocketHandler].close()
         await self._source.close()
         await self._end_requests(STOPPING)
+        await self._actions.close()
         await self._reloader.close()
         await self.checkpointer.close()
         try:

@@ -1,4 +1,5 @@
-"""The audit log: who logged on, was refused, administered, deleted by filter, and as which user.
+"""The audit log: who logged on, was refused, administered, deleted by filter, and as which user;
+and each run of an action.
 
 It is a topic of the server's own, `/sow/audit`, queried and followed like any other by users with a
 role for it. It holds the latest records of each kind of event, each in the place of a much older
@@ -20,7 +21,7 @@ from sow.protocol.replies import timestamp
 from sow.security.authorization import Permissions
 from sow.store.memory import Table
 
-AuditEvent = Literal["logon", "refused", "admin", "delete"]
+AuditEvent = Literal["logon", "refused", "admin", "delete", "action"]
 KEPT_MAX = 25_000
 """Records of each event: some 30 MB of all, and weeks of what people do."""
 NOTED_AT_ONCE = 100
@@ -64,12 +65,22 @@ class Audit:
     def note(self, event: AuditEvent, rights: Permissions, what: str, **more: object) -> None:
         """Record what a user with these permissions has done, or tried to; a record that the disk
         does not take is left out."""
-        engine = self._engine
-        topic = engine.topics.get(AUDIT.name)
-        if rights.is_open or topic is None:
+        if rights.is_open:
             return
         if event != "admin" and not self._has_room(event, rights):
             self._left_out += 1
+            return
+        user = rights.user and clipped(rights.user.name)
+        by = rights.by and clipped(rights.by.name)
+        self._record(event, {"user": user, "by": by, "what": what}, more)
+
+    def note_run(self, action: str, trigger: str, outcome: str) -> None:
+        """Record that a run of an action has ended; the server is its user."""
+        self._record("action", {}, {"action": action, "trigger": trigger, "outcome": outcome})
+
+    def _record(self, event: AuditEvent, who: dict[str, object], more: dict[str, object]) -> None:
+        engine = self._engine
+        if AUDIT.name not in engine.topics:
             return
         account = engine.catalog.account(AUDIT)
         number = self._next()
@@ -79,9 +90,7 @@ class Audit:
             "number": number,
             "at": timestamp(engine.now_us),
             "deed": event,
-            "user": rights.user and clipped(rights.user.name),
-            "by": rights.by and clipped(rights.by.name),
-            "what": what,
+            **who,
             **{name: clipped(v) if isinstance(v, str) else v for name, v in more.items() if v},
         }
         if self._left_out:

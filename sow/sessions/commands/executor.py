@@ -36,6 +36,7 @@ from sow.protocol.replies import publish_acks, skip_lines
 from sow.protocol.wire import Refused
 from sow.security.authorization import Permissions, RoleSet
 from sow.sessions.commands import record_ops
+from sow.sessions.commands.actions import Actions
 from sow.sessions.commands.audit import Audit
 from sow.sessions.commands.publishers import NumberedTurn, Publishers
 from sow.sessions.commands.queue_commands import QueueCommands
@@ -83,6 +84,8 @@ class Executor:
         self.publishers = Publishers(engine, self.sessions.end)
         self.sessions.follow(self.publishers.disconnect, self.publishers.leave)
         self.queues = QueueCommands(engine, Queues(engine, self._fail), self.subscriptions)
+        self.actions = Actions(engine, self.audit, self._fail)
+        self.sessions.on_slow_client(self.actions.note_slow_client)
 
     def publish_under(self, publishers: Publishers, gone: Callable[[Session], None]) -> None:
         """From now on `publishers` has the names of those that number their messages; `gone` is
@@ -126,6 +129,7 @@ class Executor:
         changed = yield from change.apply(now_us)
         self.sessions.memory.look()
         self.subscriptions.aggregations.look()
+        self.actions.look()
         return changed
 
     def go_on_under(

@@ -1,10 +1,12 @@
 """A node that leads: it goes on where it has followed, and gives way."""
 
 import asyncio
+from dataclasses import replace
 
 import aiohttp
 import pytest
 
+from sow.core.action_definitions import ActionDeed, ActionDefinition, ActionTrigger
 from sow.core.definitions import ConflatedTopic, QueueSettings, Topic
 from sow.errors import DiskFull, NotPrimary, StoreError
 from tests.server.boot.log_nodes import LEASE_US, node_configuration, nodes_of
@@ -204,6 +206,55 @@ def test_a_queue_goes_on_with_its_messages_and_leases_where_another_node_leads(t
                     url = f"{second.server.address}/v1/topics/work/lease/{one}"
                     assert (await http.delete(url)).status == 204
                 second.server.executor.queues.queues.check()
+
+    asyncio.run(play())
+
+
+DONE = Topic("done", "json", ("/id",))
+JOBS = Topic("jobs", "json", conflation_policy="off", queue=QueueSettings("orders"))
+NOBODY = ActionDeed("webhook", url="http://127.0.0.1:1/", retries=20)
+ACTIONS = (
+    ActionDefinition(
+        ActionTrigger("publish-message", "call", topic="orders"),
+        (ActionDeed("publish-message", topic="done"), NOBODY),
+    ),
+    ActionDefinition(
+        ActionTrigger("startup", "up"),
+        (ActionDeed("publish-message", topic="done", data='{"id":"up"}'),),
+    ),
+)
+
+
+def waiting(server):
+    """The runs of a server that wait, with how far they are, and the messages of its queue."""
+    runs, queues = server.executor.actions.runs.waiting, server.executor.queues.queues.by_name
+    held = [(run.action, run.data, run.deed) for line in runs.values() for run in line]
+    return held, [len(one.queue.messages) for one in queues.values()]
+
+
+def test_actions_and_queues_go_on_at_the_node_that_leads_and_nowhere_else(tmp_path):
+    async def play():
+        configs = [
+            replace(node_configuration(name, tmp_path, BRIEF, DONE, JOBS), actions=ACTIONS)
+            for name in "ab"
+        ]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            await first.start()
+            await second.start()
+            await publish(first.server, 1)
+            expected = [("call", b'{"id":1}', 1)], [1]
+            await first.until(lambda: waiting(first.server) == expected)
+            await second.until(
+                lambda: (
+                    [*second.server.engine.topics["done"].records.table.slots] == ["up", "1"]
+                    and len(second.server.engine.topics["/sow/actions"].records.table.slots) == 1
+                )
+            )
+            assert waiting(second.server) == ([], [])
+            await first.die()
+            await second.until(lambda: not second.follows)
+            await second.until(lambda: waiting(second.server) == expected)
+            second.server.executor.actions.check()
 
     asyncio.run(play())
 

@@ -1,0 +1,244 @@
+"""The table of elements, continued: `<Actions>`, whose names are those of AMPS.
+
+`FOREIGN_MODULES` are modules of AMPS that do not run here, each with what to write instead: work is
+left to the system's scheduler or to a client that subscribes, and files that an action kept small
+are bounded by an element. An action with one of them is passed over, with a warning.
+"""
+
+import re
+from typing import get_args
+
+from conflated_topics.user_texts import nearest
+from sow.config import value_types
+from sow.config.diagnostics import MistakeError
+from sow.config.elements.element import Element, later, leaf, unused
+from sow.config.moments import moments
+from sow.config.value_types import ValueKind
+from sow.core.action_definitions import (
+    ActionDeed,
+    ActionDefinition,
+    ActionTrigger,
+    DeedKind,
+    OofType,
+    TriggerKind,
+)
+from sow.errors import shown
+
+RETENTION = "RetentionAge and RetentionSize in TransactionLog limit how much of the log is kept"
+BY_A_CLIENT = "let a client subscribe and react to each message"
+ACTIVITY = "the server's log and /sow/audit note what clients do"
+FOREIGN_MODULES: dict[str, dict[str, str]] = {
+    "On": {
+        "signal": "send SIGTERM or SIGHUP: the server stops, or reads its configuration again",
+        "offline": "write amps-action-on-slow-client",
+        "on-client": ACTIVITY,
+        "on-disconnect-client": ACTIVITY,
+        "sow-delete": "write amps-action-on-oof-message with the Type delete",
+        "deliver-message": "write amps-action-on-publish-message",
+        "message-condition": "write amps-action-on-sow-expire-message",
+        "affinity": BY_A_CLIENT,
+        "custom-event": BY_A_CLIENT,
+        "replication": "there is no replication",
+        "minidump": "a Python process writes no minidumps",
+        "admin": "an operator's command does it: sow delete, sow publish",
+        "alert": "alerts are of the monitoring system: deploy/alerts.yml",
+    },
+    "Do": {
+        "remove-journal": RETENTION,
+        "archive-journal": f"{RETENTION}; sow backup copies it",
+        "compress-journal": RETENTION,
+        "compact-sow": "the server compacts its files by itself",
+        "query-sow": "run sow query from a scheduler of the system",
+        "extract-values": BY_A_CLIENT,
+        "translate-data": BY_A_CLIENT,
+        "increment-counter": BY_A_CLIENT,
+        "rotate-log": "the system keeps and rotates what the server writes to its standard error",
+        "statistics": "GET /metrics has the figures; a monitoring system scrapes and stores them",
+        "transport": "there is one address, Listen; sow sessions ID --disconnect ends a session",
+        "replication": "there is no replication",
+        "security": "sow reload reads Security and its files again",
+        "minidump": "a Python process writes no minidumps",
+        "shutdown": "the service manager stops the server; a full disk refuses publishes and is "
+        "reported by GET /readyz",
+    },
+}
+"""By the element and a part of the module's name, which has several spellings: the alternative."""
+
+
+def _module(kinds: object, prefix: str) -> ValueKind:
+    """The module of a trigger or a deed, read as its name without the prefix."""
+    names: tuple[str, ...] = get_args(kinds)
+
+    def written(name: str) -> str:
+        return name if name == "webhook" else prefix + name
+
+    def read(text: str) -> str:
+        name = text.removeprefix(prefix)
+        if name in names:
+            return name
+        if "execute-system" in text:
+            raise MistakeError(
+                f"{shown(text)} would run a command of the system, which no action does",
+                "write webhook, and let a service of yours do it",
+            )
+        meant = nearest(name, names)
+        instead = f"did you mean {written(meant)}?" if meant else "write one of them"
+        raise MistakeError(f"{shown(text)} is not one of {', '.join(map(written, names))}", instead)
+
+    shown_names = " or ".join(f"`{written(name)}`" for name in names)
+    return ValueKind(shown_names, read, tuple(map(written, names)))
+
+
+HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
+
+
+def _every(text: str) -> str:
+    moments(text)
+    return text
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(one.strip() for one in text.split(","))
+    for host in hosts:
+        if not HOST.fullmatch(host):
+            raise MistakeError(
+                f"{shown(host)} is no name of a host",
+                "write names or addresses without scheme, port and path, with commas between",
+            )
+    return tuple(host.strip("[]").lower() for host in hosts)
+
+
+def _url(text: str) -> str:
+    if not re.match(r"https?://[^/?#@\s{}]+(?:[/?#][^\s{}]*)?\Z", text):
+        raise MistakeError(
+            f"{shown(text)} is no address of a web hook",
+            "write one such as https://hooks.example/orders, without variables, user and blanks",
+        )
+    return text
+
+
+MESSAGE_TYPE_OPTION = leaf(
+    "MessageType", value_types.TEXT, "The format of the topic, to be compared with its own."
+)
+FILTER_TEXT = ValueKind("filter", lambda text: text)
+"""A filter that may have variables: the rules check it."""
+ANY_TEXT = ValueKind("text with variables", lambda text: text)
+
+ON = Element(
+    name="On",
+    required=True,
+    fields=("trigger",),
+    make=ActionTrigger,
+    about="What sets it off.",
+    children=(
+        leaf(
+            "Module",
+            _module(TriggerKind, "amps-action-on-"),
+            "A time, a start or a clean stop of the server, a publish, a record that expires or "
+            "leaves, or a client that is too slow.",
+            required=True,
+            fields=("kind",),
+        ),
+        Element(
+            name="Options",
+            about="What the module needs.",
+            children=(
+                leaf("Name", value_types.LABEL, "The action's name in the log and the audit."),
+                leaf(
+                    "Every",
+                    ValueKind("interval, `HH:MM` or five fields of cron", _every),
+                    "The moments of a schedule, in UTC.",
+                ),
+                leaf("Topic", value_types.TEXT, "The Topic that is watched."),
+                MESSAGE_TYPE_OPTION,
+                leaf(
+                    "Filter",
+                    value_types.FILTER,
+                    "Only messages that match; of an oof, records that matched before.",
+                ),
+                leaf(
+                    "Type",
+                    value_types.choice(OofType),
+                    "Why a record leaves: it matches the Filter no more, is deleted, or expires.",
+                    default="all",
+                ),
+                *unused("MessageSource"),
+            ),
+        ),
+    ),
+)
+DO = Element(
+    name="Do",
+    required=True,
+    repeated=True,
+    fields=("deeds",),
+    make=ActionDeed,
+    about="What is done then. One that fails ends the run.",
+    children=(
+        leaf(
+            "Module",
+            _module(DeedKind, "amps-action-do-"),
+            "Publish a message, delete records, write a line to the server's log, or call a web "
+            "hook by POST.",
+            required=True,
+            fields=("kind",),
+        ),
+        Element(
+            name="Options",
+            about="What the module needs. `{{AMPS_DATA}}`, `{{AMPS_TOPIC}}` and "
+            "`{{AMPS_SOW_KEY}}` stand for the message that has set the action off.",
+            children=(
+                leaf("Topic", value_types.TEXT, "The Topic to publish to, or to delete from."),
+                MESSAGE_TYPE_OPTION,
+                leaf(
+                    "Data",
+                    ANY_TEXT,
+                    "The message, or the body of the call; without it, the one "
+                    "that has set the action off.",
+                ),
+                leaf(
+                    "Delta",
+                    value_types.FLAG,
+                    "Whether it is merged into its record.",
+                    default="false",
+                ),
+                leaf("Filter", FILTER_TEXT, "Which records are deleted; `1=1` for all."),
+                leaf("Message", ANY_TEXT, "The line for the log."),
+                leaf("Url", ValueKind("address", _url), "Of the web hook, on one of WebhookHosts."),
+                leaf(
+                    "Timeout",
+                    value_types.duration(minimum="100ms", maximum="1m"),
+                    "How long a call may take.",
+                    default="5s",
+                    fields=("timeout_us",),
+                ),
+                leaf(
+                    "Retries",
+                    value_types.count(minimum="0", maximum="20"),
+                    "How often a call is made again that got no answer from 200 to 299.",
+                    default="3",
+                ),
+            ),
+        ),
+    ),
+)
+ACTION = Element(
+    name="Action",
+    repeated=True,
+    fields=("actions",),
+    make=ActionDefinition,
+    about="One of them.",
+    children=(ON, DO, *later(If="write the condition as the Filter of a trigger")),
+)
+ACTIONS = Element(
+    name="Actions",
+    about="What the server does by itself, where it takes changes.",
+    children=(
+        leaf(
+            "WebhookHosts",
+            ValueKind("hosts with commas between", _hosts),
+            "The hosts that web hooks may be on; none without it, this machine included.",
+        ),
+        ACTION,
+    ),
+)
