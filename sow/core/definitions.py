@@ -84,6 +84,16 @@ FairnessModel = Literal["fast", "round-robin", "proportional"]
 
 
 @dataclass(frozen=True, slots=True)
+class KeyChainSettings:
+    """What chains the messages of a topic: `secondary` of one names `primary` of an earlier one,
+    whose record it belongs to; both are path texts."""
+
+    primary: str
+    secondary: str
+    module: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSettings:
     """What a `<Queue>` does with its messages, the publishes to `underlying`.
 
@@ -119,8 +129,9 @@ class Topic(BackPressure):
     does. `records_max` bounds the records of the topic, or of each of a pattern. `preprocessing`
     and `enrichment` hold field constructions, ``expression AS /path``, applied to each message that
     is published: before its key is read, and before it becomes the record. What is published fits
-    `schema`. With a `series` each publish is an event of its record, and the record is the newest
-    of them (`sow.topic.series`). With a `view` the records are the rows of that view, which only
+    `schema`. With a `chain` the server makes the keys, of chains (`sow.engine.key_chains`). With a
+    `series` each publish is an event of its record, and the record is the newest of them
+    (`sow.topic.series`). With a `view` the records are the rows of that view, which only
     Spark writes (`stored`), with a `queue` the messages of that queue (`sow.engine.queues`).
     """
 
@@ -144,6 +155,7 @@ class Topic(BackPressure):
     preprocessing: tuple[str, ...] = ()
     enrichment: tuple[str, ...] = ()
     series: Series | None = None
+    chain: KeyChainSettings | None = None
     view: "View | None" = None
     queue: QueueSettings | None = None
     line: int = 0
@@ -479,6 +491,9 @@ AUDIT = _own("audit", "/place")
 """Who logged on, was refused, administered, deleted by filter, and runs of actions
 (`sow.sessions.commands.audit`)."""
 
+CHAINS = _own("chains", "/topic", "/member")
+"""To which record each message of a chained topic belongs (`sow.engine.key_chains`)."""
+
 ACTIONS = _own("actions", "/place")
 """Runs of actions that have not ended, and when schedules ran last (`sow.engine.action_runs`)."""
 
@@ -487,7 +502,7 @@ CONFIGURATIONS = _own("configurations", "/number")
 
 SYSTEM_TOPICS = (
     WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, LEASES, AUDIT, CONFIGURATIONS,
-    ACTIONS,
+    ACTIONS, CHAINS,
 )  # fmt: skip
 
 

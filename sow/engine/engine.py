@@ -292,6 +292,8 @@ class Engine:
     ) -> CheckedMessages:
         """Check bodies that `author` sends at `now_us`; changes nothing, raises as `publish`."""
         self.capacity.check_sizes(bodies)
+        if topic.chain is not None:
+            keys = topic.chain.keys(bodies, keys)
         messages = topic.records.read(bodies, keys, self.arrivals(topic, len(bodies), now_us))
         if topic.definition.preprocessing:
             self.capacity.check_sizes(messages.bodies)

@@ -149,6 +149,14 @@ class FedByPublishes(Protocol):
         ...
 
 
+class KeyMaker(Protocol):
+    """What makes the keys of a topic (`sow.engine.key_chains`)."""
+
+    def keys(self, bodies: Sequence[bytes], given: Sequence[str] | None) -> list[str]:
+        """The keys of messages that are about to be published, where none are `given`."""
+        ...
+
+
 class FedQueue(FedByPublishes, Protocol):
     """A queue, as the topic of its messages knows it."""
 
@@ -162,7 +170,9 @@ class FedQueue(FedByPublishes, Protocol):
 class SourceTopic(LiveTopicBase):
     """A topic that clients publish to. Its changes are logged in `sequencer`."""
 
-    __slots__ = ("_is_stored", "_sequencer", "expirations", "makes_records", "queue", "queues")
+    __slots__ = (
+        "_is_stored", "_sequencer", "chain", "expirations", "makes_records", "queue", "queues",
+    )  # fmt: skip
 
     definition: Topic
     stopped = ""
@@ -181,6 +191,8 @@ class SourceTopic(LiveTopicBase):
         self.expirations = Expirations(records.table) if definition.expires else None
         self.makes_records = bool(definition.enrichment)
         """Messages have to be `finished` to be records, deltas or not."""
+        self.chain: KeyMaker | None = None
+        """What makes its keys, where they follow from more than the message."""
         self.queue: FedQueue | None = None
         """The queue that its records are messages of."""
         self.queues: tuple[FedByPublishes, ...] = ()
@@ -206,6 +218,10 @@ class SourceTopic(LiveTopicBase):
     def feed_no_more(self, queue: FedByPublishes) -> None:
         """From now on it is not."""
         self.queues = tuple(one for one in self.queues if one is not queue)
+
+    def be_chained(self, chain: KeyMaker) -> None:
+        """Its keys are made by this."""
+        self.chain = chain
 
     def hold(self, queue: FedQueue) -> None:
         """Its records are the messages of a queue."""

@@ -202,6 +202,7 @@ class World:
         self.executor.subscriptions.check()
         self.executor.queues.check_parts()
         self.executor.actions.check()
+        self.executor.chains.check()
         check_queue_memory(self)
 
 

@@ -11,6 +11,7 @@ from sow.core.definitions import (
     Durability,
     Engine,
     History,
+    KeyChainSettings,
     Merge,
     Operation,
     Placement,
@@ -143,6 +144,45 @@ SERIES = Element(
         ),
     ),
 )
+KEY_GENERATOR = Element(
+    name="KeyGenerator",
+    fields=("chain",),
+    make=KeyChainSettings,
+    about="Instead of Key: messages that point at each other are of one record.",
+    children=(
+        leaf(
+            "Module",
+            value_types.TEXT,
+            "What AMPS calls its module; only chaining is done here, whatever the name.",
+        ),
+        Element(
+            name="Options",
+            about="How they point at each other.",
+            children=(
+                leaf(
+                    "Primary",
+                    value_types.PATH,
+                    "The field that names a message.",
+                    synonyms=("Key",),
+                    required=True,
+                ),
+                leaf(
+                    "Secondary",
+                    value_types.PATH,
+                    "The field that names an earlier message, whose record it belongs to.",
+                    required=True,
+                ),
+                Element(
+                    name="FileName",
+                    status="no effect",
+                    about="since chains are kept with the records",
+                ),
+                *later(Validation="remove it: a message that names nothing known begins a chain"),
+            ),
+        ),
+    ),
+)
+
 TOPIC = Element(
     name="Topic",
     synonyms=("TopicDefinition",),
@@ -223,10 +263,8 @@ TOPIC = Element(
             "like nothing, means the message",
         ),
         HISTORY,
+        KEY_GENERATOR,
         *later(
-            KeyGenerator="no foreign code makes keys: write a <Key> for each field that identifies "
-            "a record, and let <Preprocessing> compute one that is in no field; with neither, "
-            "publishers send the key as k",
             RecoveryPoint="remove it: a transient topic begins empty, as with now",
         ),
         *BACK_PRESSURE_ELEMENTS,

@@ -53,6 +53,7 @@ def check(root: Section, findings: Diagnostics) -> None:
             check_fields(topic, kind, findings)
         if topic.element.name == "Topic":
             _key_domain(topic, findings)
+            _key_chain(topic, findings)
             _transient(topic, findings)
             _history(topic, findings)
             _schema(topic, findings)
@@ -184,6 +185,19 @@ def _key_domain(topic: Section, findings: Diagnostics) -> None:
             "a key domain needs Key: without it publishers send the SowKey themselves",
             "add a <Key>, or remove KeyDomain",
         )
+
+
+def _key_chain(topic: Section, findings: Diagnostics) -> None:
+    """Chained keys stand alone, and are of one topic that is stored."""
+    for other, instead in (
+        ("Key", "remove one of them"),
+        ("Pattern", "write a Topic for each name"),
+        ("Series", "remove one of them"),
+    ):
+        if "KeyGenerator" in topic.lines and other in topic.lines:
+            findings.error(
+                *topic.where("KeyGenerator"), f"goes with no {other}: it makes the keys", instead
+            )
 
 
 def _schema(topic: Section, findings: Diagnostics) -> None:

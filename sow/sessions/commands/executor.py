@@ -17,6 +17,7 @@ from sow.core.quota import RateLimiter
 from sow.core.security_definitions import User
 from sow.engine.bulk_publish import SLICE_ROWS, reading
 from sow.engine.engine import Engine
+from sow.engine.key_chains import KeyChains
 from sow.engine.queues import Queues
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
 from sow.errors import (
@@ -84,6 +85,7 @@ class Executor:
         self.publishers = Publishers(engine, self.sessions.end)
         self.sessions.follow(self.publishers.disconnect, self.publishers.leave)
         self.queues = QueueCommands(engine, Queues(engine, self._fail), self.subscriptions)
+        self.chains = KeyChains(engine)
         self.actions = Actions(engine, self.audit, self._fail)
         self.sessions.on_slow_client(self.actions.note_slow_client)
 
