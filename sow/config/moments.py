@@ -31,7 +31,9 @@ FIELDS = (
     ("day of the week", 0, 7, DAYS),
 )
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-WRITE = "write an interval such as 4h, a time of day such as 23:30, or five fields of cron in UTC"
+WAYS_TO_WRITE = (
+    "write an interval such as 4h, a time of day such as 23:30, or five fields of cron in UTC"
+)
 
 
 def moments(text: str) -> Moments:
@@ -44,7 +46,7 @@ def moments(text: str) -> Moments:
     try:
         interval_us = duration_us(text)
     except MistakeError:
-        raise MistakeError(f"{shown(text)} names no moments", WRITE) from None
+        raise MistakeError(f"{shown(text)} names no moments", WAYS_TO_WRITE) from None
     if interval_us < INTERVAL_US_MIN:
         raise MistakeError(f"{shown(text)} is below the shortest interval", "write 1s or more")
     return lambda after_us: (after_us // interval_us + 1) * interval_us

@@ -14,8 +14,8 @@ TriggerKind = Literal[
 DeedKind = Literal["publish-message", "delete-sow", "echo-message", "webhook"]
 OofType = Literal["all", "match", "delete", "expire"]
 
-DATA, TOPIC, SOW_KEY = "AMPS_DATA", "AMPS_TOPIC", "AMPS_SOW_KEY"
-OF_MESSAGES = frozenset({DATA, TOPIC, SOW_KEY})
+AMPS_DATA, AMPS_TOPIC, AMPS_SOW_KEY = "AMPS_DATA", "AMPS_TOPIC", "AMPS_SOW_KEY"
+OF_MESSAGES = frozenset({AMPS_DATA, AMPS_TOPIC, AMPS_SOW_KEY})
 VARIABLES: dict[str, frozenset[str]] = {
     "schedule": frozenset(),
     "startup": frozenset(),
@@ -23,7 +23,7 @@ VARIABLES: dict[str, frozenset[str]] = {
     "publish-message": OF_MESSAGES,
     "sow-expire-message": OF_MESSAGES,
     "oof-message": OF_MESSAGES,
-    "slow-client": frozenset({DATA}),
+    "slow-client": frozenset({AMPS_DATA}),
 }
 """What is known where an action is set off; a slow client is a sentence."""
 

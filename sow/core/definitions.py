@@ -494,7 +494,7 @@ AUDIT = _own("audit", "/place")
 CHAINS = _own("chains", "/topic", "/member")
 """To which record each message of a chained topic belongs (`sow.engine.key_chains`)."""
 
-ACTIONS = _own("actions", "/place")
+ACTION_RUNS = _own("actions", "/place")
 """Runs of actions that have not ended, and when schedules ran last (`sow.engine.action_runs`)."""
 
 CONFIGURATIONS = _own("configurations", "/number")
@@ -502,7 +502,7 @@ CONFIGURATIONS = _own("configurations", "/number")
 
 SYSTEM_TOPICS = (
     WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, LEASES, AUDIT, CONFIGURATIONS,
-    ACTIONS, CHAINS,
+    ACTION_RUNS, CHAINS,
 )  # fmt: skip
 
 

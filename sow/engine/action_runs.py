@@ -1,4 +1,4 @@
-"""Runs of actions that have not ended: records of the server's own (`ACTIONS`).
+"""Runs of actions that have not ended: records of the server's own (`ACTION_RUNS`).
 
 A run is stored in the step of what has set it off, so one transaction of the journal has both; it
 is removed, or its next deed stored, in the step of a deed. So a restart goes on where the process
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from sow.core.action_definitions import TriggerKind
-from sow.core.definitions import ACTIONS
+from sow.core.definitions import ACTION_RUNS
 from sow.engine.engine import Engine
 from sow.topic.records import Records
 
@@ -102,7 +102,7 @@ class ActionRuns:
 
     @property
     def _records(self) -> Records:
-        return self._engine.catalog.account(ACTIONS).records
+        return self._engine.catalog.account(ACTION_RUNS).records
 
     def restore(self) -> None:
         """Take over what the engine has restored."""
@@ -152,7 +152,7 @@ class ActionRuns:
         """A run is over."""
         engine, name = self._engine, f"run {run.number}"
         engine.disk.check_removal([name])
-        topic = engine.catalog.account(ACTIONS)
+        topic = engine.catalog.account(ACTION_RUNS)
         if name in topic.records.table.slots:
             engine.remove(topic, [name], "delete", engine.now_us)
         line = self.waiting[run.action]
@@ -163,7 +163,7 @@ class ActionRuns:
 
     def _put(self, noted: list[dict[str, Any]]) -> None:
         if noted:
-            engine, topic = self._engine, self._engine.catalog.account(ACTIONS)
+            engine, topic = self._engine, self._engine.catalog.account(ACTION_RUNS)
             bodies = [*map(orjson.dumps, noted)]
             engine.disk.check_reserve(lambda: sum(map(len, bodies)))
             engine.put(topic, topic.records.read(bodies), engine.now_us)
@@ -186,7 +186,7 @@ class ActionRuns:
         names = [f"every {name}" for name in gone]
         self._engine.disk.check_removal(names)
         if gone:
-            topic = self._engine.catalog.account(ACTIONS)
+            topic = self._engine.catalog.account(ACTION_RUNS)
             self._engine.remove(topic, names, "delete", self._engine.now_us)
             for name in gone:
                 del self._last_us[name]

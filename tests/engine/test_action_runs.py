@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.core.definitions import ACTIONS
+from sow.core.definitions import ACTION_RUNS
 from sow.engine import action_runs
 from sow.engine.action_runs import ActionRuns
 from sow.errors import SowError
@@ -11,7 +11,7 @@ from tests.laws.harness import ORDERS, World
 
 @pytest.fixture
 def world():
-    return World(ORDERS, ACTIONS)
+    return World(ORDERS, ACTION_RUNS)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.action_definitions import ActionDeed, ActionDefinition, ActionTrigger
-from sow.core.definitions import ACTIONS, AUDIT, Topic
+from sow.core.definitions import ACTION_RUNS, AUDIT, Topic
 from sow.engine.action_runs import ActionRuns
 from sow.engine.engine import Engine
 from tests.cases import all_cases
@@ -41,7 +41,9 @@ class Run:
     """A world with the actions, and what is known of it."""
 
     def __init__(self):
-        self.world = World(ORDERS, MADE, TICKS, AUDIT, ACTIONS, actions=(ON_PUBLISH, ON_SCHEDULE))
+        self.world = World(
+            ORDERS, MADE, TICKS, AUDIT, ACTION_RUNS, actions=(ON_PUBLISH, ON_SCHEDULE)
+        )
         Hook(self.world)
         self.number = 0
         self.stored = []

@@ -230,7 +230,7 @@ ACTION = Element(
     about="One of them.",
     children=(ON, DO, *later(If="write the condition as the Filter of a trigger")),
 )
-ACTIONS = Element(
+ALL_ACTIONS = Element(
     name="Actions",
     about="What the server does by itself, where it takes changes.",
     children=(

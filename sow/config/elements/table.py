@@ -7,7 +7,7 @@ which are parts of the table), and a field on the dataclass that its section mak
 """
 
 from sow.config import value_types
-from sow.config.elements.action import ACTIONS
+from sow.config.elements.action import ALL_ACTIONS
 from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, leaf, unused
 from sow.config.elements.pipeline import PIPELINES
 from sow.config.elements.queue import QUEUE
@@ -427,7 +427,7 @@ ROOT = Element(
         SERVER_LOG,
         SECURITY,
         PIPELINES,
-        ACTIONS,
+        ALL_ACTIONS,
         *FOREIGN,
         *ACCESS_OF_AMPS,
     ),

@@ -15,7 +15,7 @@ from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
 from sow.config.rules.topic_rules import is_many
-from sow.core.action_definitions import DATA, OF_MESSAGES, VARIABLES
+from sow.core.action_definitions import AMPS_DATA, OF_MESSAGES, VARIABLES
 from sow.errors import ClientError
 from sow.expressions import compile_filter
 
@@ -37,7 +37,11 @@ DEED_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "webhook": (("Url",), ("Data", "Timeout", "Retries")),
 }
 """The options that a module needs, and those that it may have."""
-LEAVES = {"deleted": ("all", "delete"), "expired": ("all", "expire"), "match": ("all", "match")}
+LEAVING_TYPES = {
+    "deleted": ("all", "delete"),
+    "expired": ("all", "expire"),
+    "match": ("all", "match"),
+}
 """By the reason why a record leaves: the Types of an oof that it is one of."""
 
 
@@ -151,7 +155,7 @@ def _has_filter(trigger: Section, findings: Diagnostics) -> None:
 
 def _variables(deed: Section, known: frozenset[str], findings: Diagnostics) -> None:
     for element in ("Data", "Message", "Filter"):
-        allowed = known - {DATA} if element == "Filter" else known
+        allowed = known - {AMPS_DATA} if element == "Filter" else known
         for name in VARIABLE.findall(deed.text(element.lower())):
             if name not in allowed:
                 has = ", ".join(sorted(allowed)) or "none"
@@ -169,7 +173,7 @@ def _variables(deed: Section, known: frozenset[str], findings: Diagnostics) -> N
 
 def _deed(root: Section, deed: Section, trigger: str, hosts: object, findings: Diagnostics) -> None:
     kind = deed.text("kind")
-    has_data = "Data" in deed.lines or DATA in VARIABLES[trigger]
+    has_data = "Data" in deed.lines or AMPS_DATA in VARIABLES[trigger]
     if kind in ("publish-message", "webhook") and not has_data:
         findings.error(
             *deed.where("Module"), "has no Data, and no message sets this action off", "add <Data>"
@@ -273,7 +277,7 @@ def _sets_off(cause: Cause, action: Section) -> bool:
     if kind == "oof-message":
         has_filter = bool(trigger.text("filter"))
         type_ = trigger.text("type") or "all"
-        return type_ in LEAVES.get(cause.what, ()) and (cause.what != "match" or has_filter)
+        return type_ in LEAVING_TYPES.get(cause.what, ()) and (cause.what != "match" or has_filter)
     return (kind, cause.what) in (
         ("publish-message", "publish"),
         ("sow-expire-message", "expired"),

@@ -21,15 +21,15 @@ from typing import NamedTuple
 
 from sow.config.moments import Moments, moments
 from sow.core.action_definitions import (
-    DATA,
-    SOW_KEY,
-    TOPIC,
+    AMPS_DATA,
+    AMPS_SOW_KEY,
+    AMPS_TOPIC,
     ActionDeed,
     ActionDefinition,
     TriggerKind,
 )
 from sow.core.cooperative import Task
-from sow.core.definitions import ACTIONS
+from sow.core.definitions import ACTION_RUNS
 from sow.engine.action_runs import ActionRun, ActionRuns
 from sow.engine.engine import Engine
 from sow.engine.queues import AGAIN_US, COMMITTED_MAX
@@ -164,7 +164,7 @@ class Actions:
         """Run actions from here on, if this server takes changes; else as soon as it does."""
         if self._engine.primary:
             self._engine.on_lead(self.begin)
-        elif ACTIONS.name in self._engine.topics:
+        elif ACTION_RUNS.name in self._engine.topics:
             self._has_begun = True
             self.runs.restore()
             self.look()
@@ -442,5 +442,5 @@ def _filled(text: str | None, run: ActionRun, inserted: Callable[[bytes], bytes]
     """A text with the values of its variables; without one, the message itself."""
     if text is None:
         return run.data
-    known = {DATA: run.data, TOPIC: run.topic.encode(), SOW_KEY: run.key.encode()}
+    known = {AMPS_DATA: run.data, AMPS_TOPIC: run.topic.encode(), AMPS_SOW_KEY: run.key.encode()}
     return VARIABLE.sub(lambda found: inserted(known[found[1].decode()]), text.encode())

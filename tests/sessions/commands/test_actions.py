@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sow.core.action_definitions import ActionDeed, ActionDefinition, ActionTrigger
-from sow.core.definitions import ACTIONS, AUDIT, LEASES, Topic
+from sow.core.definitions import ACTION_RUNS, AUDIT, LEASES, Topic
 from sow.engine import action_runs
 from sow.engine.following import FollowingEngine
 from sow.errors import StoreFailing, TooLarge
@@ -50,7 +50,7 @@ class Hook:
 
 
 def world(*actions, orders=ORDERS, **more):
-    found = World(orders, DONE, AUDIT, ACTIONS, LEASES, actions=actions, **more)
+    found = World(orders, DONE, AUDIT, ACTION_RUNS, LEASES, actions=actions, **more)
     Hook(found)
     run(found)
     return found
