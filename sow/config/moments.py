@@ -16,6 +16,7 @@ Moments = Callable[[int], int]
 """The first moment after a time, both in microseconds since 1970."""
 
 MINUTE_US = 60_000_000
+"""What cron counts in."""
 INTERVAL_US_MIN = 1_000_000
 """More often than once a second is what a subscription is for."""
 DAYS_MAX = 366 * 9

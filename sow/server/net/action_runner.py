@@ -24,6 +24,7 @@ LAST_S = 5.0
 """A stop waits so long for actions on shutdown: half of what service managers wait. What has not
 ended then is done after the next start."""
 LOOK_S = 0.02
+"""How often a stop looks whether they have: nobody notices it, and it costs nothing."""
 BUFFER_BYTES = 16 * 1024
 """Of an answer that nobody reads."""
 RUN_HEADER = "Idempotency-Key"
