@@ -24,6 +24,8 @@ RUNS_MAX = 10_000
 """Runs of one action that wait: a web hook that is away for an hour gets the first of them."""
 RUN_BYTES_MAX = 64 * 1024**2
 """Bytes of messages in all runs: a message may have sixteen megabytes."""
+COMMITTED_RUNS_MAX = 3_000
+"""Rows of one batch commit, each with a run: they are stored in one step, ten microseconds each."""
 RUN_BYTES = 700
 """What a run takes beside its message."""
 

@@ -21,11 +21,12 @@ from sow.core.definitions import CHAINS, KeyChainSettings
 from sow.core.keys import identities
 from sow.core.paths import parse_path
 from sow.engine.engine import Engine
-from sow.engine.queues import COMMITTED_MAX
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, TooLarge
 from sow.topic.batch import Batch
 
+COMMITTED_MEMBERS_MAX = 3_000
+"""Rows of one batch commit: they become members in one step, ten microseconds each."""
 COMING_MAX = 100_000
 """Members of messages that were read and not stored: more than one request has in a frame of
 ordinary messages."""
@@ -90,10 +91,10 @@ class KeyChain:
 
     def check_room(self, rows: int) -> None:
         """Raise TooLarge where a batch has more rows than one step takes."""
-        if rows > COMMITTED_MAX:
+        if rows > COMMITTED_MEMBERS_MAX:
             raise TooLarge(
-                f"the batch has {rows} rows of chains, and {COMMITTED_MAX} are the most of one: "
-                "write it in several batches"
+                f"the batch has {rows} rows of chains, and {COMMITTED_MEMBERS_MAX} are the most of "
+                "one: write it in several batches"
             )
 
     def take(

@@ -73,7 +73,7 @@ def test_what_was_read_and_refused_is_bounded(world, monkeypatch):
     chain.keys([b'{"id":%d}' % n for n in range(9)], None)
     assert len(chain._coming) == 3
     with pytest.raises(TooLarge):
-        chain.check_room(10_001)
+        chain.check_room(3_001)
 
 
 @examples(50)

@@ -30,9 +30,9 @@ from sow.core.action_definitions import (
 )
 from sow.core.cooperative import Task
 from sow.core.definitions import ACTION_RUNS
-from sow.engine.action_runs import ActionRun, ActionRuns
+from sow.engine.action_runs import COMMITTED_RUNS_MAX, ActionRun, ActionRuns
 from sow.engine.engine import Engine
-from sow.engine.queues import AGAIN_US, COMMITTED_MAX
+from sow.engine.queues import AGAIN_US
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, SowError, StoreError, TooLarge, clipped, described
 from sow.expressions import Filter
@@ -83,10 +83,10 @@ class PublishTrigger:
 
     def check_room(self, rows: int) -> None:
         """Raise TooLarge where a batch has more rows than one step makes runs of."""
-        if rows > COMMITTED_MAX:
+        if rows > COMMITTED_RUNS_MAX:
             raise TooLarge(
                 f"the batch has {rows} rows, and each sets off an action on {self.topic.name},"
-                f" and {COMMITTED_MAX} are the most of one: write it in several batches"
+                f" and {COMMITTED_RUNS_MAX} are the most of one: write it in several batches"
             )
 
     def take(

@@ -372,9 +372,9 @@ def test_a_topic_without_actions_has_none_of_this():
 def test_a_batch_that_would_make_too_many_runs_in_one_step_is_refused():
     here = world(action("publish-message", COPY, topic="orders"))
     (fed,) = here.engine.topics["orders"].queues
-    fed.check_room(10_000)
+    fed.check_room(3_000)
     with pytest.raises(TooLarge, match="write it in several batches"):
-        fed.check_room(10_001)
+        fed.check_room(3_001)
 
 
 def test_a_disk_that_refuses_makes_runs_wait():
