@@ -44,6 +44,11 @@ from sow.topic.records import CheckedMessages, Records
 ChangesListener = Callable[[Records, Sequence[str]], None]
 
 
+def no_steps() -> Task[None]:
+    """Nothing has to precede."""
+    yield from ()
+
+
 class Engine:
     """All topics of one configuration, their records and subscriptions.
 

@@ -20,7 +20,7 @@ import orjson
 from sow.core.definitions import CHAINS, KeyChainSettings
 from sow.core.keys import identities
 from sow.core.paths import parse_path
-from sow.engine.engine import Engine
+from sow.engine.engine import Engine, no_steps
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, TooLarge
 from sow.topic.batch import Batch
@@ -134,10 +134,7 @@ class KeyChains:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.by_name: dict[str, KeyChain] = {}
-        if engine.primary:
-            engine.on_lead(self._lead)
-        else:
-            self._lead()
+        engine.on_lead(no_steps, self._lead)
 
     def _lead(self) -> None:
         engine = self._engine

@@ -117,8 +117,8 @@ def _url(text: str) -> str:
     return text
 
 
-MESSAGE_TYPE_OPTION = leaf(
-    "MessageType", value_types.TEXT, "The format of the topic, to be compared with its own."
+MESSAGE_TYPE_OPTION = leaf("MessageType", value_types.TEXT)(
+    "The format of the topic, to be compared with its own."
 )
 FILTER_TEXT = ValueKind("filter", lambda text: text)
 """A filter that may have variables: the rules check it."""
@@ -131,36 +131,25 @@ ON = Element(
     make=ActionTrigger,
     about="What sets it off.",
     children=(
-        leaf(
-            "Module",
-            _module(TriggerKind, "amps-action-on-"),
+        leaf("Module", _module(TriggerKind, "amps-action-on-"), required=True, fields=("kind",))(
             "A time, a start or a clean stop of the server, a publish, a record that expires or "
-            "leaves, or a client that is too slow.",
-            required=True,
-            fields=("kind",),
+            "leaves, or a client that is too slow."
         ),
         Element(
             name="Options",
             about="What the module needs.",
             children=(
-                leaf("Name", value_types.LABEL, "The action's name in the log and the audit."),
-                leaf(
-                    "Every",
-                    ValueKind("interval, `HH:MM` or five fields of cron", _every),
-                    "The moments of a schedule, in UTC.",
+                leaf("Name", value_types.LABEL)("The action's name in the log and the audit."),
+                leaf("Every", ValueKind("interval, `HH:MM` or five fields of cron", _every))(
+                    "The moments of a schedule, in UTC."
                 ),
-                leaf("Topic", value_types.TEXT, "The Topic that is watched."),
+                leaf("Topic", value_types.TEXT)("The Topic that is watched."),
                 MESSAGE_TYPE_OPTION,
-                leaf(
-                    "Filter",
-                    value_types.FILTER,
-                    "Only messages that match; of an oof, records that matched before.",
+                leaf("Filter", value_types.FILTER)(
+                    "Only messages that match; of an oof, records that matched before."
                 ),
-                leaf(
-                    "Type",
-                    value_types.choice(OofType),
-                    "Why a record leaves: it matches the Filter no more, is deleted, or expires.",
-                    default="all",
+                leaf("Type", value_types.choice(OofType), default="all")(
+                    "Why a record leaves: it matches the Filter no more, is deleted, or expires."
                 ),
                 *unused("MessageSource"),
             ),
@@ -175,48 +164,35 @@ DO = Element(
     make=ActionDeed,
     about="What is done then. One that fails ends the run.",
     children=(
-        leaf(
-            "Module",
-            _module(DeedKind, "amps-action-do-"),
+        leaf("Module", _module(DeedKind, "amps-action-do-"), required=True, fields=("kind",))(
             "Publish a message, delete records, write a line to the server's log, or call a web "
-            "hook by POST.",
-            required=True,
-            fields=("kind",),
+            "hook by POST."
         ),
         Element(
             name="Options",
             about="What the module needs. `{{AMPS_DATA}}`, `{{AMPS_TOPIC}}` and "
             "`{{AMPS_SOW_KEY}}` stand for the message that has set the action off.",
             children=(
-                leaf("Topic", value_types.TEXT, "The Topic to publish to, or to delete from."),
+                leaf("Topic", value_types.TEXT)("The Topic to publish to, or to delete from."),
                 MESSAGE_TYPE_OPTION,
-                leaf(
-                    "Data",
-                    ANY_TEXT,
+                leaf("Data", ANY_TEXT)(
                     "The message, or the body of the call; without it, the one "
-                    "that has set the action off.",
+                    "that has set the action off."
                 ),
-                leaf(
-                    "Delta",
-                    value_types.FLAG,
-                    "Whether it is merged into its record.",
-                    default="false",
+                leaf("Delta", value_types.FLAG, default="false")(
+                    "Whether it is merged into its record."
                 ),
-                leaf("Filter", FILTER_TEXT, "Which records are deleted; `1=1` for all."),
-                leaf("Message", ANY_TEXT, "The line for the log."),
-                leaf("Url", ValueKind("address", _url), "Of the web hook, on one of WebhookHosts."),
+                leaf("Filter", FILTER_TEXT)("Which records are deleted; `1=1` for all."),
+                leaf("Message", ANY_TEXT)("The line for the log."),
+                leaf("Url", ValueKind("address", _url))("Of the web hook, on one of WebhookHosts."),
                 leaf(
                     "Timeout",
                     value_types.duration(minimum="100ms", maximum="1m"),
-                    "How long a call may take.",
                     default="5s",
                     fields=("timeout_us",),
-                ),
-                leaf(
-                    "Retries",
-                    value_types.count(minimum="0", maximum="20"),
-                    "How often a call is made again that got no answer from 200 to 299.",
-                    default="3",
+                )("How long a call may take."),
+                leaf("Retries", value_types.count(minimum="0", maximum="20"), default="3")(
+                    "How often a call is made again that got no answer from 200 to 299."
                 ),
             ),
         ),
@@ -234,10 +210,8 @@ ALL_ACTIONS = Element(
     name="Actions",
     about="What the server does by itself, where it takes changes.",
     children=(
-        leaf(
-            "WebhookHosts",
-            ValueKind("hosts with commas between", _hosts),
-            "The hosts that web hooks may be on; none without it, this machine included.",
+        leaf("WebhookHosts", ValueKind("hosts with commas between", _hosts))(
+            "The hosts that web hooks may be on; none without it, this machine included."
         ),
         ACTION,
     ),

@@ -150,27 +150,18 @@ KEY_GENERATOR = Element(
     make=KeyChainSettings,
     about="Instead of Key: messages that point at each other are of one record.",
     children=(
-        leaf(
-            "Module",
-            value_types.TEXT,
-            "What AMPS calls its module; only chaining is done here, whatever the name.",
+        leaf("Module", value_types.TEXT)(
+            "What AMPS calls its module; only chaining is done here, whatever the name."
         ),
         Element(
             name="Options",
             about="How they point at each other.",
             children=(
-                leaf(
-                    "Primary",
-                    value_types.PATH,
-                    "The field that names a message.",
-                    synonyms=("Key",),
-                    required=True,
+                leaf("Primary", value_types.PATH, synonyms=("Key",), required=True)(
+                    "The field that names a message."
                 ),
-                leaf(
-                    "Secondary",
-                    value_types.PATH,
-                    "The field that names an earlier message, whose record it belongs to.",
-                    required=True,
+                leaf("Secondary", value_types.PATH, required=True)(
+                    "The field that names an earlier message, whose record it belongs to."
                 ),
                 Element(
                     name="FileName",

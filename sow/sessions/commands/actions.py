@@ -31,7 +31,7 @@ from sow.core.action_definitions import (
 from sow.core.cooperative import Task
 from sow.core.definitions import ACTION_RUNS
 from sow.engine.action_runs import COMMITTED_RUNS_MAX, ActionRun, ActionRuns
-from sow.engine.engine import Engine
+from sow.engine.engine import Engine, no_steps
 from sow.engine.queues import AGAIN_US
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, SowError, StoreError, TooLarge, clipped, described
@@ -162,9 +162,10 @@ class Actions:
 
     def begin(self) -> None:
         """Run actions from here on, if this server takes changes; else as soon as it does."""
-        if self._engine.primary:
-            self._engine.on_lead(self.begin)
-        elif ACTION_RUNS.name in self._engine.topics:
+        self._engine.on_lead(no_steps, self._lead)
+
+    def _lead(self) -> None:
+        if ACTION_RUNS.name in self._engine.topics:
             self._has_begun = True
             self.runs.restore()
             self.look()

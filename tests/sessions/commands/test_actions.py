@@ -330,17 +330,6 @@ def test_a_server_that_follows_runs_nothing_until_it_leads():
     assert len(engine.topics["orders"].queues) == 1
 
 
-def test_a_queue_is_there_once_a_server_that_has_followed_leads():
-    from tests.sessions.commands.test_queue_commands import JOBS
-
-    first = World(ORDERS, JOBS, LEASES)
-    engine = FollowingEngine(first.configuration, "http://primary")
-    executor = Executor(engine, first.journal, lambda: "name")
-    assert not executor.queues.queues.by_name
-    engine.lead(0)
-    assert [*executor.queues.queues.by_name] == ["jobs"]
-
-
 # What they cost.
 
 
