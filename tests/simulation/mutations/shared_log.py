@@ -68,7 +68,7 @@ SHARED_LOG = (
     Mutation(
         "groups that go together change their order",
         "sow/server/loop/log_writer.py",
-        "entries = [*entries, *more]",
-        "entries = [*more, *entries]",
+        "entries, size = [*entries, *more], size + size_of(more)",
+        "entries, size = [*more, *entries], size + size_of(more)",
     ),
 )

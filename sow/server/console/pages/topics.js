@@ -25,7 +25,7 @@ let before = {at: 0, counts: new Map()};
 const histories = new Map();
 const state = signal(null);
 
-// Whether the server is well, who is connected, who is behind, and whom the server has lately closed.
+// Whether the server is well, who is connected, who is behind, and which sessions the server has closed lately.
 async function look() {
   const [here, sessions, closed] = await Promise.all([health(), ...[{}, {closed: true}].map((which) => read("v1/sessions", which).catch(() => null))]);
   const behind = sessions?.filter((one) => one.lag_ms > 1000).length;
