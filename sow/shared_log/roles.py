@@ -163,6 +163,7 @@ class LogNode:
         """Groups of its own without a number, before the one with which they are released."""
         self._leads_after_us = now_us
         """Not to lead before."""
+        self._stands_back = False
         self._is_vacant = state.lead is None
         """Who led has stepped down, or nobody ever has: no lease has to pass."""
         self._resigns = False
@@ -196,8 +197,10 @@ class LogNode:
         return self.silent_us(now_us) > self.lease_us
 
     def lead_with(self, lead: Lead) -> None:
-        """Say this from the next `lead` on."""
+        """Say this from the next `lead` on, at once where this node has only waited for that."""
         self._lead = lead
+        if self._stands_back:
+            self._stands_back, self._leads_after_us = False, 0
 
     def submit(self, number: int | None, kind: EntryKind, content: bytes, time_us: int) -> bool:
         """Append a group; False: this node does not lead."""
@@ -300,6 +303,7 @@ class LogNode:
         state = self.chain.state
         if self._lead.fingerprint in state.replaced:
             self.hold_off(now_us)
+            self._stands_back = True
             self._orders.append(StandBack())
             return
         self._writer = EntryWriter(
