@@ -18,7 +18,7 @@ from typing import Any
 
 from sow.core.clock import SECOND_US, SharedLogClock
 from sow.core.definitions import Configuration, SharedLogSettings
-from sow.engine.shared_configuration import differences, fingerprint, packed
+from sow.engine.shared_configuration import differences, fingerprint, packed, with_own
 from sow.errors import (
     ConfigError,
     Damaged,
@@ -32,6 +32,7 @@ from sow.errors import (
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
 from sow.server.boot.bootstrap import LOG_ID_BYTES
+from sow.server.boot.followed_directory import held_in
 from sow.server.boot.follower import session_with
 from sow.server.boot.log_copy import (
     begins_at,
@@ -225,12 +226,20 @@ class LogMember:
                 )
             finally:
                 await shared.close()
+            await self._take_copied()
         else:
             await asyncio.sleep(PAUSE_S)
         driver = await self._begin()
         if not isinstance(failure, LogTrimmed):
             driver.hold_off()
         return driver
+
+    async def _take_copied(self) -> None:
+        """A node that has joined goes on under what was in force where its copy ends: it may have
+        missed a reload. One that joins has the same file, or is refused."""
+        held = await asyncio.to_thread(held_in, self._directory)
+        if self._has_joined and held is not None:
+            self._configuration = with_own(held.configuration, self._configuration)
 
     async def _begin_with_log(self) -> LogDriver:
         """Begin again with the data directory with which the log begins."""

@@ -2,12 +2,14 @@
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from aiohttp import ClientSession
 
+from sow.core.definitions import ConflatedTopic
 from sow.errors import LogUnanswered, StoreError
 from sow.server.boot import log_copy
 from sow.server.boot.followed_directory import COMING
@@ -19,7 +21,7 @@ from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 from tests.crash.test_nodes import free_port
 from tests.server.boot.log_nodes import node_configuration, nodes_of
-from tests.server.boot.servers import publish, records
+from tests.server.boot.servers import ORDERS, publish, records
 from tests.shared_log.files import FileLog
 
 pytestmark = pytest.mark.edge
@@ -93,6 +95,35 @@ def test_a_node_that_is_late_is_given_a_copy_in_place_of_what_it_had(tmp_path):
             await second.start()
             await second.until(lambda: second.follows and len(records(second.server)) == 2)
             assert (directory(second) / "removed" / "mine").read_text() == "kept"
+
+    asyncio.run(play())
+
+
+def test_a_node_that_has_missed_a_reload_goes_on_under_what_its_copy_has(tmp_path):
+    fast = ConflatedTopic("fast", "json", "orders", interval_us=100_000)
+
+    async def play():
+        configs = [node_configuration(name, tmp_path, port=free_port()) for name in "ab"]
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, *configs) as (first, second):
+            await first.start()
+            await publish(first.server, 0)
+            await second.start()
+            await second.until(lambda: second.follows and records(second.server) == ["0"])
+            await second.end()
+            second.server = None
+            first.config = replace(first.config, topics=(ORDERS, fast))
+            await first.server.reload()
+            await publish(first.server, 1)
+            await trimmed(shared, first)
+            await second.start()
+            await second.until(lambda: second.follows and len(records(second.server)) == 2)
+            assert "fast" in second.server.engine.topics
+            hashes = [(await node.status()).state_hash for node in (first, second)]
+            assert hashes[0] == hashes[1]
+            await first.die()
+            await second.until(lambda: not second.follows)
+            await publish(second.server, 2)
 
     asyncio.run(play())
 
