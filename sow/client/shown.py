@@ -30,6 +30,10 @@ class ShownDict(dict[str, Any]):
     def __init__(self, title: str, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.title = title
+        self._fields = fields
+
+    def __missing__(self, name: str) -> Any:
+        return self._fields[name]  # which says of what server it is
 
     def _repr_html_(self) -> str:
         return fields_html(self.title, self)

@@ -10,6 +10,8 @@ import pytest
 import sow
 from sow import client
 from sow.client import Change, Message, sync
+from sow.client.errors import Unreachable
+from sow.client.http import AnsweredFields
 from sow.client.messages import read_lines
 from sow.client.shown import ShownDict, ShownList, ShownPlan, fields_html
 from sow.client.sync import mirror as mirroring
@@ -120,3 +122,10 @@ def test_help_has_a_sentence_for_every_class_and_method():
 def test_help_names_what_a_method_takes(kind):
     assert "filter" in inspect.signature(kind.query).parameters
     assert "BadFilter" in inspect.getdoc(kind.query)
+
+
+def test_a_field_that_an_answer_has_not_is_an_error_of_its_server():
+    shown = ShownDict("orders", AnsweredFields("http://here", {"kind": "topic"}))
+    assert shown["kind"] == "topic"
+    with pytest.raises(Unreachable, match="http://here has no 'keys'"):
+        shown["keys"]

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+import orjson
 from aiohttp import web
 
 from sow import __version__
@@ -136,7 +137,11 @@ def description(table: Iterable[Route]) -> Described:
         "info": {"title": "SOW", "version": __version__, "license": LICENSE},
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": SCHEMES},
+        # Written and read once: a default may be a tuple, which is no array to validators.
+        "components": {
+            "schemas": orjson.loads(orjson.dumps(components)),
+            "securitySchemes": SCHEMES,
+        },
     }
 
 

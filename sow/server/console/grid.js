@@ -244,8 +244,11 @@ export function Grid(props) {
     props.model.touch = () => drawing.current.touch();
     let isResizing = false;
     const onDown = (event) => (isResizing = event.target.classList.contains(RESIZES));
-    // The table takes the width a frame later.
-    const onUp = () => isResizing && setTimeout(() => drawing.current.resized(), RESIZED_MS);
+    // The table takes the width a frame later. A click elsewhere is no end of a drag any more.
+    const onUp = () => isResizing && setTimeout(() => {
+      isResizing = false;
+      drawing.current.resized();
+    }, RESIZED_MS);
     const onClick = (event) => {
       if (isResizing) return;
       const meta = event.target.closest("td, th") && table.getMeta(event.target.closest("td, th"));

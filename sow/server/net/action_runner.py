@@ -15,6 +15,7 @@ from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, hdrs
 
 from sow.core.clock import SECOND_US
+from sow.core.media_types import JSON, PLAIN_TEXT
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.actions import Actions, Answered, WebhookCall
 
@@ -57,7 +58,7 @@ async def posted(call: WebhookCall) -> str:
 def _media_type(body: bytes) -> str:
     """JSON, or text."""
     is_json = body.lstrip()[:1] in (b"{", b"[")
-    return "application/json" if is_json else "text/plain; charset=utf-8"
+    return JSON if is_json else f"{PLAIN_TEXT}; charset=utf-8"
 
 
 class ActionRunner:
