@@ -25,6 +25,7 @@ from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ConfigError, SowError, StateDiffers
 from sow.server.api.nodes import (
+    AS_CHAINED,
     AS_PRIMARY,
     STATUS_BYTES_MAX,
     Nodes,
@@ -129,8 +130,9 @@ class NodeReports:
 
     async def _check_name(self, calls: ClientSession, others: Sequence[ServerNode]) -> None:
         """Stop where a node of this name has reported before, and answers: one that was started
-        again elsewhere is listed for a while."""
-        lead, urls = self._driver.lead, [one.url for one in others]
+        again elsewhere is listed for a while. A chained server answers as the node above it."""
+        lead = self._driver.lead
+        urls = [one.url for one in others if one.role != AS_CHAINED]
         if self._is_alone or lead.address not in urls:
             return
         for url in urls[: urls.index(lead.address)]:

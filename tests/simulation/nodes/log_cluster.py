@@ -122,8 +122,8 @@ class LogMachine(Node):
                 self.server, is_over = member.server(self._make, self.port)
                 await self.server.start()
                 await is_over.wait()
-                server, self.server = self.server, None
-                await server.stop()
+                await self.server.stop()  # a kill meanwhile closes its store
+                self.server = None
         finally:
             await member.close()
 
