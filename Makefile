@@ -58,6 +58,7 @@ simulate: $(INSTALLED)  ## thousands of random runs of the whole engine beside a
 	$(BIN)/python -m tests.simulation --seeds 200 --clients 30 --steps 600
 	$(BIN)/python -m tests.simulation --seeds 20 --clients 300 --steps 5000
 	$(BIN)/python -m tests.simulation.nodes --seeds 300
+	$(BIN)/python -m tests.simulation.nodes.log_run --seeds 100 --steps 60
 	$(BIN)/python -m tests.shared_log.simulation --seeds 2000
 	$(BIN)/python -m tests.laws.test_guarded_as_filtered 10000
 	$(BIN)/python -m tests.laws.test_guarded_while_slow 0 10000

@@ -26,3 +26,8 @@ def play(module, seed):
 @pytest.mark.parametrize("seed", seeds(3))
 def test_all_nodes_show_what_the_primary_shows(seed):
     play("tests.simulation.nodes", seed)
+
+
+@pytest.mark.parametrize("seed", [28])
+def test_nodes_of_a_shared_log_show_what_a_naive_model_does(seed):
+    play("tests.simulation.nodes.log_run", seed)
