@@ -137,6 +137,12 @@ REFUSED = [
         "MessageType",
     ),
     ("", ORDERS.format("").replace("./sow", "/var/lib/sow"), "FileName"),
+    (
+        "",
+        "<Topic><Name>a</Name><MessageType>json</MessageType><KeyGenerator><Module>own</Module>"
+        "</KeyGenerator></Topic>",
+        "KeyGenerator",
+    ),
 ]
 
 

@@ -198,6 +198,14 @@ def _key_chain(topic: Section, findings: Diagnostics) -> None:
             findings.error(
                 *topic.where("KeyGenerator"), f"goes with no {other}: it makes the keys", instead
             )
+    chain = topic.values.get("chain")
+    if isinstance(chain, Section) and "Options" not in chain.lines:
+        findings.error(
+            *topic.where("KeyGenerator"),
+            "has no Options, and foreign code makes no keys here",
+            "write a <Key> for each field that identifies a record in place of it; or, where "
+            "messages point at each other, <Options> with <Primary> and <Secondary>",
+        )
 
 
 def _schema(topic: Section, findings: Diagnostics) -> None:
