@@ -16,7 +16,7 @@ from tests.shared_log.files import FileLog
 pytestmark = pytest.mark.edge
 
 BRIEF = Topic("orders", "json", ("/id",), expires=True)
-WORK = Topic("work", "json", conflation_policy="off", queue=QueueSettings("orders"))
+WORK = Topic("tasks", "json", conflation_policy="off", queue=QueueSettings("orders"))
 
 
 def test_a_node_that_begins_to_lead_goes_on_with_its_server_and_so_do_the_others(tmp_path):
@@ -167,7 +167,7 @@ def test_a_node_whose_disk_refuses_does_not_begin_to_lead(tmp_path, monkeypatch)
 
 async def leased(http, node, count=10):
     """The messages that a node leases: their ids, deliveries and leases; or its refusal."""
-    url = f"{node.server.address}/v1/topics/work/lease?n={count}"
+    url = f"{node.server.address}/v1/topics/tasks/lease?n={count}"
     async with http.post(url) as answer:
         said = await answer.json()
         if answer.status != 200:
@@ -186,13 +186,13 @@ def test_a_queue_goes_on_with_its_messages_and_leases_where_another_node_leads(t
                     await publish(first.server, number)
                 ((_, _, lease),) = await leased(http, first, 1)
                 ((_, _, done),) = await leased(http, first, 1)
-                url = f"{first.server.address}/v1/topics/work/lease/{done}"
+                url = f"{first.server.address}/v1/topics/tasks/lease/{done}"
                 assert (await http.delete(url)).status == 204
                 assert await leased(http, second) == "not primary"
                 socket = await http.ws_connect(
                     f"{second.server.address}/v1/ws", protocols=["sow.text"]
                 )
-                await socket.send_json({"c": "subscribe", "cid": "1", "t": "work"})
+                await socket.send_json({"c": "subscribe", "cid": "1", "t": "tasks"})
                 said = await socket.receive_json()
                 assert (said["reason"], said["primary"]) == ("not primary", "http://a")
                 held = first.server.engine.seq
@@ -203,7 +203,7 @@ def test_a_queue_goes_on_with_its_messages_and_leases_where_another_node_leads(t
                 found = await leased(http, second)
                 assert [one[:2] for one in found] == [(2, 1), (3, 1)]
                 for one in (lease, found[0][2]):
-                    url = f"{second.server.address}/v1/topics/work/lease/{one}"
+                    url = f"{second.server.address}/v1/topics/tasks/lease/{one}"
                     assert (await http.delete(url)).status == 204
                 second.server.executor.queues.queues.check()
 
