@@ -145,6 +145,7 @@ class RecoveryBuffer:
         assert self._message_count == sum(pulled.message_count for pulled in frames)
         assert self._bytes == sum(len(pulled.frame) for pulled in frames)
         assert self._message_count <= self.sent, "more lines are held than were sent"
+        assert self.withdrawn <= self.sent, "what was not sent was withdrawn"
         assert all(pulled.message_count > 0 for pulled in frames)
         handed_us = [when_us for _, when_us in self._frames]
         assert handed_us == sorted(handed_us), "frames are held in another order than they left in"
