@@ -46,6 +46,12 @@ def encode_windows(found: OpenWindows) -> bytes:
     return msgspec.msgpack.encode(found)
 
 
+def seal_windows(found: OpenWindows) -> bytes:
+    """Open windows as a file has them."""
+    content, count = encode_windows(found), len(found.windows)
+    return seal(OPEN_WINDOWS, content, seq=found.seq, count=count, ts_us=found.time_us)[0]
+
+
 def decode_windows(content: bytes | memoryview) -> Task[OpenWindows]:
     """Open windows, read in steps; raises ValueError."""
     seq, time_us, windows = msgspec.msgpack.decode(content, type=tuple[int, int, msgspec.Raw])
@@ -88,16 +94,11 @@ class WindowFiles:
         """Where some are kept, in order."""
         return self._places
 
-    def put(self, found: OpenWindows) -> None:
-        """Keep these, of a record that is durable and later than all others, unless they are too
-        many; raises StoreError."""
-        place = WindowsPlace(found.seq, found.time_us)
-        content = encode_windows(found)
-        if len(content) > FILE_BYTES_MAX:
+    def put(self, place: WindowsPlace, block: bytes) -> None:
+        """Keep what `seal_windows` made of those of a record that is durable and later than all
+        others, unless they are too many; raises StoreError."""
+        if len(block) > FILE_BYTES_MAX:
             return
-        block, _ = seal(
-            OPEN_WINDOWS, content, seq=found.seq, count=len(found.windows), ts_us=found.time_us
-        )
         path = self._path(place)
         unfinished = path.with_suffix(UNFINISHED)
         try:

@@ -280,9 +280,9 @@ class KeptWindows(Protocol):
         """Where some are kept, in order."""
         ...
 
-    def put(self, found: OpenWindows) -> None:
-        """Keep these, of a record that is durable and later than all others, unless they are too
-        many; raises StoreError."""
+    def put(self, place: WindowsPlace, block: bytes) -> None:
+        """Keep what `seal_windows` made of those of a record that is durable and later than all
+        others, unless they are too many; raises StoreError."""
         ...
 
     def load(self, place: WindowsPlace) -> Task[OpenWindows | None]:

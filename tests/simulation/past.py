@@ -18,7 +18,8 @@ from sow.engine.following import pinned_windows
 from sow.engine.recovery.redo import stored_slices
 from sow.engine.replay_places import open_windows
 from sow.sessions.queries import replay_starts
-from sow.store.protocols import OpenWindows
+from sow.store.log_indexes import seal_windows
+from sow.store.protocols import OpenWindows, WindowsPlace
 from tests.laws.harness import SECOND, World
 from tests.simulation.configurations import MS, TOPICS, varied
 
@@ -71,7 +72,8 @@ class NotingWorld(World):
             self.checkpoints[name].write(seq, chain(first, rest), lambda moment=moment: moment)
         if slices:
             windows = pinned_windows(self.engine)()
-            self.journal.windows.put(OpenWindows(self.engine.seq, self.engine.now_us, windows))
+            place = WindowsPlace(self.engine.seq, self.engine.now_us)
+            self.journal.windows.put(place, seal_windows(OpenWindows(*place, windows)))
 
 
 class Lives:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from sow.core.cooperative import Task
 from sow.errors import DiskFull, StoreError
-from sow.store.layout import GROUP, encode_entries, seal
-from sow.store.log_indexes import decode_windows, encode_windows
+from sow.store.layout import GROUP, HEADER_BYTES, encode_entries, seal
+from sow.store.log_indexes import decode_windows
 from sow.store.protocols import (
     TOPICS_LIFETIME,
     EntryHead,
@@ -79,13 +79,15 @@ class MemoryWindows:
         """Where some are kept, in order."""
         return [*self._held]
 
-    def put(self, found: OpenWindows) -> None:
+    def put(self, place: WindowsPlace, block: bytes) -> None:
         """Keep these."""
-        self._held[WindowsPlace(found.seq, found.time_us)] = encode_windows(found)
+        self._held[place] = block
 
     def load(self, place: WindowsPlace) -> Task[OpenWindows | None]:
         """Those of a place."""
-        return (yield from decode_windows(self._held[place])) if place in self._held else None
+        if place not in self._held:
+            return None
+        return (yield from decode_windows(self._held[place][HEADER_BYTES:]))
 
 
 class MemoryJournal:

@@ -12,7 +12,7 @@ from sow.errors import StoreError
 from sow.store import log_indexes
 from sow.store.files import rewrite
 from sow.store.journal import LmdbJournal
-from sow.store.log_indexes import SPANS_MAX, TOPICS_MAX, TopicSpans, WindowFiles
+from sow.store.log_indexes import SPANS_MAX, TOPICS_MAX, TopicSpans, WindowFiles, seal_windows
 from sow.store.protocols import LogEntry, OpenWindows, WindowsPlace
 from tests.store.entries import publish, records
 
@@ -23,6 +23,10 @@ def found(seq, time_us=1_000):
     return OpenWindows(seq, time_us, STATE)
 
 
+def put(files, windows):
+    files.put(WindowsPlace(windows.seq, windows.time_us), seal_windows(windows))
+
+
 def places(files):
     return [one.seq for one in files.places]
 
@@ -31,7 +35,7 @@ def test_what_is_kept_is_read_by_another_process(tmp_path):
     files = WindowFiles(tmp_path / "windows", 0)
     assert places(files) == []
     for seq in (9, 10, 200):
-        files.put(found(seq))
+        put(files, found(seq))
     again = WindowFiles(tmp_path / "windows", 200)
     assert places(again) == places(files) == [9, 10, 200]
     assert run_to_completion(again.load(WindowsPlace(10, 1_000))) == found(10)
@@ -62,16 +66,16 @@ def test_a_step_reads_a_part_of_many_windows():
 
 def test_more_than_is_read_in_a_step_is_not_kept(tmp_path, monkeypatch):
     files = WindowFiles(tmp_path, 0)
-    monkeypatch.setattr(log_indexes, "FILE_BYTES_MAX", len(log_indexes.encode_windows(found(9))))
-    files.put(found(9))
-    files.put(OpenWindows(10, 1_000, [*STATE, *STATE]))
+    monkeypatch.setattr(log_indexes, "FILE_BYTES_MAX", len(seal_windows(found(9))))
+    put(files, found(9))
+    put(files, OpenWindows(10, 1_000, [*STATE, *STATE]))
     assert places(files) == [9]
 
 
 def test_what_is_behind_the_end_of_the_log_goes(tmp_path):
     files = WindowFiles(tmp_path, 0)
     for seq in (9, 10):
-        files.put(found(seq))
+        put(files, found(seq))
     assert places(WindowFiles(tmp_path, 9)) == [9]
     assert places(WindowFiles(tmp_path, 99)) == [9], "for good"
 
@@ -79,7 +83,7 @@ def test_what_is_behind_the_end_of_the_log_goes(tmp_path):
 def test_what_the_log_has_no_more_goes(tmp_path):
     files = WindowFiles(tmp_path, 0)
     for seq in (9, 10, 11):
-        files.put(found(seq))
+        put(files, found(seq))
     files.forget(10)
     assert places(files) == places(WindowFiles(tmp_path, 99)) == [10, 11]
     assert run_to_completion(files.load(WindowsPlace(9, 1_000))) is None
@@ -90,7 +94,7 @@ def test_what_the_log_has_no_more_goes(tmp_path):
 )
 def test_what_is_not_as_it_was_written_is_left_out(tmp_path, caplog, spoil):
     files = WindowFiles(tmp_path, 0)
-    files.put(found(9))
+    put(files, found(9))
     (path,) = tmp_path.iterdir()
     path.write_bytes(spoil(path.read_bytes()))
     again = WindowFiles(tmp_path, 9)
@@ -109,12 +113,12 @@ def test_other_files_are_none_of_them(tmp_path):
 def test_a_disk_that_refuses_says_so(tmp_path):
     (tmp_path / "windows").write_bytes(b"")
     with pytest.raises(StoreError, match="cannot be written"):
-        WindowFiles(tmp_path / "windows", 0).put(found(9))
+        put(WindowFiles(tmp_path / "windows", 0), found(9))
 
 
 def test_nothing_is_left_of_what_a_full_disk_refuses(tmp_path, monkeypatch):
     files = WindowFiles(tmp_path, 0)
-    files.put(found(9))
+    put(files, found(9))
 
     class Full:
         def __init__(self, path):
@@ -133,13 +137,13 @@ def test_nothing_is_left_of_what_a_full_disk_refuses(tmp_path, monkeypatch):
 
     monkeypatch.setattr(log_indexes, "rewrite", Full)
     with pytest.raises(StoreError, match="No space left on device"):
-        files.put(found(10))
+        put(files, found(10))
     assert places(files) == [9]
     assert [one.name for one in tmp_path.iterdir()] == ["9-1000.windows"]
 
 
 def test_nothing_is_left_of_what_a_process_died_in(tmp_path):
-    WindowFiles(tmp_path, 0).put(found(9))
+    put(WindowFiles(tmp_path, 0), found(9))
     (tmp_path / "10-1000.unfinished").write_bytes(b"half")
     assert places(WindowFiles(tmp_path, 10)) == [9]
     assert [one.name for one in tmp_path.iterdir()] == ["9-1000.windows"]
@@ -149,7 +153,7 @@ def test_they_go_with_the_log(tmp_path):
     journal = LmdbJournal(tmp_path, retention_bytes=0)
     for seq in (1, 2, 3):
         journal.append([LogEntry("publish", "orders", seq, seq, ["a"], [b"{}"])])
-        journal.windows.put(found(seq, seq))
+        put(journal.windows, found(seq, seq))
     journal.trim(10, 3)
     assert places(journal.windows) == [2, 3], "the first is behind what is gone"
     journal.close()

@@ -20,7 +20,7 @@ Replay places are where open windows are kept, so that a replay of a conflated t
 with the log (`sow.engine.replay_places`). So much is logged between two of them that a replay of it
 takes a second or so, and so much more than the topics hold that all places together are a part of
 the log. What is open is pinned in one step, behind a flush, and written in a thread. Where nothing
-is conflated that the log has, nothing is kept.
+is conflated that the log has, or the disk has no room for it, nothing is kept.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ from sow.engine.replay import Reach
 from sow.errors import SowError, clipped
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import ConsumerPatience
-from sow.store.protocols import Checkpoint, OpenWindows, Slice
+from sow.store.log_indexes import seal_windows
+from sow.store.protocols import Checkpoint, OpenWindows, Slice, WindowsPlace
 
 log = logging.getLogger("sow")
 
@@ -141,22 +142,22 @@ class Checkpointer:
         runtime, found = self._runtime, []
         for name, at_bytes in self._written_at_bytes.items():
             grown_bytes = runtime.commit.bytes_logged - at_bytes
-            is_due = self._is_due(name) or name in self._placed
-            if is_due or grown_bytes > self._growth_bytes_min:
+            is_due, is_long = self._is_due(name), grown_bytes > self._growth_bytes_min
+            if is_due or is_long or name in self._placed:
                 stored_bytes = await self._stored_bytes(name, "looking what has grown")
-                is_wanted = is_due or grown_bytes > stored_bytes
-                if is_wanted and self._has_room(name, stored_bytes):
+                is_wanted = is_due or (is_long and grown_bytes > stored_bytes)
+                fits = _fits(runtime, stored_bytes)
+                if fits and (is_wanted or name in self._placed):
                     found.append(name)
+                if is_wanted and not fits:
+                    self._report_no_room(name, stored_bytes)
         return found
 
     async def _stored_bytes(self, name: str, why: str) -> int:
         steps = redo.stored_bytes(self._runtime.engine.catalog, name)
         return await self._runtime.turns.run(why, steps)
 
-    def _has_room(self, name: str, stored_bytes: int) -> bool:
-        runtime = self._runtime
-        if stored_bytes + runtime.engine.catalog.usage.named_bytes < runtime.journal.room_bytes:
-            return True
+    def _report_no_room(self, name: str, stored_bytes: int) -> None:
         if name not in self._without_room:
             self._without_room.add(name)
             log.error(
@@ -165,7 +166,6 @@ class Checkpointer:
                 clipped(name),
                 stored_bytes,
             )
-        return False
 
     def _has_plenty(self, stored_bytes: int) -> bool:
         runtime = self._runtime
@@ -329,11 +329,15 @@ class Checkpointer:
             return next(records, None)
 
 
+def _fits(runtime: ServerRuntime, size_bytes: int) -> bool:
+    """Whether a file of this size leaves the disk room to delete everything."""
+    return size_bytes + runtime.engine.catalog.usage.named_bytes < runtime.journal.room_bytes
+
+
 RECORDS_MIN = 50_000
 """Records of the log between two places: some tenths of a second of a replay."""
 RECORDS_FACTOR = 5
 """And so many for each record that the topics hold: each place is a copy of them."""
-"""Places with records that are kept: each is a copy of them, and ten million changes are enough."""
 WAITING_MAX = 50_000
 """Records in open windows, beyond which nothing is kept: to pin so many takes some 20 ms."""
 PATIENCE_S = 5.0
@@ -408,7 +412,11 @@ class ReplayPlaces:
             del runtime.flush_work[NAME]
         if make is not None:
             await runtime.durable()
-            await asyncio.to_thread(lambda: self._windows.put(OpenWindows(seq, time_us, make())))
+            block = await asyncio.to_thread(lambda: seal_windows(OpenWindows(seq, time_us, make())))
+            if _fits(runtime, len(block)):
+                with runtime.engine.disk.keep_free(len(block)):
+                    place = WindowsPlace(seq, time_us)
+                    await asyncio.to_thread(self._windows.put, place, block)
 
     def _is_between_turns(self) -> bool:
         engine = self._runtime.engine

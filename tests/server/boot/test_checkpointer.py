@@ -412,10 +412,41 @@ async def test_a_history_has_them_beside_its_own():
 
 
 @stepped
+async def test_they_take_no_room_that_a_disk_has_not(monkeypatch):
+    """They would take what deletes need, and then nothing makes room again."""
+    async with WindowsPlace() as place:
+        monkeypatch.setattr(MemoryJournal, "room_bytes", 10)
+        await place.publish(MIN + 1)
+        await place.wait()
+        assert place.kept == place.checkpoint.kept == []
+        assert place.checkpointer.failure is None, "both would only save time"
+        monkeypatch.setattr(MemoryJournal, "room_bytes", 10**6)
+        await place.publish(MIN + 1)
+        await place.wait()
+        assert place.kept == [2 * MIN + 2]
+
+
+@stepped
+async def test_messages_leave_them_room_while_they_are_written():
+    async with WindowsPlace() as place:
+        kept, put = [], place.world.journal.windows.put
+
+        def look(at, block):
+            kept.append(place.world.engine.disk.checkpoint_bytes >= len(block))
+            put(at, block)
+
+        place.world.journal.windows.put = look
+        await place.publish(MIN + 1)
+        await place.wait()
+        assert kept == [True]
+        assert place.world.engine.disk.checkpoint_bytes == 0
+
+
+@stepped
 async def test_a_disk_that_refuses_them_fails_nothing_else(caplog):
     async with WindowsPlace() as place:
 
-        def refuse(_found):
+        def refuse(_place, _block):
             raise StoreError("no room")
 
         place.world.journal.windows.put = refuse
