@@ -191,14 +191,11 @@ class _Look:
 
     def names(self) -> list[str]:
         """The fields of the sample that the user may see, as paths."""
-        found: dict[Path, None] = {}
+        found: dict[tuple[str, ...], None] = {}
         for document in self.sample:
-            for steps in _all_steps(document, ()):
-                if len(found) >= NAMES_MAX:
-                    break
-                found[Path(steps)] = None
-        hides = self._guard.hides if self._guard is not None else lambda _path: False
-        return [str(path) for path in found if not hides(path)]
+            _add_names(document, (), found)
+        paths = map(Path, [*found][:NAMES_MAX])
+        return [str(path) for path in paths if self._guard is None or not self._guard.hides(path)]
 
 
 def has_field(document: object, steps: Sequence[str]) -> bool:
@@ -219,8 +216,14 @@ def _objects(items: Iterable[object]) -> Iterable[dict[str, object]]:
             yield from _objects(item)
 
 
-def _all_steps(document: object, before: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+def _add_names(
+    document: object, before: tuple[str, ...], found: dict[tuple[str, ...], None]
+) -> None:
+    """Add the fields of a document, and those inside, until there are enough."""
     for item in _objects([document]):
         for name, value in item.items():
-            yield (*before, name)
-            yield from _all_steps(value, (*before, name))
+            if len(found) >= NAMES_MAX:
+                return
+            found[steps := (*before, name)] = None
+            if isinstance(value, dict | list):
+                _add_names(value, steps, found)
