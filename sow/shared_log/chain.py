@@ -84,15 +84,18 @@ class LogChain:
         """Blocks that were passed over."""
         self._parts: list[bytes] = []
 
-    def take(self, position: int, block: bytes) -> ReadEntry | None:
-        """Take the next block; None for one that was read before.
+    def take(
+        self, position: int, block: bytes, known: tuple[LogEnvelope, bytes] | None = None
+    ) -> ReadEntry | None:
+        """Take the next block, which need not be decoded if it is `known`; None for one that was
+        read before.
 
         Raises StoreError for a valid entry of a format or kind that this release does not know.
         """
         state = self.state
         if position <= state.position:
             return None
-        found = decode(block)
+        found = known or decode(block)
         if found is None or not self._is_valid(found[0]):
             self.state = state._replace(position=position)
             self.void_count += 1

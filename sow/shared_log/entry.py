@@ -4,7 +4,7 @@
          0      4   "SOWL"
          4      1   format of everything behind the envelope
          5      1   kind
-         6      2   flags: 1, the group goes on in the next entry
+         6      2   flags: 1, the group goes on in the next entry; 2, the content is packed
          8      8   term
         16      8   time of the log, microseconds since 1970 UTC
         24     16   prev: the hash of the last valid entry, as the writer knows it
@@ -16,20 +16,27 @@ Numbers are big-endian. The hash of an entry is that of its envelope, which has 
 content: the chain can be followed without content. The envelope is the same in every format, so
 that a release recognises what it cannot read. Bytes that are no entry, or not all of one, are none
 on every node alike; no error, since anybody may have written them.
+
+Packed content is its size (4 bytes) and a block of LZ4. An engine sends each byte to all of its
+servers, writes and syncs it there, and sends it to each node, the primary too, which reads it back:
+packing costs less than the hash of what it saves.
 """
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import cache
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from sow.shared_log.protocol import BLOCK_BYTES_MAX
 
-ENTRY_FORMAT = 1
-"""The newest format of entries that this release reads, and the one that it writes."""
+ENTRY_FORMAT = 2
+"""The newest format of entries that this release reads, and that of those it packs."""
+PLAIN_FORMAT = 1
+"""Of the others, which earlier releases read."""
 MAGIC = b"SOWL"
 ENVELOPE = Struct(">4sBBHQQ16s16s16sI")
 HASH_BYTES = 16
@@ -37,8 +44,11 @@ HASH_BYTES = 16
 GENESIS = bytes(HASH_BYTES)
 """What the first entry of a log follows."""
 CONTENT_BYTES_MAX = BLOCK_BYTES_MAX - ENVELOPE.size
-GOES_ON = 1
-"""A flag, the lowest bit."""
+GOES_ON, PACKED = 1, 2
+"""Flags."""
+PACKED_BYTES_MIN = 1024
+"""Of less there is nothing to win."""
+SIZE = Struct(">I")
 
 
 class EntryKind(IntEnum):
@@ -66,23 +76,29 @@ class LogEnvelope(NamedTuple):
     token: bytes
     content: bytes
     goes_on: bool = False
-    format: int = ENTRY_FORMAT
+    format: int = PLAIN_FORMAT
 
     def encode(self) -> tuple[bytes, bytes]:
         """The block, and the hash of the entry."""
+        content, layout = self.content, self.format
+        flags = GOES_ON if self.goes_on else 0
+        # Earlier releases read who leads, and with which format: it is what they refuse by name.
+        packed = None if self.kind == EntryKind.LEAD else pack(content)
+        if packed is not None:
+            content, layout, flags = packed, max(layout, ENTRY_FORMAT), flags | PACKED
         head = ENVELOPE.pack(
             MAGIC,
-            self.format,
+            layout,
             self.kind,
-            GOES_ON if self.goes_on else 0,
+            flags,
             self.term,
             self.time_us,
             self.prev,
             self.token,
-            digest(self.content),
-            len(self.content),
+            digest(content),
+            len(content),
         )
-        return head + self.content, digest(head)
+        return head + content, digest(head)
 
 
 def decode(block: bytes) -> tuple[LogEnvelope, bytes] | None:
@@ -93,8 +109,44 @@ def decode(block: bytes) -> tuple[LogEnvelope, bytes] | None:
     content = block[ENVELOPE.size :]
     if len(content) != size or digest(content) != check:
         return None
-    entry = LogEnvelope(kind, term, time_us, prev, token, content, bool(flags & GOES_ON), layout)
+    unpacked = unpack(content) if flags & PACKED and layout <= ENTRY_FORMAT else content
+    if unpacked is None:
+        return None
+    entry = LogEnvelope(kind, term, time_us, prev, token, unpacked, bool(flags & GOES_ON), layout)
     return entry, digest(block[: ENVELOPE.size])
+
+
+@cache
+def _lz4() -> Any:
+    from pyarrow import Codec
+
+    return Codec("lz4_raw")
+
+
+def pack(content: bytes) -> bytes | None:
+    """A content packed; None where that is not worth it."""
+    if len(content) < PACKED_BYTES_MIN:
+        return None
+    packed: bytes = SIZE.pack(len(content)) + _lz4().compress(content, asbytes=True)
+    return packed if len(packed) < len(content) else None
+
+
+def unpack(packed: bytes) -> bytes | None:
+    """The content; None for what nobody has packed."""
+    size = SIZE.unpack_from(packed)[0] if len(packed) > SIZE.size else 0
+    if not 0 < size <= CONTENT_BYTES_MAX:
+        return None
+    # The library does not say how much of the room it has filled: all, if one byte less is too few.
+    content = _unpacked(packed[SIZE.size :], size)
+    return content if _unpacked(packed[SIZE.size :], size - 1) is None else None
+
+
+def _unpacked(packed: bytes, size: int) -> bytes | None:
+    try:
+        content: bytes = _lz4().decompress(packed, size, asbytes=True)
+    except (OSError, ValueError):
+        return None
+    return content
 
 
 def digest(content: bytes) -> bytes:

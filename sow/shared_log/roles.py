@@ -228,7 +228,8 @@ class LogNode:
     def read(self, position: int, block: bytes, now_us: int) -> None:
         """A block was read. Raises StoreError for an entry that this release does not know."""
         before = self.chain.state.lead
-        entry = self.chain.take(position, block)
+        known = self._writer.sent(block) if self._writer is not None else None
+        entry = self.chain.take(position, block, known)
         self._read_us = now_us
         if entry is None:
             return

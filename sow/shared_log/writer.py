@@ -53,6 +53,9 @@ class OutgoingEntry:
     prev: bytes = b""
     hash: bytes = b""
     """Of the newest attempt."""
+    envelope: LogEnvelope | None = None
+    block: bytes = b""
+    """What that was, and its bytes."""
     since_us: int = 0
     """When it was sent or answered."""
     position: int | None = None
@@ -62,12 +65,13 @@ class OutgoingEntry:
 
     def attempt(self, term: int, prev: bytes, token: bytes, now_us: int) -> AppendBlock:
         """What to send now."""
-        block, self.hash = LogEnvelope(
+        self.envelope = LogEnvelope(
             self.kind, term, self.time_us, prev, token, self.content, self.goes_on
-        ).encode()
+        )
+        self.block, self.hash = self.envelope.encode()
         self.token, self.prev, self.since_us, self.position = token, prev, now_us, None
         self.attempts[self.hash] = now_us
-        return AppendBlock(token, block)
+        return AppendBlock(token, self.block)
 
     def answered(self, position: int, now_us: int) -> None:
         """The engine says that the newest attempt is at a position."""
@@ -169,6 +173,14 @@ class EntryWriter:
         return [self._entries[at] for at in range(self._in_flight)]
 
     # What was read.
+
+    def sent(self, block: bytes) -> tuple[LogEnvelope, bytes] | None:
+        """The entry, and its hash, whose newest attempt a block is, byte by byte: it need not be
+        decoded, which takes a hash of it all. None: another one, or it was changed on its way."""
+        first = self._entries[0] if self._in_flight else None
+        if first is None or first.envelope is None or block != first.block:
+            return None
+        return first.envelope, first.hash
 
     def found(self, entry_hash: bytes, now_us: int) -> OutgoingEntry | None:
         """A valid entry was read: which one of these it is, durable now; None: of none. The engine

@@ -132,7 +132,7 @@ def test_a_lead_drops_half_a_group(written):
 
 @pytest.mark.parametrize(
     ("more", "what"),
-    [({"format": 2}, "format 2"), ({"kind": 99}, "kind 99")],
+    [({"format": 3}, "format 3"), ({"kind": 99}, "kind 99")],
 )
 def test_a_valid_entry_of_a_later_release_is_refused_by_name(written, more, what):
     kind = more.pop("kind", EntryKind.RECORDS)

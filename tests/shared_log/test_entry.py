@@ -1,5 +1,6 @@
 """The envelope: what is written is read, and what is no entry is none."""
 
+import random
 from unittest.mock import patch
 
 from hypothesis import given
@@ -11,6 +12,7 @@ from sow.shared_log.entry import (
     ENTRY_FORMAT,
     ENVELOPE,
     GENESIS,
+    SIZE,
     EntryKind,
     Lead,
     LogEnvelope,
@@ -19,7 +21,9 @@ from sow.shared_log.entry import (
     decode_lead,
     decode_reload,
     digest,
+    pack,
     parts_of,
+    unpack,
 )
 from sow.shared_log.protocol import BLOCK_BYTES_MAX
 from tests.cases import all_cases
@@ -73,6 +77,47 @@ def test_the_bytes_of_an_entry_stay_what_they_are():
     assert digest(b"").hex() == "cae66941d9efbd404e4d88758ea67670"
 
 
+TEXT = b"".join(b'{"id":%d,"symbol":"S%d"}' % (n, n % 7) for n in range(1000))
+
+
+def test_long_content_is_packed_and_read_as_it_was():
+    entry = ENTRY._replace(content=TEXT, goes_on=True)
+    block, entry_hash = entry.encode()
+    assert len(block) < len(TEXT) / 3
+    assert block[4:8].hex() == "02" + "03" + "0003"
+    assert decode(block) == (entry._replace(format=2), entry_hash)
+    assert entry_hash == digest(block[:76])
+    plain, _ = ENTRY._replace(content=random.Random(1).randbytes(5000)).encode()
+    assert plain[4:8].hex() == "01" + "03" + "0000"
+
+
+def test_who_leads_is_read_by_releases_that_unpack_nothing():
+    lead = Lead("a", "", 1, configuration=TEXT.decode())
+    block, _ = ENTRY._replace(kind=EntryKind.LEAD, content=lead.encode()).encode()
+    assert block[4:8].hex() == "01" + "01" + "0000"
+    assert decode_lead(block[76:]) == lead
+    assert lead.format == 2
+
+
+def test_packed_content_stays_what_it_is():
+    # Other releases read it.
+    packed = "000007d0" + "1f000100ffffffffffffffbe500000000000"
+    assert pack(bytes(2000)).hex() == packed
+    assert unpack(bytes.fromhex(packed)) == bytes(2000)
+
+
+def test_what_nobody_has_packed_is_no_entry():
+    head, packed = ENVELOPE.unpack(ENTRY._replace(content=TEXT).encode()[0][:76]), pack(TEXT)
+    too_large = SIZE.pack(CONTENT_BYTES_MAX + 1) + packed[4:]
+    sizes = [SIZE.pack(n) + packed[4:] for n in (0, 3, len(TEXT) - 1, len(TEXT) + 1, 10**6)]
+    for wrong in (b"", b"\0\0\0", packed[:-9], *sizes, too_large, b"x" * 99):
+        block = ENVELOPE.pack(*head[:-2], digest(wrong), len(wrong)) + wrong
+        assert decode(block) is None
+    later = ENVELOPE.pack(head[0], 9, *head[2:-2], digest(b"x"), 1) + b"x"
+    found, _ = decode(later)
+    assert (found.format, found.content) == (9, b"x")  # a later release has packed it otherwise
+
+
 def test_two_attempts_of_one_content_have_two_hashes():
     other = ENTRY._replace(token=b"u" * 16)
     assert ENTRY.encode()[1] != other.encode()[1]
@@ -84,8 +129,11 @@ def test_what_is_no_entry_is_none():
 
 
 def test_the_largest_content_fits_into_a_block():
-    block, _ = ENTRY._replace(content=bytes(CONTENT_BYTES_MAX)).encode()
+    content = random.Random(1).randbytes(CONTENT_BYTES_MAX)
+    block, _ = ENTRY._replace(content=content).encode()
     assert len(block) == BLOCK_BYTES_MAX
+    packed, _ = ENTRY._replace(content=bytes(CONTENT_BYTES_MAX)).encode()
+    assert decode(packed)[0].content == bytes(CONTENT_BYTES_MAX)
 
 
 def test_a_lead_is_read_also_with_what_a_later_release_adds_or_an_earlier_one_has_not():

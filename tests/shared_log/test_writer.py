@@ -35,7 +35,8 @@ class Desk:
     def store(self, block):
         """The engine stores a block, and it is read; the number that is released."""
         self.position += 1
-        entry = self.chain.take(self.position, block)
+        known = self.writer.sent(block) if self.position > 1 else None
+        entry = self.chain.take(self.position, block, known)
         if self.position == 1:
             return None
         own = self.writer.found(entry.hash, self.now_us) if entry.is_valid else None
@@ -50,6 +51,33 @@ class Desk:
 
 def contents(orders):
     return [decode(order.block)[0].content for order in orders]
+
+
+def test_what_comes_next_is_known_by_all_its_bytes():
+    desk = Desk()
+    first, second = desk.add(1, 2)
+    envelope, entry_hash = decode(first.block)
+    assert desk.writer.sent(bytes(bytearray(first.block))) == (envelope, entry_hash)
+    assert desk.writer.sent(second.block) is None  # not its turn
+    for at in range(len(first.block)):
+        changed = bytearray(first.block)
+        changed[at] ^= 1
+        assert desk.writer.sent(bytes(changed)) is None
+    assert desk.writer.sent(first.block[:-1]) is desk.writer.sent(b"") is None
+    again, _ = desk.again()
+    assert desk.writer.sent(first.block) is None  # of an earlier attempt
+    assert desk.writer.sent(again.block) == decode(again.block)
+
+
+def test_what_was_changed_on_its_way_is_void_and_sent_again():
+    desk = Desk()
+    (order,) = desk.add(1)
+    changed = order.block[:-1] + b"x"
+    desk.writer.acked(order.token, desk.position + 1, desk.now_us)
+    assert desk.store(changed) is None
+    assert desk.writer.is_in_doubt
+    (again,) = desk.again()
+    assert desk.store(again.block) == 1
 
 
 def test_entries_are_sent_in_a_chain_and_released_as_they_are_read():
