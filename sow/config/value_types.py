@@ -337,8 +337,9 @@ def _kafka_topic(text: str) -> str:
 def _url(text: str) -> str:
     scheme, found, rest = text.partition("://")
     if not (scheme and found and rest) or any(char.isspace() for char in text):
+        called = "what stands there" if "@" in text else shown(text)  # it may be a password
         raise MistakeError(
-            f"{shown(text)} is not an address with its scheme",
+            f"{called} is not an address with its scheme",
             "write it as nats://10.0.0.1:4222 or http://10.0.0.1:8080",
         )
     return _with_port(text)

@@ -4,14 +4,27 @@ are unsafe as far as the file says so.
 The settings of the engine itself are read by its adapter, when the server starts.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics
+from sow.core.addresses import parse_authority
 
 REPLICAS_MIN = 3
 """Of two, none may fail."""
+ADDRESSES_MAX, ADDRESS_CHARS_MAX = 64, 4096
+"""No engine has so many servers, and no address is so long."""
+WITHOUT_USER = ("", "kafka", "s3", "gs")
+"""Schemes of addresses without a user in them."""
+WITH_PATH = ("http", "https", "ws", "wss")
+"""And of those that go on behind the host."""
+NO_PLACE = "has no host, or a port that is none from 1 to 65535"
+ESCAPES = "in a password %40 stands for @, %3A for :, %2F for / and %23 for #"
+BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+"""As S3 and Google have had them."""
 
 
 class EngineElements(NamedTuple):
@@ -101,12 +114,67 @@ def _schemes(
     if len(set(given)) < len(given):
         message = "has an address twice: one machine that dies is both"
         findings.error(*shared.where(element), message, "write each once")
+    if len(given) > ADDRESSES_MAX:
+        message = f"has {len(given):,} addresses, more than {ADDRESSES_MAX}"
+        findings.error(*shared.where(element), message, instead)
+        return
     for address in given:
-        scheme = address.rpartition("://")[0].partition("://")[0]
+        scheme = address.partition("://")[0] if "://" in address else ""
+        # What stands there is not shown: it may be a password.
         if scheme not in schemes or address.endswith("://"):
-            # The rest may be a password.
             called = f"an address of {scheme}" if scheme else "an address without its scheme"
             findings.error(*shared.where(element), f"{called} is none that it takes", instead)
+        elif mistake := _mistake(address, scheme):
+            findings.error(*shared.where(element), f"an address {mistake}", instead)
+
+
+def _mistake(address: str, scheme: str) -> str:
+    """What is wrong with an address; "" for nothing."""
+    if len(address) > ADDRESS_CHARS_MAX:
+        return f"has {len(address):,} characters, more than {ADDRESS_CHARS_MAX:,}"
+    if not address.isprintable() or " " in address:
+        return "has a blank in it, or what cannot be printed"
+    try:
+        parts = urlsplit(address if scheme else f"//{address}")
+        options = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
+    except ValueError:
+        return "has brackets or options that are none"
+    user, at, places = parts.netloc.rpartition("@")
+    if "#" in address or "@" in user or (at and scheme in WITHOUT_USER):
+        return f"has an @ or a # where it takes none: {ESCAPES}"
+    if scheme in ("s3", "gs"):
+        return _mistake_in_store(places, options)
+    if scheme in ("postgres", "postgresql"):
+        return _mistake_in_dsn(places, options)
+    if scheme not in WITH_PATH and (parts.path.strip("/") or parts.query):
+        return "goes on behind its port"
+    return "" if _is_place(places) else NO_PLACE
+
+
+def _mistake_in_dsn(places: str, options: Mapping[str, list[str]]) -> str:
+    """Of PostgreSQL: hosts and ports may also be options, and a host the directory of a socket."""
+    hosts = (places or options.get("host", [""])[-1]).split(",")
+    ports = [""] if places else options.get("port", [""])[-1].split(",")
+    each = [unquote(one) if places else one for one in hosts]
+    are_hosts = each == [""] or all(one.startswith("/") or _is_place(one) for one in each)
+    are_ports = ports == [""] or all(_is_place(f"a:{one}") for one in ports)
+    return "" if are_hosts and are_ports and len(ports) in (1, len(hosts)) else NO_PLACE
+
+
+def _mistake_in_store(bucket: str, options: Mapping[str, list[str]]) -> str:
+    if not BUCKET.fullmatch(bucket):
+        return "has no bucket, or more than its name in its place"
+    for endpoint in (one[-1] for name, one in options.items() if "endpoint" in name.lower()):
+        scheme = endpoint.partition("://")[0]
+        if scheme not in ("http", "https") or _mistake(endpoint, scheme):
+            return "has an endpoint that is none such as http://host:9000"
+    return ""
+
+
+def _is_place(text: str) -> bool:
+    """A host, and a port if there is one."""
+    found = parse_authority(text)
+    return found is not None and found.port != 0 and not text.endswith(":")
 
 
 def _each(shared: Section, element: str) -> tuple[str, ...]:

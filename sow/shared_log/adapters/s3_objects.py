@@ -55,7 +55,8 @@ class S3Place:
 
     def store(self) -> Any:
         """The store at this place; nothing is sent yet."""
-        options = dict(parse_qsl(urlsplit(self.url).query))
+        # Secret keys have a + in them, which is no blank here.
+        options = dict(parse_qsl(urlsplit(self.url).query.replace("+", "%2B")))
         client: dict[str, Any] = {}
         if options.get("endpoint", "").startswith("http://"):
             client["allow_http"] = True
@@ -64,7 +65,8 @@ class S3Place:
                 self.shown, config=options, client_options=client, retry_config={"max_retries": 0}
             )
         except (BaseError, ValueError, TypeError) as error:
-            raise ConfigError(f"<Url> {self.shown} of the shared log: {error}") from None
+            why = str(error).partition("\n")[0]
+            raise ConfigError(f"<Url> {self.shown} of the shared log: {why}") from None
 
 
 class Objects:

@@ -1,9 +1,12 @@
 """The rules of <Log>: what each engine needs, and what belongs to another one."""
 
+import asyncio
+
 import pytest
 
 from sow.config.rules.shared_log_rules import ENGINES
 from sow.core.definitions import LogEngine, without_secrets
+from sow.server.boot.log_member import open_log
 
 PLACES = {
     "nats": "<Servers>nats://a:4222,nats://b:4222,nats://c:4222</Servers>",
@@ -94,6 +97,77 @@ def test_a_port_that_is_none_is_refused_without_secrets(instance, only, engine, 
     said = only(instance(log(engine, place=place)))
     assert "Servers: an address has a port that is none; write one from 1 to 65535" in said
     assert "secret" not in said
+
+
+KEYS = ("access_key_id=a", "secret_access_key=a%2Bb+/c")
+HOSTILE = {
+    "nats": (
+        *("nats://u:secret@", "nats://:4222", "nats://a:0", "nats://a:", "nats://[::1:4222"),
+        *("nats://[fe80::g]:1", "nats://u:a secret@a:1", "nats://u:@secret@a:1", "nats://a:-1"),
+        *("nats://a:4222?tls", "nats://a:4222/secret", "nats://a%00b:1", "nats://1.2.3.4.5:1"),
+        *("nats://a:1,", ","),
+    ),
+    "postgres": (
+        *("postgres://u:secret@a:x/db", "postgres://u:secret@a:99999/db", "postgres://a,/db"),
+        *("postgres://u:secret@/db?port=x", "postgres:///db?host=a,b,c&amp;port=1,2"),
+        *("postgres://u:p#secret@a/db", "postgres://u:p@secret@a/db", "postgres://[::1/db"),
+        *("postgres://a/db?secret", "postgres://:5432/db", "postgres://a:/db", "postgres://a b/db"),
+        *("postgres://a:5432:5433/db", "postgres://a%3Ab/db", "postgres://a%zz/db"),
+    ),
+    "kafka": ("a:x", "a:", ":9092", "kafka://", "kafka://u:secret@a:1", "kafka://a:1/b", "[::1:1"),
+    "s3": (
+        *("s3://bucket:x/name", "s3://u:secret@bucket/name", "s3://b%20b/name", "s3:///name"),
+        *("s3://bucket/name?endpoint=here", "s3://bucket/name?endpoint=http://h:x", "s3://[/x"),
+        *("s3://bucket/name?secret", "s3://bucket/name?endpoint=http://:9000", "s3://bucket/#a"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "address"), [(engine, one) for engine, each in HOSTILE.items() for one in each]
+)
+def test_an_address_that_nobody_can_call_is_a_sentence_without_secrets(instance, engine, address):
+    element = ENGINES[engine].place
+    loaded = instance(log(engine, place=f"<{element}>{address}</{element}>"))
+    said = [str(one) for one in loaded.findings]
+    assert loaded.configuration is None
+    assert any(f": {element}: " in one for one in said)
+    assert not any("secret" in one or len(one) > 500 for one in said)
+
+
+@pytest.mark.parametrize("engine", HOSTILE)
+@pytest.mark.parametrize("more", ["/%" * 1_000_000, ",a:1" * 9999], ids=["long", "many"])
+def test_an_address_of_megabytes_is_a_sentence(instance, engine, more):
+    element = ENGINES[engine].place
+    place = f"<{element}>{ENGINES[engine].example}{more}</{element}>"
+    for found in (said := [str(one) for one in instance(log(engine, place=place)).findings]):
+        assert f": {element}: " in found
+        assert len(found) < 500
+    assert said
+
+
+@pytest.mark.parametrize(
+    ("engine", "address"),
+    [
+        ("nats", "tls://u:p%40%3A%2F@[::1]:4222/"),
+        ("nats", "wss://nats.example.:443/path"),
+        ("postgres", "postgres://u:p%40@a,[::1]:5433,10.0.0.1/db?sslmode=require"),
+        ("postgres", "postgres:///db?host=/run/postgresql,b&amp;port=5432,5433"),
+        ("postgres", "postgres://u@%2Frun%2Fpostgresql/db"),
+        ("postgres", "postgresql:///db"),
+        ("kafka", "[::1]:9092,a_b:1"),
+        ("s3", f"s3://bucket.a/name/?endpoint=http://[::1]:9000&amp;{'&amp;'.join(KEYS)}"),
+    ],
+)
+def test_an_address_of_any_form_that_its_engine_takes_is_taken(instance, engine, address):
+    element = ENGINES[engine].place
+    loaded = instance(log(engine, place=f"<{element}>{address}</{element}>"))
+    assert not loaded.findings
+    asyncio.run(opened(loaded.configuration.shared_log))
+
+
+async def opened(settings):
+    await open_log(settings).close()
 
 
 def test_a_server_counts_once(instance, only):

@@ -101,6 +101,14 @@ def test_an_address_that_cannot_be_is_refused(place):
         S3Place(url=place)
 
 
+def test_a_secret_key_with_a_plus_is_what_it_is_and_what_is_missing_is_one_line():
+    options = "region=a&access_key_id=a&secret_access_key=a+b%2Fc"
+    store = S3Place(url=f"s3://bucket/log?{options}").store()
+    assert store.config["secret_access_key"] == "a+b/c"
+    with pytest.raises(ConfigError, match=r"Missing AccessKeyId$"):
+        S3Place(url="s3://bucket/log?secret_access_key=a").store()
+
+
 def test_an_option_that_nobody_knows_is_refused():
     with pytest.raises(ConfigError, match="s3://bucket/log"):
         S3Log(S3Place(url="s3://bucket/log?colour=red"))
