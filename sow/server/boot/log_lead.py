@@ -114,7 +114,7 @@ class LogLead:
         self._driver.note_room(not is_full)
 
     def _lose_quorum(self) -> None:
-        log.warning("the shared log stores nothing: writes are refused")
+        log.warning("the shared log stores nothing, writes are refused: %s", self._driver.trouble)
         self._engine.disk.fail(NoQuorum(f"{NO_QUORUM}: nothing was applied; send this again"))
         self._runtime.give_up(
             LogUnanswered(

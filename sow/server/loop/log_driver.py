@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from sow.core.clock import SECOND_US, monotonic_us
 from sow.errors import (
+    ConfigError,
     LogTrimmed,
     LogUnanswered,
     NoQuorum,
@@ -31,6 +32,7 @@ from sow.errors import (
     OutcomeUnknown,
     SowError,
     StoreError,
+    UnsafeLog,
     described,
 )
 from sow.shared_log.chain import ChainState, LogGroup
@@ -53,6 +55,7 @@ log = logging.getLogger("sow.log")
 
 BEGINNING = ChainState()
 UNKNOWN = "what was handed over may be in it; look at another node before you send this again"
+NO_TROUBLE = "nothing came"
 WAITING_BYTES_MAX = 64 * 1024**2
 """Of groups that are not applied: one of the largest, or what is applied in a second."""
 
@@ -123,7 +126,7 @@ class LogDriver:
         self._is_over = False
         self._went_back = False
         """The log has ended before what was read of it."""
-        self.trouble = "nothing came"
+        self.trouble = NO_TROUBLE
         """What the engine has not done last."""
 
     def start(self) -> None:
@@ -396,6 +399,7 @@ class LogDriver:
             self._note(error)
             self.node.failed(order.token)
         else:
+            self.trouble = NO_TROUBLE
             self.node.acked(order.token, position, self._now_us())
         self._go_on()
 
@@ -407,6 +411,8 @@ class LogDriver:
             if self._went_back:
                 await self._check_goes_on(state, position)
                 self._went_back = False
+        except UnsafeLog as error:
+            self._note(error)  # nothing is appended until its settings are mended
         except StoreError as error:
             self.fail(error)
         except Exception as error:
@@ -421,7 +427,7 @@ class LogDriver:
                 end = await self._shared.last()
                 await self._check_beginning(end)
                 self._joins_behind = end
-            except StoreError as error:
+            except (StoreError, ConfigError) as error:
                 self.fail(error)
                 return
             except Exception as error:
@@ -503,10 +509,12 @@ class LogDriver:
 
     def _note(self, error: Exception) -> None:
         """The engine has not done what was to be done: this is tried again."""
+        before = self.trouble
         self.trouble = error.detail if isinstance(error, SowError) else described(error)
         if isinstance(error, LogUnanswered):
             log.info("%s", error.detail)
         elif isinstance(error, SowError):
-            log.error("%s", error.detail)
+            if self.trouble != before:
+                log.error("%s", error.detail)
         else:
             log.error("a call of the shared log has failed", exc_info=error)

@@ -1,6 +1,6 @@
 """Shared logs on engines that others operate: one adapter each, and what of its settings loses.
 
-    nats, nats_safety            a stream of NATS JetStream
+    nats, and its settings       a stream of NATS JetStream
     postgres, postgres_safety    a table of PostgreSQL with synchronous standbys
     kafka, kafka_safety          a topic of Kafka
     s3, s3_objects               numbered objects of S3, or of what is like it

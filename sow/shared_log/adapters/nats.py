@@ -9,25 +9,24 @@ Positions are the sequence numbers of the stream. A connection that ends is not 
 wait for an answer have none, and the next call makes another one, to the next server; so does a
 server through which nothing passes for long, as it may be cut off from the others. So nothing that
 was written before is sent again by the library. Settings that lose what was answered are
-refused before anything is appended; those of a server that is down are read as soon as it is back.
+refused before anything is appended (`nats_settings`), and while it runs: then the connection is
+left, and the next one refused, until they are mended.
 """
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import aiohttp
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
-from yarl import URL
 
 from sow.errors import LogTrimmed, LogUnanswered, TooLarge, UnsafeLog
 from sow.shared_log.adapters import nats_safety as safety
+from sow.shared_log.adapters.nats_settings import NatsPlace, SettingsGuard, shown, url_of
 from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
 
 PAGE_BLOCKS, PAGE_BYTES = 256, 8 * BLOCK_BYTES_MAX
@@ -51,31 +50,11 @@ COMPLETED = "Batch Completed"
 """A page has all its blocks; a reader that counts them knows that before."""
 FAILED_S = 0.1
 """What the end of a connection may take that was never made."""
-MONITOR_PORT = 8222
-"""NATS's own default."""
+LOOK_S = 3.0
+"""How often settings are looked at once more: who writes on learns late that they lose entries, and
+each look is a question to the stream's leader and one to a server's monitor."""
 NS = 1_000_000_000
 """Of a second: JetStream's unit of time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NatsPlace:
-    """Where a log is; `<Log>` of config.xml."""
-
-    servers: Sequence[str]
-    stream: str = "sow"
-    replicas: int | None = None
-    """As many as there are servers."""
-    monitors: Sequence[str] = ()
-    """Port 8222 of each server's host."""
-    unsafe: bool = False
-
-    @property
-    def monitor_urls(self) -> list[str]:
-        """Where each server shows its settings."""
-        if self.monitors:
-            return [one.rstrip("/") for one in self.monitors]
-        hosts = [url_of(one).host for one in self.servers]
-        return [str(URL.build(scheme="http", host=str(one), port=MONITOR_PORT)) for one in hosts]
 
 
 class NatsLog:
@@ -91,6 +70,7 @@ class NatsLog:
         self._left: NatsConnection | None = None
         """One that has served nothing for long."""
         self._connecting = asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
         self._next_server = secrets.randbelow(len(place.servers))
 
     async def append(self, block: bytes) -> int:
@@ -142,13 +122,18 @@ class NatsLog:
         """End the connection."""
         found = [one for one in (self._connection, self._left) if one is not None]
         self._connection = self._left = None
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
         await self._guard.close()
         for connection in found:
             await connection.close(self.answer_s)
 
     async def _state(self, what: str) -> dict[str, Any]:
-        found = await self._api(what, f"STREAM.INFO.{self.place.stream}")
-        return dict(found["state"])
+        return dict((await self._info(what))["state"])
+
+    async def _info(self, what: str) -> dict[str, Any]:
+        return await self._api(what, f"STREAM.INFO.{self.place.stream}")
 
     def _check_trimmed(self, after: int, state: dict[str, Any]) -> None:
         if after + 1 < state["first_seq"]:
@@ -179,9 +164,8 @@ class NatsLog:
             self._unanswered(what, error)
 
     def _unanswered(self, what: str, why: object) -> NoReturn:
-        connection = self._connection
-        if connection is not None and connection.is_cut_off:
-            self._connection, self._left = None, connection
+        if self._connection is not None and self._connection.is_cut_off:
+            self._leave()
         if isinstance(why, dict):
             why = why.get("description", why)
         raise LogUnanswered(
@@ -189,9 +173,31 @@ class NatsLog:
             f"{str(why) or type(why).__name__}"
         ) from (why if isinstance(why, Exception) else None)
 
+    def _leave(self) -> None:
+        """The next call makes another connection, which is checked."""
+        if self._connection is not None:
+            self._connection, self._left = None, self._connection
+
+    async def _watch(self) -> None:
+        """Settings may change under a connection: it is left then, and the next one is refused for
+        as long as they lose entries."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._connection is None or not self._connection.is_open:
+                continue
+            try:
+                self._guard.refuse(self._findings(await self._info("its settings")))
+                await self._guard.look_again()
+            except UnsafeLog:
+                self._leave()
+            except LogUnanswered:
+                pass  # who appends gets to know
+
     async def _connected(self, what: str) -> "NatsConnection":
         """A connection, checked; another one if the last has ended."""
         async with self._connecting:
+            if self._guard.refusal is not None:
+                self._leave()
             connection = self._connection
             if connection is None or not connection.is_open:
                 try:
@@ -224,20 +230,25 @@ class NatsLog:
                 await connection.close(self.answer_s)
                 raise
             self._connection = connection
+            if self._watching is None and not self.place.unsafe:
+                self._watching = asyncio.create_task(self._watch())
             return connection
         raise error
 
+    def _findings(self, info: dict[str, Any]) -> list[str]:
+        """What is unsafe in the settings of the stream."""
+        config, stream = info["config"], self.place.stream
+        return safety.stream_findings(stream, config, self._subject, self._replicas)
+
     async def _check_stream(self, connection: "NatsConnection") -> None:
         """The stream is there and loses nothing; make it if there is none."""
-        stream = self.place.stream
         if connection.block_bytes_max < BLOCK_BYTES_MAX:
             raise UnsafeLog(
                 f"NATS takes messages of {connection.block_bytes_max} bytes, an entry has up to "
                 f"{BLOCK_BYTES_MAX}: write `max_payload: 1MB` into its configuration"
             )
         info = await self._stream_made(connection)
-        found = safety.stream_findings(stream, info["config"], self._subject, self._replicas)
-        self._guard.refuse(found + self._guard.placed(info.get("cluster") or {}))
+        self._guard.refuse(self._findings(info) + self._guard.placed(info.get("cluster") or {}))
         # Until this server has heard who takes the stream's subject, nobody does. What is for
         # another stream is refused by the one who takes it, which shows that somebody does.
         while await connection.is_deaf(self._subject):
@@ -264,105 +275,6 @@ class NatsLog:
             request = ("CREATE", make) if error.get("err_code") == NOT_FOUND else ("INFO", b"")
 
 
-class SettingsGuard:
-    """Asks each server for its settings, once, and refuses those that lose."""
-
-    def __init__(self, place: NatsPlace) -> None:
-        self._place = place
-        self.refusal: UnsafeLog | None = None
-        self._names: set[str] = set()
-        """Of servers whose settings are known."""
-        self._unread = dict(zip(place.servers, place.monitor_urls, strict=False))
-        self._later: asyncio.Task[None] | None = None
-
-    def check(self) -> None:
-        """Raise what was found."""
-        if self.refusal is not None:
-            raise self.refusal
-
-    def refuse(self, findings: list[str]) -> None:
-        """Refuse what was found, unless it may be unsafe."""
-        if findings and not self._place.unsafe:
-            self.refusal = UnsafeLog("; ".join(findings))
-            raise self.refusal
-
-    def placed(self, cluster: dict[str, Any]) -> list[str]:
-        """Replicas on servers whose settings nobody has read, unless one is down."""
-        if self._unread or self._place.unsafe:
-            return []
-        return safety.placement_findings(self._place.stream, cluster, self._names)
-
-    async def ask(self) -> None:
-        """Read those that are not known; raises UnsafeLog."""
-        self.refusal = None
-        if self._place.unsafe:
-            return
-        servers = self._place.servers
-        replicas = self._place.replicas or len(servers)
-        findings = safety.replicas_finding(replicas, len(servers))
-        if len(self._place.monitor_urls) != len(servers):
-            findings.append(
-                f"<Monitor> has {len(self._place.monitor_urls)} addresses for {len(servers)} of "
-                "<Servers>: write one for each server, in the same order"
-            )
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http:
-            each = [self._ask_one(http, *one) for one in self._unread.items()]
-            for found in await asyncio.gather(*each):
-                findings += found
-        self.refuse(findings)
-        if self._unread and self._later is None:
-            self._later = asyncio.create_task(self._ask_later())
-
-    async def _ask_one(self, http: aiohttp.ClientSession, server: str, monitor: str) -> list[str]:
-        where = str(url_of(server).with_user(None))  # without what is secret
-        try:
-            async with http.get(f"{monitor}/varz") as answer:
-                varz = await answer.json(content_type=None)
-            findings = safety.server_findings(where, varz)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, AttributeError) as error:
-            # A server that is down answers nothing that could be lost; it is read once it is back.
-            why = str(error) or type(error).__name__
-            return [safety.unread_finding(where, monitor, why)] if await is_up(server) else []
-        if not findings:
-            self._names.add(varz.get("server_name", ""))
-            self._unread.pop(server, None)  # two may read it at once
-        return findings
-
-    async def _ask_later(self) -> None:
-        """Until all are known, or one is refused: `check` says it then."""
-        with suppress(UnsafeLog):
-            while self._unread:
-                await asyncio.sleep(1)
-                await self.ask()
-        self._later = None
-
-    async def close(self) -> None:
-        """Ask no more."""
-        if self._later is not None:
-            self._later.cancel()
-            await asyncio.wait([self._later])
-
-
-def url_of(server: str) -> URL:
-    """A server's address, with its scheme."""
-    return URL(server if "://" in server else f"nats://{server}")
-
-
-async def is_up(server: str) -> bool:
-    """Whether a server of NATS greets there."""
-    url = url_of(server)
-    try:
-        async with asyncio.timeout(2):
-            reader, writer = await asyncio.open_connection(url.host, url.port or 4222)
-            try:
-                return (await reader.read(5)).startswith(b"INFO")
-            finally:
-                writer.close()
-                await writer.wait_closed()
-    except (OSError, TimeoutError):
-        return False
-
-
 class EncryptedClient(Client):
     """The library takes tls:// for a wish: a server without TLS got the password in plain text."""
 
@@ -385,9 +297,14 @@ class NatsConnection:
     async def open(cls, server: str, answer_s: float) -> "NatsConnection":
         """Connect to a server, and to no other one later."""
         self = cls(server)
+        url = url_of(server)
         try:
             await self._client.connect(
-                server,
+                shown(server),
+                # The library would send them as they stand in the address: %40 is an @.
+                user=url.user,
+                password=url.password,
+                token=url.user if url.password is None else None,
                 allow_reconnect=False,
                 # By itself it knocks at a closed door sixty times before it gives up.
                 max_reconnect_attempts=1,

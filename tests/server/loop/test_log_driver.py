@@ -206,6 +206,32 @@ def test_unsafe_settings_end_a_driver_at_its_start():
     played(work)
 
 
+def test_settings_that_become_unsafe_stop_all_appends_until_they_are_mended(caplog):
+    async def refuse(*_given):
+        raise UnsafeLog("max_age 5: it loses what it has answered")
+
+    async def work(nodes):
+        primary = await nodes.primary()
+        logs = [one._shared for one in nodes.drivers.values()]
+        for log in logs:
+            log.append = log.last = refuse
+        stored = len(nodes.engine.blocks)
+        await asyncio.sleep(10 * LEASE_S)
+        assert primary.is_stale
+        assert "max_age 5" in primary.trouble
+        assert not any(one.failure for one in nodes.drivers.values())
+        assert len(nodes.engine.blocks) <= stored + IN_FLIGHT_MAX  # what was on its way
+        for log in logs:
+            del log.append, log.last
+        leads = await nodes.primary()
+        assert leads.submit(7, b"7", 1)
+        await nodes.until(lambda: 7 in nodes.submitters[leads.lead.node].released_numbers)
+
+    played(work)
+    said = [one for one in caplog.messages if "max_age 5" in one]
+    assert 1 <= len(said) <= 3  # once by each node
+
+
 def test_who_steps_down_is_followed_at_once_and_leads_no_more_while_others_can():
     async def work(nodes):
         first = await nodes.primary()

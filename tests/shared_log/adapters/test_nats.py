@@ -8,6 +8,7 @@ import pytest
 from nats.aio.client import Client
 
 from sow.errors import LogUnanswered, UnsafeLog
+from sow.shared_log.adapters import nats
 from sow.shared_log.adapters.nats import PAGE_BLOCKS, NatsLog, NatsPlace
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.nats_cluster import NatsCluster
@@ -99,6 +100,29 @@ def test_an_address_with_tls_sends_nothing_in_plain_text(requires, says):
     asyncio.run(asyncio.wait_for(play(), 20))
 
 
+def test_a_password_is_sent_as_it_is_meant():
+    async def play():
+        said = []
+
+        async def greet(reader, writer):
+            writer.write(b'INFO {"max_payload":1048576,"auth_required":true}\r\n')
+            said.append(await reader.readline())
+            writer.close()
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            for user in ("u:p%40%3A%25", "to%40ken"):
+                place = NatsPlace(servers=[f"nats://{user}@127.0.0.1:{port}"], unsafe=True)
+                log = NatsLog(place, IN_A_FAULT_S)
+                await unanswered(log.last())
+                await log.close()
+        first, second = (json.loads(one.removeprefix(b"CONNECT ")) for one in said)
+        assert (first["user"], first["pass"], second["auth_token"]) == ("u", "p@:%", "to@ken")
+
+    asyncio.run(asyncio.wait_for(play(), 20))
+
+
 async def refused(place, *words):
     log = NatsLog(place)
     try:
@@ -163,6 +187,48 @@ def test_a_stream_of_other_settings_is_refused(cluster):
 
     asyncio.run(make())
     asyncio.run(refused(place(cluster, stream="old"), "max_msgs 5", "1 of 3 replicas"))
+
+
+async def until_refused(log):
+    while True:
+        await log.append(b"before it is seen")
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"num_replicas": 1}, "1 of 3 replicas"),
+        ({"max_msgs": 5, "discard": "old"}, "max_msgs 5"),
+        ({"subjects": ["STREAM.log", "STREAM.more"]}, "takes"),
+        ({"sources": [{"name": "other"}]}, "and more"),
+    ],
+)
+def test_settings_that_change_under_a_connection_are_refused_until_they_are_mended(
+    cluster, monkeypatch, change, says
+):
+    monkeypatch.setattr(nats, "LOOK_S", 0.05)
+
+    async def work(harness):
+        log, client = await harness.connect(), Client()
+        await log.append(b"1")
+        await client.connect(cluster.servers[0])
+        api = f"$JS.API.STREAM.%s.{harness.stream}"
+        said = json.loads((await client.request(api % "INFO", timeout=20)).data)
+        text = json.dumps(change).replace("STREAM", harness.stream)
+        for config in ({**said["config"], **json.loads(text)}, said["config"]):
+            body = json.dumps(config).encode()
+            answer = json.loads((await client.request(api % "UPDATE", body, timeout=20)).data)
+            assert "error" not in answer
+            if config != said["config"]:
+                with pytest.raises(UnsafeLog, match=says):
+                    await until_refused(log)
+                with pytest.raises(UnsafeLog, match=says):
+                    await log.last()
+        await client.close()
+        await log.append(b"2")
+
+    played(cluster, work)
 
 
 def test_a_block_of_another_writer_is_read_whatever_its_headers_say(cluster):
