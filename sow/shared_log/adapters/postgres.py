@@ -26,7 +26,7 @@ from typing import Any, NoReturn, TypeVar
 
 import asyncpg
 
-from sow.errors import ConfigError, LogTrimmed, LogUnanswered, UnsafeLog
+from sow.errors import ConfigError, LogTrimmed, LogUnanswered, StoreError, UnsafeLog
 from sow.shared_log.adapters import postgres_safety as safety
 from sow.shared_log.adapters.appender import Appender
 from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
@@ -73,7 +73,7 @@ with moved as (
 select before, pg_notify('{table}', '') from moved
 """
 READ = """
-select trimmed, page.position, block from {table}_end
+select trimmed, {table}_end.position as newest, page.position, block from {table}_end
 left join lateral (
     select position, block from (
         select position, block, sum(octet_length(block)) over (order by position) as bytes from (
@@ -101,7 +101,14 @@ select application_name, state, sync_state, host(client_addr) as address from pg
 PERSISTENCE = """
 select relname, relpersistence from pg_class where oid in (to_regclass($1), to_regclass($2))
 """
-SETTINGS = "concat_ws(';', " + ", ".join(f"current_setting('{n}')" for n in safety.CHECKED) + ")"
+LOGGED = """
+(select string_agg(relpersistence::text, '' order by relname) from pg_class
+where oid in (to_regclass('{table}'), to_regclass('{table}_end')))
+"""
+SETTINGS = ", ".join(
+    ["concat_ws(';'", *(f"current_setting('{n}')" for n in safety.CHECKED), LOGGED]
+)
+SETTINGS += ")"
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
 
@@ -133,7 +140,7 @@ class PostgresLog:
         self.place = place
         self.answer_s = answer_s
         self._commands = PostgresConnection(
-            self, APPEND.format(table=place.table, settings=SETTINGS)
+            self, APPEND.format(table=place.table, settings=SETTINGS.format(table=place.table))
         )
         self._appender = Appender(self._stored, BATCH_BYTES, BATCH_BLOCKS)
         self._durable = 0
@@ -213,6 +220,15 @@ class PostgresLog:
         page = [
             StoredBlock(row["position"], row["block"]) for row in rows if row["block"] is not None
         ]
+        until = after + max(len(page), 1)
+        if rows[0]["newest"] > after and (not page or page[-1].position > until):
+            raise StoreError(
+                f"the table {self.place.table} of PostgreSQL lacks rows behind position {after} "
+                "that nobody has trimmed: somebody has deleted them, or a trigger keeps them out. "
+                "Put them back, or run sow log move to another database with the node that has "
+                "the newest bookmark",
+                reason="another log",
+            )
         if page:
             await self._make_durable(connection, what, page[-1].position)
         return page
@@ -313,22 +329,25 @@ class PostgresConnection:
     async def _connect(self) -> None:
         """Connect to the primary and check what holds there."""
         log = self._log
-        connection = await asyncpg.connect(
-            log.place.dsn,
-            timeout=self._connect_s,
-            target_session_attrs="primary",
-            server_settings={
-                "application_name": "sow",
-                "client_min_messages": "warning",
-                "statement_timeout": "0",
-                # Behind another writer that waits for its standbys nothing may gather.
-                "lock_timeout": f"{max(1, round(log.answer_s * 1000))}ms",
-                # A client that is gone without a word must not hold the lock for hours.
-                "tcp_keepalives_idle": "5",
-                "tcp_keepalives_interval": "1",
-                "tcp_keepalives_count": "5",
-            },
-        )
+        try:
+            connection = await asyncpg.connect(
+                log.place.dsn,
+                timeout=self._connect_s,
+                target_session_attrs="primary",
+                server_settings={
+                    "application_name": "sow",
+                    "client_min_messages": "warning",
+                    "statement_timeout": "0",
+                    # Behind another writer that waits for its standbys nothing may gather.
+                    "lock_timeout": f"{max(1, round(log.answer_s * 1000))}ms",
+                    # A client that is gone without a word must not hold the lock for hours.
+                    "tcp_keepalives_idle": "5",
+                    "tcp_keepalives_interval": "1",
+                    "tcp_keepalives_count": "5",
+                },
+            )
+        except (asyncpg.ClientConfigurationError, ValueError) as error:  # nothing was sent
+            raise ConfigError(f"<Dsn> of the shared log, or PGHOST and the like: {error}") from None
         self._open = connection
         try:
             await self._check(connection)
@@ -362,7 +381,7 @@ class PostgresConnection:
         rows = await connection.fetch(PERSISTENCE, table, f"{table}_end")
         kinds = {row["relname"]: row["relpersistence"].decode() for row in rows}
         refuse(safety.table_findings(table, kinds), place.unsafe)
-        self.settings = await connection.fetchval(f"select {SETTINGS}")
+        self.settings = await connection.fetchval(f"select {SETTINGS.format(table=table)}")
 
 
 def refuse(findings: list[str], unsafe: bool) -> None:

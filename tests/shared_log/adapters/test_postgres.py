@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import asyncpg
 import pytest
 
-from sow.errors import ConfigError, LogUnanswered, UnsafeLog
+from sow.errors import ConfigError, LogUnanswered, StoreError, UnsafeLog
 from sow.shared_log.adapters import adapter
 from sow.shared_log.adapters.postgres import PostgresLog, PostgresPlace
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
@@ -124,15 +124,85 @@ def test_standbys_that_may_not_be_seen_are_refused(cluster):
     asyncio.run(refused(PostgresPlace(dsn=dsn, table="refused"), "grant pg_read_all_stats"))
 
 
-def test_settings_that_change_under_a_connection_stop_it(cluster):
+@pytest.mark.parametrize(
+    ("name", "value"), [("synchronous_standby_names", ""), ("synchronous_commit", "local")]
+)
+def test_settings_that_change_under_a_connection_stop_it(cluster, name, value):
     async def work(harness):
         log = await harness.connect()
         await log.append(b"1")
-        with setting(cluster, "synchronous_standby_names", ""):
+        with setting(cluster, name, value):
             await unanswered(log.append(b"not stored"))
             with pytest.raises(UnsafeLog):
                 await log.append(b"not stored")
         assert await log.append(b"2") == 2
+
+    played(cluster, work)
+
+
+def test_a_table_that_becomes_unlogged_under_a_connection_stops_it(cluster):
+    async def work(harness):
+        log = await harness.connect()
+        await log.append(b"1")
+        cluster.ask(f"alter table {harness.table} set unlogged")
+        await unanswered(log.append(b"not stored"))
+        with pytest.raises(UnsafeLog, match=f"{harness.table} is unlogged"):
+            await log.append(b"not stored")
+        cluster.ask(f"alter table {harness.table} set logged")
+        assert await log.append(b"2") == 2
+
+    played(cluster, work)
+
+
+@pytest.mark.parametrize("rows", ["position = 2", "position = 3", "true"])
+def test_rows_that_somebody_has_deleted_are_no_gap_that_is_passed_over(cluster, rows):
+    async def work(harness):
+        log = await harness.connect()
+        await asyncio.gather(*(log.append(b"%d" % n) for n in range(3)))
+        cluster.ask(f"delete from {harness.table} where {rows}")
+        with pytest.raises(StoreError, match="somebody has deleted them"):
+            await read(log, 1, 2)
+        await log.append(b"4")
+        with pytest.raises(StoreError, match=f"{harness.table} of PostgreSQL lacks rows"):
+            await read(log, 1, 2)
+
+    played(cluster, work)
+
+
+def test_rights_that_are_taken_stop_appends_until_they_are_given_back(cluster):
+    cluster.ask("create role writer login in role pg_read_all_stats")
+    cluster.ask("grant create on schema public to writer")
+    place = PostgresPlace(dsn=cluster.dsn().replace("sow@", "writer@"), table="of_writer")
+
+    async def work(_harness):
+        log = PostgresLog(place, ANSWER_S)
+        await log.append(b"1")
+        for right, table in (("insert", "of_writer"), ("update", "of_writer_end")):
+            cluster.ask(f"revoke {right} on {table} from writer")
+            with pytest.raises(LogUnanswered, match=f"permission denied for table {table}"):
+                await log.append(b"not stored")
+            cluster.ask(f"grant {right} on {table} to writer")
+        assert await log.append(b"2") == 2
+        await log.close()
+
+    played(cluster, work)
+
+
+def test_connections_that_somebody_ends_are_made_again(cluster):
+    ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'sow'"
+
+    async def work(harness):
+        log, stored = await harness.connect(), []
+        reading = asyncio.create_task(read(log, 0, 6))
+        for n in range(30):
+            if n % 10 == 5:
+                cluster.ask(ended)
+            with suppress(LogUnanswered):
+                stored.append((await log.append(b"%d" % n), b"%d" % n))
+        assert len(stored) >= 27
+        found = await read(log, 0, stored[-1][0])
+        assert set(stored) <= {*found}
+        assert await reading == found[:6]
 
     played(cluster, work)
 
