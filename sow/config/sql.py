@@ -25,7 +25,8 @@ CLAUSES = ("from", "where", "having", "and", "or", "union", "intersect")
 OPERATORS = ("=", "==", "<=>", "<", "<=", ">", ">=", "<>", "!=", "||", "->", "+", "-", "/", "%")
 UNFINISHED = (
     "select", "from", "join", "where", "on", "by", "having", "and", "or", "not", "like", "between",
-    "union", "intersect", "except", "with", "as", "case", "when", "then", "else", ",", *OPERATORS,
+    "in", "union", "intersect", "except", "with", "as", "case", "when", "then", "else", ",",
+    *OPERATORS,
 )  # fmt: skip
 """Something follows each of them."""
 NEEDS_OPERAND = tuple(one for one in UNFINISHED if one not in ("as", "with", "union", "except"))
@@ -91,11 +92,23 @@ def _check_halves(tokens: Sequence[tuple[int, str]]) -> None:
                 f"in its line {line} {token.upper()} follows {before.upper()}, and something is "
                 "missing between them"
             )
-    if tokens[-1][1] in UNFINISHED:
-        raise _Slip(f"it ends with {tokens[-1][1].upper()}, and something has to follow")
     names = [token for _, token in tokens]
+    if names[-1] in UNFINISHED or names[-2:] == ["union", "all"]:
+        raise _Slip(f"it ends with {names[-1].upper()}, and something has to follow")
+    if first == "with" and names[-1] == ")" and names[_opening(names) - 1] == "as":
+        raise _Slip("it ends with what WITH names, and the query has to follow")
     if sum(pair == ("case", "when") for pair in pairwise(names)) > names.count("end"):
         raise _Slip("a CASE has no END")
+
+
+def _opening(names: Sequence[str]) -> int:
+    """Where the bracket is opened that the last of them closes."""
+    depth = 0
+    for at in reversed(range(len(names))):
+        depth += (names[at] == ")") - (names[at] == "(")
+        if depth == 0:
+            break
+    return at
 
 
 # A list of columns, `sym string, leg struct<qty: int> NOT NULL`, is parsed by Spark's grammar. What
