@@ -81,6 +81,26 @@ def plain(name: str) -> str:
 
 NAMES = {plain(name): name for name in USES}
 """The options by their plain names."""
+OF_OTHERS = {
+    **dict.fromkeys(("subscribe", "dbtable"), "topic"),
+    "kafka.bootstrap.servers": "url",
+    "kafka.group.id": "consumer",
+    **{f"starting{end}": "startingBookmark" for end in ("offsets", "version", "timestamp")},
+    **{f"ending{end}": "endingBookmark" for end in ("offsets", "version", "timestamp")},
+    **dict.fromkeys(("maxoffsetspertrigger", "maxfilespertrigger"), "maxRowsPerTrigger"),
+    **dict.fromkeys(("minpartitions", "numpartitions"), "partitions"),
+    **dict.fromkeys(("versionasof", "timestampasof"), "asOf"),
+    "readchangefeed": "changeFormat",
+    "txnappid": "writer",
+    "txnversion": "epoch",
+}
+"""Plain names of the options of other connectors (Kafka's, JDBC's, Delta's), and what they are
+called here."""
+
+
+def called_here(name: str) -> str:
+    """The name of an option, or what is called so elsewhere."""
+    return OF_OTHERS.get(plain(name), name)
 
 
 def misuse(name: str, use: Use) -> str:

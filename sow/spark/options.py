@@ -11,6 +11,7 @@ from sow.core.pipelines import (
     USES,
     Use,
     WriteMode,
+    called_here,
     check_together,
     misuse,
     option_field,
@@ -88,7 +89,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
                 "table: CREATE TEMPORARY VIEW orders USING sow OPTIONS (topic 'orders')"
             )
         if known is None:
-            raise ClientError(f"no option {name!r}{did_you_mean(name, list(USES))}")
+            raise ClientError(f"no option {name!r}{did_you_mean(called_here(name), list(USES))}")
         if use is not None and (problem := misuse(known, use)):
             raise ClientError(problem)
         requested[known] = value

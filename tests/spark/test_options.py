@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
+from sow.core.pipelines import LOG, OF_OTHERS, RECORDS, STREAM, STREAM_WRITE, USES, WRITE, plain
 from sow.errors import ClientError
 from sow.spark.options import read_options
 from tests.cases import all_cases
@@ -121,6 +121,14 @@ def test_columns_stand_between_commas():
 def test_a_mistyped_option_is_requested_about():
     with pytest.raises(ClientError, match="no option 'fliter'; did you mean filter"):
         read(fliter="1=1")
+
+
+@pytest.mark.parametrize(("name", "ours"), OF_OTHERS.items())
+def test_an_option_of_another_connector_is_known_by_what_it_is_called_here(name, ours):
+    assert ours in USES
+    assert plain(name) == name
+    with pytest.raises(ClientError, match=f"no option '{name}'; did you mean {ours}\\?"):
+        read(**{name: "1"})
 
 
 def test_a_batch_read_does_not_begin_with_a_snapshot():

@@ -25,6 +25,7 @@ from sow.core.pipelines import (
     WRITE,
     Use,
     bookmark_problem,
+    called_here,
     check_together,
     misuse,
     option_value,
@@ -384,7 +385,7 @@ def _problem(option: Section, use: Use) -> str:
     name, set_elsewhere = option.text("name"), SET_FOR_SOURCES if use in READS else SET_FOR_SINKS
     known = NAMES.get(plain(name))
     if known is None:
-        meant = nearest(name, USES)
+        meant = nearest(called_here(name), USES)
         instead = f"did you mean {meant!r}?" if meant else f"there are {', '.join(USES)}"
         return f"a topic has no option {name!r}; {instead}"
     if known in set_elsewhere:
