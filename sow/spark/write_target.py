@@ -74,6 +74,12 @@ class WriteTarget:
             return self.messages != "json"
         return isinstance(kind, StringType)
 
+    def key_in_other_case(self, names: Sequence[str]) -> str | None:
+        """The column that is not called like a key field by its case alone."""
+        wanted = {parse_path(key).steps[0] for key in self.keys} - {*names}
+        lower = {name.lower() for name in wanted}
+        return next((name for name in names if name.lower() in lower), None)
+
 
 def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -> None:
     """Raise ClientError for columns that cannot be written, and for a named column that does not

@@ -88,6 +88,7 @@ class _Staging:
     ) -> None:
         self._options = options
         self._server = options.server
+        self._to = to
         self._messages = RowMessages(options, to, json_texts)
         self._path = _path(writer, epoch)
         part, attempt = part_and_attempt()
@@ -96,12 +97,15 @@ class _Staging:
         self._chunk_bytes = min(CHUNK_BYTES_MAX, self._part_bytes)
         self._dead_letters = _dead_letters(options, writer, epoch)
         self._rejected: list[dict[str, Any]] = []
+        self._names: list[str] = []
+        """The columns of the rows."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Stage everything, in requests and parts of bounded size."""
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in batches:
+            self._names = batch.schema.names
             for piece in _pieces(batch, self._options.batch_rows):
                 for messages in _bounded(self._messages.of(piece), self._chunk_bytes):
                     if not len(messages):  # nothing but images before an update
@@ -134,12 +138,7 @@ class _Staging:
                 "POST", self._path, requested, to_ipc(table), content_type=ARROW
             )
         except ServerRefusal as error:
-            if error.reason == "bad message" and self._messages.are_values:
-                raise ClientError(
-                    f"{error.detail}; the messages are those of the column value, each row's whole "
-                    "document"
-                ) from None
-            raise
+            raise self._explained(error) from None
         answer = json.loads(reply.body)
         if answer["rejected"]:
             rows = table.take(pa.array([row["index"] for row in answer["rejected"]])).to_pylist()
@@ -150,6 +149,20 @@ class _Staging:
         part.chunks += 1
         part.rows += answer["staged"]
         self.staged.rejected += len(answer["rejected"])
+
+    def _explained(self, error: ServerRefusal) -> ClientError:
+        """What is refused, with the column that it is about, as far as that is known here."""
+        if error.reason != "bad message":
+            return error
+        if self._messages.are_values:
+            return ClientError(
+                f"{error.detail}; the messages are those of the column value, each row's whole "
+                "document"
+            )
+        near = self._to.key_in_other_case(self._names)
+        if near is None:
+            return error
+        return ClientError(f"{error.detail}; names differ by case: rename the column {near}")
 
     def _part_for(self, size_bytes: int) -> TaskPart:
         """The part that takes so many bytes more: the last one, or a new one."""

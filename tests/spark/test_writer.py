@@ -198,6 +198,13 @@ def test_what_is_no_message_is_said_of_the_column_that_it_stands_in(server):
         write(server, "orders", pa.table({"value": ["17.5 C"]}))
 
 
+def test_a_column_that_is_a_key_but_for_its_case_is_named(server):
+    with pytest.raises(ClientError, match=r"/id is missing.* by case: rename the column ID"):
+        write(server, "orders", pa.table({"v": [1], "ID": [1]}))
+    with pytest.raises(ServerRefusal, match="/id is missing"):
+        write(server, "orders", pa.table({"v": [1], "ID": [1], "id": [None]}))
+
+
 def test_columns_of_json_texts_are_written_as_the_values_that_they_are(server):
     texts = pa.field("x", pa.string(), metadata={"kind": "json"})
     table = pa.table({"id": [1, 2, 3], "x": ["1.50", '"a"', None]})
