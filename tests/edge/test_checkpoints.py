@@ -1,5 +1,7 @@
 """When a running server writes checkpoints, and what a restart then has to replay."""
 
+import asyncio
+
 import pytest
 
 from tests.edge.serving import Running, configuration
@@ -16,7 +18,19 @@ def server(tmp_path):
     running.close()
 
 
+def by_hand(server):
+    """Until the server starts again its checkpointer does what a test says, and nothing beside it
+    every second."""
+
+    async def end(task):
+        task.cancel()
+        await asyncio.wait((task,))
+
+    server.wait(end(server.server.checkpointer._task))
+
+
 def checkpoint_when_grown_by(server, growth_bytes):
+    by_hand(server)
     server.server.checkpointer._growth_bytes_min = growth_bytes
 
 

@@ -2,6 +2,8 @@
 
 import json
 
+from tests.edge.test_checkpoints import by_hand
+
 
 def test_a_consumer_is_remembered_over_a_restart_and_can_be_forgotten(server):
     server.publish("orders", {"id": 1}, {"id": 2})
@@ -23,6 +25,7 @@ def test_what_a_consumer_has_not_read_is_kept(server):
     body = json.dumps({"bookmark": str(newest - 1)}).encode()
     server.request("PUT", "/v1/log/consumers/slow", data=body)
     checkpointer = server.server.checkpointer
+    by_hand(server)
     requested = []
     checkpointer._trim = lambda _now_us, keep_from_seq, _beyond: requested.append(keep_from_seq)
     for name in checkpointer._checkpoints:
@@ -54,7 +57,8 @@ def test_a_consumer_that_was_overtaken_is_answered_409(server, monkeypatch):
     body = json.dumps({"bookmark": str(newest - 1)}).encode()
     assert server.request("PUT", "/v1/log/consumers/late", data=body).status == 200
     (found,) = (one for one in server.get("/v1/log/consumers").json if one["name"] == "late")
-    assert found == {"name": "late", "bookmark": str(newest - 1), "behind": 1, "idle_s": 0}
+    assert found.pop("idle_s") >= 0
+    assert found == {"name": "late", "bookmark": str(newest - 1), "behind": 1}
     monkeypatch.setattr(server.server.runtime.journal, "_base_seq", newest)
     answer = server.request("PUT", "/v1/log/consumers/late", data=body)
     assert (answer.status, answer.json["reason"]) == (409, "consumer expired")
