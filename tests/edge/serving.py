@@ -117,6 +117,13 @@ class Running:
 
         return self.wait(work())
 
+    def later(self, seconds):
+        """Have the loop's clock go on by so much, and what is due by then happen; of asyncio's own
+        loop alone."""
+        time = self.loop.time
+        self.loop.time = lambda: time() + seconds
+        self.call(lambda: None)
+
     def stop(self):
         self.wait(self._stop())
         logging.getLogger().removeHandler(self.log)

@@ -57,7 +57,7 @@ def test_half_sent_bodies_hold_no_more_than_there_is_and_then_it_is_free_again(l
         raw.sendall(head + body[:-9])
     answers, waiting = [], set(held)
     while len(answers) < 4:
-        ready = select.select(list(waiting), [], [], 15)[0]
+        ready = select.select(list(waiting), [], [], WAIT_S)[0]
         assert ready
         answers += [raw.recv(4096) for raw in ready]
         waiting -= set(ready)
@@ -158,8 +158,9 @@ def test_groups_beyond_the_limit_are_refused_and_are_free_with_the_answer(limite
 # Time.
 
 
-def test_who_follows_or_says_a_word_now_and_then_stays(limited):
-    server = limited("<IdleTimeout>300ms</IdleTimeout>")
+def test_who_follows_or_says_a_word_now_and_then_stays(limited, monkeypatch):
+    monkeypatch.setenv("SOW_LOOP", "asyncio")
+    server = limited("<IdleTimeout>120s</IdleTimeout>")
     ping = b"\x89\x80\0\0\0\0"
     with (
         server.events("orders") as events,
@@ -167,31 +168,26 @@ def test_who_follows_or_says_a_word_now_and_then_stays(limited):
         server.socket() as speaker,
         server.connection() as pinger,
         server.connection() as silent,
+        server.connection() as idle,
     ):
         follower.ask({"c": "subscribe", "t": "orders"})
         for raw in (pinger, silent):
             raw.sendall(UPGRADE)
-        until_gone = silent.makefile("rb")
-        # As long as it takes to close one that is silent, three times.
-        for _ in range(3):
-            with server.connection() as idle:
-                while True:
-                    speaker.ask({"c": "heartbeat"})
-                    pinger.sendall(ping)
-                    idle.settimeout(0.05)
-                    try:
-                        assert idle.recv(1) == b""
-                        break
-                    except TimeoutError:
-                        pass
-        assert b"Limits/IdleTimeout" in until_gone.read()
+            assert raw.recv(4096).startswith(b"HTTP/1.1 101")
+        # Longer than anybody may be silent, in two parts, each of them shorter.
+        for _ in range(2):
+            server.later(70)
+            speaker.ask({"c": "heartbeat"})
+            pinger.sendall(ping)
+            assert pinger.recv(4096)
+        assert idle.recv(1) == b""
+        assert b"Limits/IdleTimeout" in silent.makefile("rb").read()
         server.publish("orders", {"id": 1})
         assert follower.until(c="p")
         while events.event().name != "p":
             pass
         assert speaker.ask({"c": "heartbeat"})
         pinger.sendall(ping)
-        pinger.settimeout(15)
         assert pinger.recv(4096)
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.edge.lives import NOW_US, SECOND
 from tests.edge.secured import (
     ADMIN,
     ANN,
@@ -14,6 +15,7 @@ from tests.edge.secured import (
     secured,
 )
 from tests.edge.serving import records
+from tests.virtual_clock import VirtualClock
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ def test_deeds_are_noted_and_no_secret_with_them(own):
 
 
 def test_who_guesses_has_to_wait_and_who_is_known_does_not(tmp_path):
-    place = Secured(tmp_path, logons=None)
+    place = Secured(tmp_path, logons=None, clock=VirtualClock(NOW_US))
     try:
         wrong = {"Authorization": "Bearer wrong"}
         answers = [place.ask("GET", "/v1/topics", wrong) for _ in range(30)]
@@ -123,7 +125,8 @@ def test_a_reload_says_how_often_may_be_tried_and_published(tmp_path):
         "<Limits><LogonsPerSecond>1</LogonsPerSecond>"
         "<PublishesPerSecond>1</PublishesPerSecond></Limits>"
     )
-    place = Secured(tmp_path, logons=None)
+    clock = VirtualClock(NOW_US)
+    place = Secured(tmp_path, logons=None, clock=clock)
 
     def statuses():
         wrong = {"Authorization": "Bearer wrong"}
@@ -137,18 +140,21 @@ def test_a_reload_says_how_often_may_be_tried_and_published(tmp_path):
         assert statuses() == ([401, 429], [200, 503])
         place.next = secured(tmp_path, more=slow.replace(">1<", ">1000000<"))
         assert place.reload().status == 200
+        place.call(clock.advance, SECOND)
         assert statuses()[1] == [200, 200]
         assert place.ask("GET", "/v1/topics", {"Authorization": "Bearer wrong"}).status == 401
     finally:
         place.close()
 
 
-def test_a_connection_without_a_logon_is_not_kept(tmp_path):
-    limits = "<Limits><HeaderTimeout>200ms</HeaderTimeout></Limits>"
+def test_a_connection_without_a_logon_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOW_LOOP", "asyncio")
+    limits = "<Limits><HeaderTimeout>50s</HeaderTimeout></Limits>"
     server = Secured(tmp_path, settings=limits)
     try:
         with server.socket(headers=ANN) as known, server.socket() as unknown:
-            unknown.send({"c": "heartbeat", "cid": "1"})
+            assert unknown.ask({"c": "heartbeat"})[-1]["reason"] == "auth failure"
+            server.later(51)
             assert "nobody has logged on" in unknown.until(c="close")[-1]["reason"]
             assert known.ask({"c": "heartbeat"})[-1]["status"] == "success"
     finally:
