@@ -10,7 +10,7 @@ from sow.cli.main import main
 from sow.client import Client
 from sow.client.sync import Client as BlockingClient
 from tests.edge.arrow import ARROW, table
-from tests.edge.serving import records
+from tests.edge.serving import WAIT_S, records
 
 ORDERS = [
     {"id": 1, "symbol": "A", "price": 10},
@@ -97,7 +97,7 @@ def test_clients_ask_and_follow(orders):
                 change = await live.change(5)
             return requested.records, found.to_pylist(), change.new
 
-    requested, found, new = asyncio.run(asyncio.wait_for(work(), 15))
+    requested, found, new = asyncio.run(asyncio.wait_for(work(), WAIT_S))
     assert requested == found == ROWS
     assert new == {"symbol": "C", "sum": 1, "n": 1}
     with BlockingClient(orders.url) as client:

@@ -33,7 +33,7 @@ def test_a_large_snapshot_reaches_a_client_while_updates_follow(server):
     documents = [{"id": number, "pad": "x" * 200} for number in range(20_000)]
     server.post("orders", lines_of(documents), kind="application/x-ndjson")
     with server.socket() as ws:
-        ws.send({"c": "sow_and_subscribe", "t": "orders", "cid": "1"})
+        ws.ask({"c": "sow_and_subscribe", "t": "orders"})
         server.publish("orders", {"id": 7, "new": True})
         lines = ws.until(c="p")
     assert sum(line["c"] == "sow" for line in lines) == 20_000

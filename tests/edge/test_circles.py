@@ -138,6 +138,7 @@ async def all_gone(server):
 def test_no_circle_is_left(server, what):
     running, context = server
     talk(running, context, *SAID[what])  # what is loaded and made with the first of its kind
+    running.wait(all_gone(running.server))
     with found_in_circles() as found:
         for _ in range(CLIENTS):
             talk(running, context, *SAID[what])

@@ -11,7 +11,7 @@ from sow.core.security_definitions import Security
 from sow.server.boot.routes import TABLE
 from sow.server.http.route import with_heads
 from tests.cases import all_cases
-from tests.edge.serving import Running, configuration, records, stream
+from tests.edge.serving import WAIT_S, Running, configuration, records, stream
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
 DESK = "https://desk.example"
@@ -248,7 +248,7 @@ def test_a_clients_own_headers_come_in(guarded):
             await client.publish("orders", {"id": 1})
             return (await client.query("orders")).records
 
-    assert {"id": 1} in asyncio.run(asyncio.wait_for(work(), 15))
+    assert {"id": 1} in asyncio.run(asyncio.wait_for(work(), WAIT_S))
 
 
 # Proxies.

@@ -25,6 +25,8 @@ def refusing(server, monkeypatch, said):
     """The journal refuses once, just as another session publishes; gives that session."""
     runtime, executor = server.server.runtime, server.server.executor
     session = server.call(executor.sessions.open, LINES, 0)
+    # What is under way, such as the account of the start, would be refused in its place.
+    server.wait(runtime.durable())
     append, refused = runtime.journal.append, []
     late = Command(
         "publish", "late", "orders", [b'{"id":2}'], framed=True, acks=frozenset({"persisted"})

@@ -1,6 +1,7 @@
 """Clients that break off, lie about lengths or speak something else: nobody else notices."""
 
 import asyncio
+import json
 import socket
 
 import pytest
@@ -144,10 +145,16 @@ def test_of_a_field_that_comes_twice_the_stored_bytes_keep_both(server):
 
 def test_a_frame_of_very_many_commands_is_carried_out_in_order_beside_everybody_elses(server):
     lines = [f'{{"c":"heartbeat","cid":{n}}}' for n in range(60_000)]
+    last = {"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "last"}
     with server.socket() as ws, server.socket() as other:
-        ws.send(*lines, {"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "last"})
-        other.ask({"c": "logon"})
-        assert server.records("orders") == []
+
+        async def ask_behind_it():
+            await ws._ws.send_str("\n".join([*lines, json.dumps(last)]))
+            await other._ws.send_str('{"c":"sow","t":"orders","cid":"1","a":"completed"}')
+
+        # Without a change of threads: it is there before the frame is carried out to its end.
+        server.wait(ask_behind_it())
+        assert other.until(c="ack", cid="1")[-1]["matches"] == 0
         acks = [line["cid"] for line in ws.until(cid="last") if line["c"] == "ack"]
     assert acks == [str(n) for n in range(60_000)] + ["last"]
     well(server)
