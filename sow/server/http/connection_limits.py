@@ -122,6 +122,11 @@ class IdleTimer:
         if not self.requests and self.header_since_s is None:
             self.header_since_s = now_s
 
+    def on_header(self, now_s: float) -> None:
+        """A header is whole: its request begins as soon as it has its turn."""
+        self.header_since_s = None
+        self._idle_since_s = now_s
+
     def begin(self) -> None:
         """A request begins."""
         self.requests += 1

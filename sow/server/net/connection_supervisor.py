@@ -148,6 +148,11 @@ class HttpProtocol(web.RequestHandler):
         its queue one by one, and waits when the queue is empty."""
         return self._waiter is None or bool(self._messages)
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether a request has arrived that aiohttp has not taken from its queue."""
+        return bool(self._messages)
+
     def tap(self, receive: Receive) -> None:
         """Pass every byte after the request of a WebSocket to `receive` first."""
         self._listeners.append(receive)
@@ -290,9 +295,15 @@ class SupervisedProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
-        if not self._idle_timer.requests:
-            self._idle_timer.on_bytes(self._loop.time())
+        if self._idle_timer.requests:
+            self._inner.data_received(data)
+            return
+        now_s = self._loop.time()
+        self._idle_timer.on_bytes(now_s)
         self._inner.data_received(data)
+        # What a busy server begins late has arrived in time.
+        if self._inner.has_queued:
+            self._idle_timer.on_header(now_s)
 
     def eof_received(self) -> bool | None:
         """The client sends no more; returns true if it gets answers before the connection is

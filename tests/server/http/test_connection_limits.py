@@ -117,6 +117,13 @@ def test_a_header_counts_from_its_first_byte_however_many_follow():
     assert silence.due_s(LIMITS) == 65.0
 
 
+def test_a_whole_header_is_silent_for_as_long_as_who_says_nothing():
+    silence = IdleTimer(0.0)
+    silence.on_bytes(55.0)
+    silence.on_header(60.0)
+    assert silence.due_s(LIMITS) == 120.0
+
+
 def test_a_request_under_way_is_no_silence_and_time_begins_anew_after_it():
     silence = IdleTimer(0.0)
     silence.on_bytes(1.0)

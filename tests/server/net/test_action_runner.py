@@ -61,7 +61,7 @@ def answered(*hook, **call):
         async with Hook(*hook) as one:
             return await one.call(**call), one.requests
 
-    return asyncio.run(asyncio.wait_for(work(), 30))
+    return asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_a_call_is_a_post_of_the_message_with_the_name_of_its_run():

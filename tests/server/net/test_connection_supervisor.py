@@ -71,7 +71,7 @@ class Inner(asyncio.Protocol):
 
     def __init__(self):
         self.calls = []
-        self.has_requests = False
+        self.has_requests = self.has_queued = False
 
     def data_received(self, data):
         self.calls.append(data)
@@ -128,6 +128,20 @@ async def test_a_header_that_does_not_end_is_sent_so_and_closed():
     assert side.socket.closed
     assert side.socket.written.startswith(b"HTTP/1.1 408 ")
     assert b"the header did not end within 10 s (Limits/HeaderTimeout)" in side.socket.written
+    side.go()
+
+
+@stepped
+async def test_a_header_has_ended_in_time_however_late_a_busy_server_begins_its_request():
+    side = Side()
+    await asyncio.sleep(55)
+    side.watched.data_received(b"GET / HTTP/1.1\r\n")
+    await asyncio.sleep(9)
+    side.inner.has_queued = True
+    side.watched.data_received(b"\r\n")
+    await asyncio.sleep(55)
+    assert (side.socket.closed, side.socket.written) == (False, b"")
+    side.watched.begin()
     side.go()
 
 

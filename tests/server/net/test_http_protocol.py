@@ -69,6 +69,19 @@ async def test_every_byte_after_the_request_is_overheard_by_all_and_the_request_
 
 
 @stepped
+async def test_a_request_is_queued_from_its_last_byte_until_it_has_its_turn():
+    side, queued = Side(), []
+    for data in (REQUESTED[:-2], REQUESTED[-2:]):
+        await turns()
+        side.speaking.data_received(data)
+        queued.append(side.speaking.has_queued)
+    await side.opened.wait()
+    assert [*queued, side.speaking.has_queued] == [False, True, False]
+    side.speaking.connection_lost(None)
+    await turns()
+
+
+@stepped
 async def test_what_comes_while_hands_are_shaken_is_overheard_too():
     side = Side()
     side.speaking.data_received(REQUESTED)
