@@ -1,5 +1,7 @@
 """The bench finds what is lost, doubled, out of order, altered or forgotten, and who is right."""
 
+import socket
+
 import orjson
 import pytest
 
@@ -8,6 +10,7 @@ from tests.benchmarks.sowbench import __main__ as bench_program
 from tests.benchmarks.sowbench import nexmark, page
 from tests.benchmarks.sowbench.adapter import Cannot, Pace, made, specs, takes_part
 from tests.benchmarks.sowbench.adapters.nats import HEAD
+from tests.benchmarks.sowbench.adapters.sow import Subscribed
 from tests.benchmarks.sowbench.bench import TINY, Bench, Played, compared
 from tests.benchmarks.sowbench.checking import check
 from tests.benchmarks.sowbench.floors import Floors, measured
@@ -167,6 +170,20 @@ def test_a_variant_may_take_part_in_some_workloads_alone():
 @pytest.mark.edge
 def test_floors_are_measured():
     assert min(measured()) > 0
+
+
+def test_a_follower_that_was_cut_off_anywhere_has_heard_what_is_before_its_place():
+    bodies = enumerate((body for _, body in LOAD.records()[:3]), 1)
+    stream = b"\n".join(b'{"c":"p","d":%b,"bm":"%d"}' % (body, bm) for bm, body in bodies)
+    for cut in range(1, len(stream)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            follower, found = Subscribed(ours), Heard(LOAD)
+            for piece in (stream[:cut], stream[cut:]):
+                theirs.sendall(piece)
+                found.take(follower.read(), 1.0)
+                assert found.numbers == list(range(int(follower.place or 0))), cut
+            assert follower.place == "3"
 
 
 def test_a_message_of_nats_is_sent_from_its_payload():

@@ -223,17 +223,21 @@ def _topic(name: str, beside: str = "") -> str:
 
 class Subscribed(Following):
     """A WebSocket; bodies stand in its lines as they were published. `place` is the bookmark of the
-    last line that is here whole."""
+    last line that was read whole."""
 
     alive = PONG
+    _rest = b""
 
     def read(self) -> bytes:
-        """What has come."""
-        piece = super().read()
+        """The lines that are here whole: a bookmark stands behind its body, so a line that is cut
+        between the two will come again after `place`, and is not heard yet."""
+        piece = self._rest + super().read()
         if b'{"c":"close"' in piece:
             raise ConnectionError("the server closed the connection")
         if piece.endswith(PING):
             self.socket.send(PONG)
-        if found := BOOKMARK.findall(piece[-TAIL_BYTES:]):
-            self.place = found[-1].decode()
-        return piece
+        end = 0
+        for found in BOOKMARK.finditer(piece, max(0, len(piece) - TAIL_BYTES)):
+            self.place, end = found[1].decode(), found.end()
+        self._rest = piece[end:]
+        return piece[:end]
