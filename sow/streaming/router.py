@@ -22,8 +22,7 @@ from sow.streaming.channel import Channel, DirectChannel, Late, Latecomer, in_on
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed, ConflatedFeed, DirectFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
-from sow.streaming.late_feeds import FEED_US, LateFeeds, weight_of
-from sow.streaming.late_turns import LateTurns
+from sow.streaming.late_turns import FEED_US, LateFeeds, LateTurns, weight_of
 from sow.streaming.predicate_index import Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.ordered_sets import OrderedSet

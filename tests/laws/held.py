@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 
 from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.late_feeds import LateFeeds
+from sow.streaming.late_turns import LateFeeds
 from sow.streaming.queue_memory import (
     COLUMN_BYTES,
     ENTRY_BYTES,

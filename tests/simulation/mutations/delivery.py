@@ -77,7 +77,7 @@ DELIVERY = (
     ),
     Mutation(
         "each that is late has steps of its own from the beginning",
-        "sow/streaming/late_feeds.py",
+        "sow/streaming/late_turns.py",
         "        channel.postpone(self)\n",
         "        channel.postpone(self.of(channel))\n",
     ),
