@@ -22,8 +22,9 @@ from sow.core.definitions import (
     View,
 )
 from sow.core.humanize import no_topic
+from sow.engine.live_topic import is_hidden
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
-from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.views import ViewMaker
 from sow.engine.wal import CommitSequencer
 from sow.errors import (

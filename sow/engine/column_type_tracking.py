@@ -22,7 +22,8 @@ from sow.core.cooperative import Task
 from sow.core.definitions import KNOWN_COLUMNS, ConflatedTopic, Topic
 from sow.core.paths import parse_path
 from sow.engine.catalog import Catalog
-from sow.engine.running_topics import CopyTopic, LiveTopic, is_hidden
+from sow.engine.live_topic import is_hidden
+from sow.engine.running_topics import CopyTopic, LiveTopic
 from sow.errors import DiskFull
 from sow.expressions.parser import parse_field
 from sow.messages.column_types import COLUMNS_MAX, ColumnTypes, pieces

@@ -16,7 +16,8 @@ from typing import TypeGuard
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
-from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
+from sow.engine.live_topic import is_hidden
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.store.memory import Usage
 from sow.topic.views.row_deltas import RowProducer
 from sow.topic.views.view import MaterializedView

@@ -30,9 +30,10 @@ from sow.core.cooperative import RESTS, Task
 from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
 from sow.core.join_tree import join_levels
 from sow.engine.atomic_change import AtomicBatch
+from sow.engine.live_topic import is_hidden
 from sow.engine.output import RequestBoundaries
 from sow.engine.queries import matching
-from sow.engine.running_topics import LiveTopic, ViewTopic, is_hidden
+from sow.engine.running_topics import LiveTopic, ViewTopic
 from sow.engine.timers import Timers
 from sow.expressions import Filter, Projection, compile_projection
 from sow.messages import message_type

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import orjson
 import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES
-from sow.engine.running_topics import CopyTopic, HiddenTopic, SourceTopic, is_hidden
+from sow.engine.running_topics import CopyTopic, SourceTopic
 from sow.errors import ClientError
-from tests.engine.making import DESKS, ORDERS, SLOW, catalog, documents, put
+from tests.engine.making import ORDERS, SLOW, catalog, documents, put
 
 EXPIRING = replace(ORDERS, expires=True, expiration_us=50)
 
@@ -188,35 +187,6 @@ def test_a_copy_begins_full():
     assert batch.changes.identities == ["1"]
 
 
-def test_a_topic_that_goes_takes_its_records_along_unlogged():
-    topic, sequencer = source(ORDERS)
-    assert topic.discharge(["1"], 0, 0) is None
-    put(topic, {"id": 1}, {"id": 2})
-    batch = topic.discharge(["1", "2"], sequencer.seq, 9)
-    assert (batch.changes.reason, list(batch.changes.seqs)) == ("deleted", [2, 2])
-    assert (len(topic.records.table), len(sequencer.open.entries)) == (0, 1)
-
-
-def test_another_definition_is_taken_by_a_topic_and_its_records():
-    topic, _ = source(ORDERS)
-    put(topic, {"id": 1, "a": 7})
-    indexed = replace(ORDERS, hash_indexes=(("/a",),))
-    run_to_completion(topic.reindex(indexed))
-    topic.check()
-    assert topic.definition is topic.records.definition is indexed
-    assert [str(path) for path in topic.records.indexes.watched] == ["/a"]
-    topic.refold(replace(indexed, conflation_policy="off"))
-    assert topic.records.folding.policy == "off"
-
-
-def test_a_topic_of_a_pattern_is_stored_with_the_others():
-    made, _ = catalog(DESKS)
-    topic = made.publishable("/desk/1")
-    assert (topic.name, topic.pattern, topic.stored_as) == ("/desk/1", "desks", "desks")
-    plain, _ = source(ORDERS)
-    assert (plain.pattern, plain.stored_as) == (None, "orders")
-
-
 def test_the_kinds_are_sent_apart():
     made, _ = catalog(ORDERS, SLOW)
     assert [(type(topic), topic.kind) for topic in made] == [
@@ -237,20 +207,6 @@ def test_only_where_fields_are_made_do_messages_have_to_be_finished_that_are_no_
     assert logged(sequencer) == [("publish", 1, None, [b'{"id":1,"one":1}'])]
     topic.remake(ORDERS)
     assert not topic.makes_records
-
-
-def test_it_reads_as_the_text_and_is_found_by_itself_alone():
-    one, other = HiddenTopic("orders"), HiddenTopic("orders")
-    assert f"{one}" == "orders"
-    assert orjson.dumps({"t": one}) == b'{"t":"orders"}'
-    assert one == one
-    assert one not in ("orders", other)
-    assert one != "orders"
-    assert one != "orders"
-    names = {one: 1, other: 2, "orders": 3}
-    assert (names[one], names[other], names["orders"]) == (1, 2, 3)
-    assert is_hidden(one)
-    assert not is_hidden("orders")
 
 
 def test_an_expiry_that_is_late_is_not_logged_before_what_came_meanwhile():

@@ -10,8 +10,8 @@ from dataclasses import replace
 from random import Random
 
 from sow.core.definitions import SessionSettings
+from sow.engine.live_topic import is_hidden
 from sow.engine.recovery.redo import stored_slices
-from sow.engine.running_topics import is_hidden
 from tests.laws.harness import SECOND
 from tests.simulation.configurations import (
     FILTERS,

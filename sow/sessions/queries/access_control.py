@@ -17,7 +17,7 @@ from sow.core.definitions import Topic
 from sow.core.humanize import no_topic
 from sow.core.security_definitions import Verb
 from sow.engine.bulk_publish import WritePolicy
-from sow.engine.running_topics import is_hidden
+from sow.engine.live_topic import is_hidden
 from sow.errors import Busy, InvalidTopic, SowError, UnknownTopic
 from sow.expressions.patterns import is_pattern
 from sow.protocol.commands import Command

@@ -27,7 +27,8 @@ from sow.core.definitions import View
 from sow.core.paths import Path
 from sow.core.quota import Quota, SharedHolder
 from sow.engine.engine import Engine
-from sow.engine.running_topics import HiddenTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.live_topic import HiddenTopic
+from sow.engine.running_topics import LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import BadMessage, ClientError, Full, TooLarge, UnknownTopic, invalid_options, shown
 from sow.expressions import UNSTEADY, Projection, check_deterministic, compile_projection, nested

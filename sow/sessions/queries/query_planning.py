@@ -18,8 +18,9 @@ from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.paths import Path, parse_member
 from sow.engine.engine import Engine
+from sow.engine.live_topic import is_hidden
 from sow.engine.queries import place_of
-from sow.engine.running_topics import LiveTopic, is_hidden
+from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, Stopped, TooLarge, UnknownTopic, invalid_options, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, topic_search

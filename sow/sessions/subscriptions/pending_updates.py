@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
-from sow.engine.running_topics import is_hidden
+from sow.engine.live_topic import is_hidden
 from sow.security.authorization import Permissions
 from sow.sessions.queries.access_control import row_policy_for
 from sow.store.columns import Slots

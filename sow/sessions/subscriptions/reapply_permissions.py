@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sow.core.cooperative import Task
 from sow.core.security_definitions import User
 from sow.engine.engine import Engine
-from sow.engine.running_topics import is_hidden
+from sow.engine.live_topic import is_hidden
 from sow.errors import Busy, SowError
 from sow.protocol.commands import Command
 from sow.security.authorization import Permissions, RoleSet

@@ -17,7 +17,8 @@ import numpy as np
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.engine.running_topics import LiveTopic, is_hidden
+from sow.engine.live_topic import is_hidden
+from sow.engine.running_topics import LiveTopic
 from sow.errors import TooLarge
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot

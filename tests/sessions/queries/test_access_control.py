@@ -2,7 +2,7 @@
 
 from sow.core.definitions import Topic
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
-from sow.engine.running_topics import HiddenTopic
+from sow.engine.live_topic import HiddenTopic
 from sow.errors import ClientError, InvalidTopic, UnknownTopic
 from sow.expressions import compile_filter
 from sow.protocol.commands import Command
