@@ -43,7 +43,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from sow.core.definitions import Configuration, authority
+from sow.core.addresses import authority
+from sow.core.definitions import Configuration
 from sow.errors import ClientError, StoreError
 
 NICE = 10

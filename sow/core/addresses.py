@@ -40,6 +40,11 @@ def listed(given: str | Sequence[str]) -> list[str]:
     return found
 
 
+def authority(host: str, port: int) -> str:
+    """`host:port` as a URL has it: an IPv6 address stands in brackets (RFC 3986 §3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 LEADS_MAX = 3
 """Servers in a round that are not in the list: a follower of a follower names the primary, which
 may have been replaced meanwhile."""

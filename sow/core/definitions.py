@@ -7,12 +7,13 @@ actions (`sow.core.action_definitions`). A name ends with its unit; `line` is th
 element.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from sow.core.action_definitions import ActionDefinition
-from sow.core.addresses import HOST_DEFAULT, PORT_DEFAULT
+from sow.core.addresses import HOST_DEFAULT, PORT_DEFAULT, authority
+from sow.core.join_tree import Join
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import Security
 
@@ -199,28 +200,7 @@ class ConflatedTopic(BackPressure):
     line: int = 0
 
 
-JoinType = Literal["left", "inner", "full"]
 ViewConflation = Literal["none", "inline"]
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A `<Join>` of a view: ``[left_topic].left_field = [right_topic].right_field``.
-
-    Fields are path texts. Several joins of the same two topics hold together. `type` says what
-    becomes of records without a match: of the topic that the view names first (``left``), of none
-    (``inner``), or of both (``full``). `left_type` and `right_type` are the message types of the
-    topics where they were said, ``[json].[orders]./symbol``: another way to write the same join.
-    """
-
-    left_topic: str
-    left_field: str
-    right_topic: str
-    right_field: str
-    type: JoinType = "left"
-    line: int = field(default=0, compare=False)
-    left_type: str = field(default="", compare=False)
-    right_type: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,11 +431,6 @@ class Configuration:
         return f"{self.security.scheme}://{authority(self.host, self.port)}"
 
 
-def authority(host: str, port: int) -> str:
-    """`host:port` as a URL has it: an IPv6 address stands in brackets (RFC 3986 §3.2.2)."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _own(name: str, *keys: str, **more: Any) -> Topic:
     """A topic of the server's own, with these keys."""
     file_name = f"sow-{name}.sow"
@@ -467,39 +442,29 @@ WRITER_KEPT_US = 30 * 86_400 * 1_000_000
 WRITES = _own("commits", "/writer", "/topic", expires=True, expiration_us=WRITER_KEPT_US)
 """Which batch of each writer was applied last to each topic: one record, in the transaction of the
 batch."""
-
 WRITES_BEFORE = _own("writes", "/writer", expires=True, expiration_us=WRITER_KEPT_US)
 """The same as versions have noted it that kept one account of a writer, whatever it wrote to.
 Nothing is added to it, and after its 30 days it is empty."""
-
 CONSUMERS = _own("consumers", "/name")
 """How far each named reader of the log has come; what it has not read is kept for it."""
-
 PUBLISHERS = _own("publishers", "/client", expires=True, hash_indexes=(("/user",),))
 """The highest number of each publisher that numbers its messages: one record, in the transaction of
 the messages that it counts (`sow.sessions.commands.publishers`)."""
-
 KNOWN_COLUMNS = _own("columns", "/topic", "/field")
 """The types of topics' fields that were queried as columns: a type never narrows, so it outlives
 the records that widened it."""
-
 LEASES = _own("leases", "/queue", "/bm")
 """Which messages of queues are leased, their holders and ends, and how often each was delivered
 (`sow.engine.queues`)."""
-
 AUDIT = _own("audit", "/place")
 """Who logged on, was refused, administered, deleted by filter, and runs of actions
 (`sow.sessions.commands.audit`)."""
-
 CHAINS = _own("chains", "/topic", "/member")
 """To which record each message of a chained topic belongs (`sow.engine.key_chains`)."""
-
 ACTION_RUNS = _own("actions", "/place")
 """Runs of actions that have not ended, and when schedules ran last (`sow.engine.action_runs`)."""
-
 CONFIGURATIONS = _own("configurations", "/number")
 """The configurations that were in force, and since when (`sow.engine.configuration_history`)."""
-
 SYSTEM_TOPICS = (
     WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, LEASES, AUDIT, CONFIGURATIONS,
     ACTION_RUNS, CHAINS,
@@ -574,28 +539,6 @@ def message_type_options(description: Mapping[str, Any]) -> MessageTypeOptions:
         description["name"],
         description["module"],
         description["field_separator"].encode("latin-1"),
-        record_fields(description.get("fields", ())),
+        tuple(RecordField(one["name"], one["type"]) for one in description.get("fields", ())),
         tuple(map(message_type_options, description.get("parts", ()))),
-    )
-
-
-def record_fields(description: Iterable[Mapping[str, Any]]) -> tuple[RecordField, ...]:
-    """The fields of a record from their description."""
-    return tuple(RecordField(field["name"], field["type"]) for field in description)
-
-
-def can_read(new: MessageTypeOptions | None, old: MessageTypeOptions | None) -> bool:
-    """Whether a type with the options `new` reads messages of the type `old` as that did.
-
-    None stands for a type without options. A record may have got more fields at its end, which old
-    messages then lack, and a part of a composite may have been renamed.
-    """
-    if new is None or old is None:
-        return new is old
-    before = len(old.fields)
-    return (
-        (new.module, new.field_separator) == (old.module, old.field_separator)
-        and new.fields[:before] == old.fields
-        and len(new.parts) == len(old.parts)
-        and all(map(can_read, new.parts, old.parts))
     )

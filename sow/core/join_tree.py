@@ -8,13 +8,34 @@ view over views expresses what one tree cannot.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
-from sow.core.definitions import Join, JoinType
 from sow.errors import ClientError
 
 MEETS_NONE = -1
 """The parent of the topic that stands first."""
+JoinType = Literal["left", "inner", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A `<Join>` of a view: ``[left_topic].left_field = [right_topic].right_field``.
+
+    Fields are path texts. Several joins of the same two topics hold together. `type` says what
+    becomes of records without a match: of the topic that the view names first (``left``), of none
+    (``inner``), or of both (``full``). `left_type` and `right_type` are the message types of the
+    topics where they were said, ``[json].[orders]./symbol``: another way to write the same join.
+    """
+
+    left_topic: str
+    left_field: str
+    right_topic: str
+    right_field: str
+    type: JoinType = "left"
+    line: int = field(default=0, compare=False)
+    left_type: str = field(default="", compare=False)
+    right_type: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

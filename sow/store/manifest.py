@@ -31,11 +31,9 @@ from sow.core.definitions import (
     Series,
     Topic,
     View,
-    can_read,
     describe_message_type,
     is_persistent,
     message_type_options,
-    record_fields,
 )
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
@@ -54,6 +52,23 @@ def fingerprint(topic: Topic) -> str:
     """What decides which record a message is: if it changes, stored identities mean nothing."""
     parts = {"MessageType": topic.message_type, "Key": topic.keys, "KeyDomain": topic.domain}
     return json.dumps(parts)
+
+
+def can_read(new: MessageTypeOptions | None, old: MessageTypeOptions | None) -> bool:
+    """Whether a type with the options `new` reads messages of the type `old` as that did.
+
+    None stands for a type without options. A record may have got more fields at its end, which old
+    messages then lack, and a part of a composite may have been renamed.
+    """
+    if new is None or old is None:
+        return new is old
+    before = len(old.fields)
+    return (
+        (new.module, new.field_separator) == (old.module, old.field_separator)
+        and new.fields[:before] == old.fields
+        and len(new.parts) == len(old.parts)
+        and all(map(can_read, new.parts, old.parts))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,13 +388,8 @@ def _kept(entry: Mapping[str, Any]) -> StoredDefinition:
     )
     options = None
     if entry["module"] is not None:
-        separator = bytes.fromhex(entry["field_separator"])
-        options = MessageTypeOptions(
-            topic.message_type,
-            entry["module"],
-            separator,
-            # Releases that knew neither records nor composites have written neither.
-            record_fields(entry.get("fields", ())),
-            tuple(map(message_type_options, entry.get("parts", ()))),
-        )
+        # Releases that knew neither records nor composites have written neither.
+        separator = bytes.fromhex(entry["field_separator"]).decode("latin-1")
+        described = {**entry, "name": topic.message_type, "field_separator": separator}
+        options = message_type_options(described)
     return StoredDefinition(topic, options, entry["since_seq"])

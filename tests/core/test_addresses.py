@@ -1,8 +1,10 @@
 """Several addresses of one log: the order in which they are tried, and what is no list."""
 
+from urllib.parse import urlsplit
+
 import pytest
 
-from sow.core.addresses import Addresses, listed
+from sow.core.addresses import Addresses, authority, listed
 from sow.errors import AnotherLog, ClientError
 
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
@@ -139,3 +141,9 @@ def test_servers_that_name_each_other_or_ever_new_ones_end_a_round():
         tried.append(url)
         addresses.lead_to({A: C, C: A}.get(url, C), url)
     assert tried == [A, C, B]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "fe80::1"])
+def test_an_address_is_one_in_a_url(host):
+    parts = urlsplit(f"http://{authority(host, 8080)}")
+    assert (parts.hostname, parts.port) == (host, 8080)

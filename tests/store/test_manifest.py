@@ -9,6 +9,7 @@ from sow.core.definitions import (
     Configuration,
     ConflatedTopic,
     MessageTypeOptions,
+    RecordField,
     Topic,
     View,
     stored,
@@ -24,6 +25,7 @@ from sow.store.manifest import (
     Manifest,
     ManifestFile,
     StoredDefinition,
+    can_read,
     file_name,
     fingerprint,
     kept_of,
@@ -282,3 +284,44 @@ def test_other_separators_are_another_message_type():
         CONFIGURATION, message_types=(MessageTypeOptions("pipes", "fix", b"|", line=99),)
     )
     assert kept_of(CUSTOM, CONFIGURATION).changes(CUSTOM, moved) == []
+
+
+ID, PX = RecordField("id", "int"), RecordField("px", "decimal")
+TRADES = MessageTypeOptions("trades", "record", b"\x02", (ID, PX), line=4)
+BOTH = MessageTypeOptions(
+    "both", "composite-local", parts=(MessageTypeOptions("json", "json"), TRADES)
+)
+
+
+def test_a_field_more_at_the_end_reads_old_records():
+    more = replace(TRADES, fields=(ID, PX, RecordField("qty")))
+    assert can_read(more, TRADES)
+    assert not can_read(TRADES, more)
+    assert can_read(replace(BOTH, parts=(BOTH.parts[0], more)), BOTH)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(TRADES, fields=(PX, ID)),
+        replace(TRADES, fields=(ID, RecordField("price", "decimal"))),
+        replace(TRADES, fields=(ID, RecordField("px", "string"))),
+        replace(TRADES, field_separator=b"|"),
+        replace(TRADES, module="fix"),
+        BOTH,
+        None,
+    ],
+)
+def test_other_fields_do_not(other):
+    assert not can_read(other, TRADES)
+
+
+def test_parts_are_compared_one_by_one():
+    plain, trades = BOTH.parts
+    assert not can_read(replace(BOTH, parts=(trades, plain)), BOTH)
+    assert not can_read(replace(BOTH, parts=(plain, trades, plain)), BOTH)
+    assert can_read(replace(BOTH, parts=(plain, replace(trades, name="deals"))), BOTH)
+
+
+def test_a_type_as_it_comes_reads_itself():
+    assert can_read(None, None)

@@ -14,7 +14,8 @@ from sow.config.diagnostics import MistakeError
 from sow.config.elements.element import Element, leaf, listing
 from sow.config.elements.topic import BACK_PRESSURE_ELEMENTS, INDEXES, MESSAGE_TYPE, NAME_ELEMENT
 from sow.config.value_types import ValueKind
-from sow.core.definitions import Engine, Join, JoinType, View, ViewConflation
+from sow.core.definitions import Engine, View, ViewConflation
+from sow.core.join_tree import Join, JoinType
 from sow.errors import ClientError
 from sow.expressions import Identifier, parse_projected
 

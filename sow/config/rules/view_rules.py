@@ -19,8 +19,8 @@ from sow.config.rules.topic_rules import (
     report_missing,
     underlyings,
 )
-from sow.core.definitions import Join, JoinType, MessageTypeOptions
-from sow.core.join_tree import BadJoin, join_levels
+from sow.core.definitions import MessageTypeOptions
+from sow.core.join_tree import BadJoin, Join, JoinType, join_levels
 from sow.core.paths import Path, parse_path
 from sow.errors import ClientError, ConfigError, shown
 from sow.expressions import (

@@ -21,8 +21,9 @@ import msgspec
 from aiohttp import hdrs, web
 from msgspec import Meta
 
+from sow.core.addresses import authority
 from sow.core.clock import SECOND_US
-from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS, authority
+from sow.core.definitions import CONFIGURATIONS, KNOWN_COLUMNS
 from sow.core.media_types import FRAMES, JSON
 from sow.engine.engine import Engine
 from sow.engine.following import windows_of

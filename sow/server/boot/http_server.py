@@ -18,8 +18,9 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from sow.core.addresses import authority
 from sow.core.clock import monotonic_us
-from sow.core.definitions import Configuration, authority
+from sow.core.definitions import Configuration
 from sow.errors import Replaying, StoreError
 from sow.security.authentication.credentials import LONGEST
 from sow.server.boot.reload import InForce
