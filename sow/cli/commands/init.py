@@ -317,6 +317,21 @@ def document(topics: Sequence[StarterTopic], listen: str = LISTEN, name: str = "
 """
 
 
+NOTHING_CONFIGURED = "<SOWConfig><Name>sow</Name></SOWConfig>"
+"""A server of another one's records, without a file: everything has its default."""
+
+
+def starter_of(config: str, is_given: bool, named: Sequence[str], has_server: bool) -> str:
+    """The configuration of a server without a file, empty where it has one: that of the topics of
+    --topic, or, where it `has_server` above, every default."""
+    if named:
+        if is_given:
+            raise click.UsageError("--topic replaces CONFIG; add the topic to the file")
+        return document([*map(named_topic, named)])
+    is_absent = not is_given and not os.path.exists(config)
+    return NOTHING_CONFIGURED if has_server and is_absent else ""
+
+
 def _topic(topic: StarterTopic) -> str:
     lines = ["<Topic>", f"  <Name>{escape(topic.name)}</Name>", "  <MessageType>json</MessageType>"]
     if topic.keys:

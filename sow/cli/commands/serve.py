@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from sow.cli.commands.init import DATA_DIRECTORY, document, named_topic
+from sow.cli.commands.init import DATA_DIRECTORY, starter_of
 from sow.cli.commands.pipeline import beside, run_by_spark
 from sow.cli.options import command, run, variables_option
 from sow.cli.output import show
@@ -38,8 +38,8 @@ from sow.cli.supervision import (
 from sow.client.connector import ClientAuth, checked_url
 from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
 from sow.core.clock import LogClock
-from sow.core.definitions import Configuration, JournalSettings
-from sow.errors import ClientError, ConfigError, SowError, StoreError
+from sow.core.definitions import Configuration
+from sow.errors import ClientError, SowError, StoreError
 from sow.security.authentication.tokens import new_token
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Machine, Server
@@ -48,6 +48,7 @@ from sow.server.boot.follower import Follower
 from sow.server.boot.http_server import answering, listening
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.log_member import LogMember
+from sow.server.boot.sources import without_records
 from sow.server.http import server_log
 from sow.server.http.tls import read_tls
 from sow.server.loop.runtime import LOOPS, loop_factory
@@ -171,7 +172,9 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     chained, followed = (None, above) if options.follow else (above, None)
     is_given = ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE
     text = starter_of(options.config, is_given, options.named, above is not None)
-    directory = options.data_dir if chained is None else scratch(ctx)
+    directory = options.data_dir
+    if chained is not None:  # what it stores does not outlive it
+        directory = ctx.with_resource(tempfile.TemporaryDirectory(prefix="sow-chained-"))
     check_folder(text, directory)
     loaded = loads(text, "--topic") if text else load(*options.file)
     for finding in loaded.findings:
@@ -508,21 +511,8 @@ async def _reload(server: Server) -> None:
         await server.reload()
 
 
-NOTHING_CONFIGURED = "<SOWConfig><Name>sow</Name></SOWConfig>"
-"""A server of another one's records, without a file: everything has its default."""
 OF_FOLLOWERS = {*OWN_FOLDERS, "followers"}
 """What followers have in the folder."""
-
-
-def starter_of(config: str, is_given: bool, named: Sequence[str], has_server: bool) -> str:
-    """The configuration of a server without a file, empty where it has one: that of the topics of
-    --topic, or, where it `has_server` above, every default."""
-    if named:
-        if is_given:
-            raise click.UsageError("--topic replaces CONFIG; add the topic to the file")
-        return document([*map(named_topic, named)])
-    is_absent = not is_given and not Path(config).exists()
-    return NOTHING_CONFIGURED if has_server and is_absent else ""
 
 
 def check_folder(starter: str, data_directory: str | None) -> None:
@@ -556,24 +546,3 @@ def server_above(
     if is_beside:
         return found if follow else found._replace(token="", report_token=found.token)
     return found._replace(encryption=ClientAuth(ca=ca).context())
-
-
-def scratch(ctx: click.Context) -> str:
-    """A directory for what does not outlive a chained server."""
-    return ctx.with_resource(tempfile.TemporaryDirectory(prefix="sow-chained-"))
-
-
-def without_records(configuration: Configuration, applies: bool = False) -> Configuration:
-    """The part of a configuration that counts for a chained server: its upstream has the rest, and
-    `applies` what roles say of records. Raises ConfigError where no server would."""
-    for role in () if applies else configuration.security.roles:
-        for allow in role.allows:
-            if (allow.filter, allow.select, allow.check) != (None, None, None):
-                raise ConfigError(
-                    f"the role {role.name} has a Filter, Select or Check for {allow.topic}, which "
-                    "a chained server does not apply: give it in the configuration of the upstream "
-                    "server, which applies it to this server's clients, and leave it out here"
-                )
-    return dataclasses.replace(
-        configuration, topics=(), pipelines=(), actions=(), journal=JournalSettings()
-    )

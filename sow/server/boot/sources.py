@@ -7,12 +7,14 @@ same; what reads the commands of clients and answers requests is chosen here.
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from aiohttp import ClientError as CallFailed
 from aiohttp import hdrs, web
 
-from sow.errors import UpstreamLost
+from sow.core.definitions import Configuration, JournalSettings
+from sow.errors import ConfigError, UpstreamLost
 from sow.server.api.nodes import ServerNode, Upstream, nodes_of, report
 from sow.server.api.status import RecordSource, StatusHandler
 from sow.server.boot.routes import Handlers
@@ -222,3 +224,17 @@ def origin_of(upstream: Upstream | None) -> RecordOrigin:
         return RecordsHere(node)
     server = UpstreamServer(upstream.url, upstream.token, node, encryption=upstream.encryption)
     return RecordsUpstream(server, upstream.report_token)
+
+
+def without_records(configuration: Configuration, applies: bool = False) -> Configuration:
+    """The part of a configuration that counts for a chained server: its upstream has the rest, and
+    `applies` what roles say of records. Raises ConfigError where no server would."""
+    for role in () if applies else configuration.security.roles:
+        for allow in role.allows:
+            if (allow.filter, allow.select, allow.check) != (None, None, None):
+                raise ConfigError(
+                    f"the role {role.name} has a Filter, Select or Check for {allow.topic}, which "
+                    "a chained server does not apply: give it in the configuration of the upstream "
+                    "server, which applies it to this server's clients, and leave it out here"
+                )
+    return replace(configuration, topics=(), pipelines=(), actions=(), journal=JournalSettings())

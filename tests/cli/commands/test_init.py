@@ -4,13 +4,22 @@ import datetime
 import json
 from decimal import Decimal
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from sow.cli.commands.init import SAMPLE_BYTES, StarterTopic, document, named_topic, sample
+from sow.cli.commands.init import (
+    NOTHING_CONFIGURED,
+    SAMPLE_BYTES,
+    StarterTopic,
+    document,
+    named_topic,
+    sample,
+    starter_of,
+)
 from sow.config import loads, require
 from sow.errors import ClientError, SowError
 from tests.cli.terminal import Terminal
@@ -264,3 +273,19 @@ def test_a_long_file_may_be_cut_within_a_row(tmp_path, monkeypatch):
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
     assert sample(written(tmp_path, "x.csv", "\ufeffid\n1\n2\n")).keys == ["/id"]
     assert sample(written(tmp_path, "x.ndjson", '\ufeff{"id":1}\n{"id":2}\n')).keys == ["/id"]
+
+
+def test_a_server_of_other_records_needs_no_file_and_takes_one_that_there_is(folder):
+    assert starter_of("config.xml", False, (), True) == NOTHING_CONFIGURED
+    assert loads(NOTHING_CONFIGURED).configuration is not None
+    assert starter_of("config.xml", True, (), True) == "", "one that was named has to be there"
+    assert starter_of("config.xml", False, (), False) == ""
+    (folder / "config.xml").touch()
+    assert starter_of("config.xml", False, (), True) == ""
+
+
+def test_topics_are_a_configuration_and_replace_a_file():
+    found = loads(starter_of("config.xml", False, ("quotes:/symbol",), False)).configuration
+    assert "quotes" in {one.name for one in found.topics}
+    with pytest.raises(click.UsageError, match="replaces CONFIG"):
+        starter_of("x.xml", True, ("quotes:/symbol",), False)

@@ -20,15 +20,11 @@ from click.testing import CliRunner
 from sow.cli import main
 from sow.cli.commands import serve
 from sow.cli.commands.serve import (
-    NOTHING_CONFIGURED,
     _followers,
     check_folder,
     server_above,
-    starter_of,
-    without_records,
 )
-from sow.config import loads
-from sow.core.definitions import Configuration, JournalSettings, Topic
+from sow.core.definitions import Configuration
 from sow.errors import ClientError
 from sow.server.api.nodes import Upstream
 from sow.store import repair
@@ -478,22 +474,6 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_server_of_other_records_needs_no_file_and_takes_one_that_there_is(here):
-    assert starter_of("config.xml", False, (), True) == NOTHING_CONFIGURED
-    assert loads(NOTHING_CONFIGURED).configuration is not None
-    assert starter_of("config.xml", True, (), True) == "", "one that was named has to be there"
-    assert starter_of("config.xml", False, (), False) == ""
-    (here / "config.xml").touch()
-    assert starter_of("config.xml", False, (), True) == ""
-
-
-def test_topics_are_a_configuration_and_replace_a_file():
-    found = loads(starter_of("config.xml", False, ("quotes:/symbol",), False)).configuration
-    assert "quotes" in {one.name for one in found.topics}
-    with pytest.raises(click.UsageError, match="replaces CONFIG"):
-        starter_of("x.xml", True, ("quotes:/symbol",), False)
-
-
 def test_a_folder_that_holds_something_else_is_left_alone(here):
     check_folder("starter", None)
     (here / "data").mkdir()
@@ -531,8 +511,3 @@ def test_an_authority_is_trusted_where_a_file_names_it(here):
     for file in ("absent.pem", "empty.pem", os.curdir):
         with pytest.raises(ClientError, match=f"ca {file} cannot be used"):
             server_above(URL, None, None, file, False)
-
-
-def test_of_a_chained_server_topics_and_log_do_not_count():
-    given = Configuration("desk", (Topic("a", "json"),), journal=JournalSettings(directory="j"))
-    assert without_records(given) == Configuration("desk")

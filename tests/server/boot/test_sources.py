@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from sow.core.definitions import Configuration, JournalSettings, Topic
 from sow.server.api.nodes import Upstream
 from sow.server.boot.app import Server
-from sow.server.boot.sources import RecordsHere, RecordsUpstream
+from sow.server.boot.sources import RecordsHere, RecordsUpstream, without_records
 from sow.server.chained.upstream import Circle, UpstreamServer
 from tests.edge.serving import configuration
 from tests.server.chained.chains import hurry
@@ -48,3 +49,8 @@ async def circles(tmp_path):
     for one in rest:
         one.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
+
+
+def test_of_a_chained_server_topics_and_log_do_not_count():
+    given = Configuration("desk", (Topic("a", "json"),), journal=JournalSettings(directory="j"))
+    assert without_records(given) == Configuration("desk")
