@@ -23,7 +23,7 @@ WITH_PATH = ("http", "https", "ws", "wss")
 """And of those that go on behind the host."""
 NO_PLACE = "has no host, or a port that is none from 1 to 65535"
 ESCAPES = "in a password %40 stands for @, %3A for :, %2F for / and %23 for #"
-BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 """As S3 and Google have had them."""
 
 
@@ -162,7 +162,7 @@ def _mistake_in_dsn(places: str, options: Mapping[str, list[str]]) -> str:
 
 
 def _mistake_in_store(bucket: str, options: Mapping[str, list[str]]) -> str:
-    if not BUCKET.fullmatch(bucket):
+    if not BUCKET_NAME.fullmatch(bucket):
         return "has no bucket, or more than its name in its place"
     for endpoint in (one[-1] for name, one in options.items() if "endpoint" in name.lower()):
         scheme = endpoint.partition("://")[0]
