@@ -32,6 +32,7 @@ from sow.server.http.body_reading import beginning
 from sow.server.loop.log_checkpoint import (
     CHECKPOINT_FILE,
     LogCheckpoint,
+    check_trusted,
     checkpoint_of,
     checkpoint_said,
     read_checkpoint,
@@ -68,8 +69,10 @@ Calls = Callable[[], ClientSession]
 
 
 def begins_at(directory: Path) -> ChainState:
-    """Where a node with a data directory begins to read the log. Raises StoreError."""
+    """Where a node with a data directory begins to read the log. Raises StoreError, also for one
+    that has not the records of the log."""
     finish_copy(directory)
+    check_trusted(directory)
     checkpoint = read_checkpoint(directory)
     held = None if checkpoint is None else held_in(directory)
     if checkpoint is None or held is None:
@@ -83,6 +86,7 @@ def begins_at(directory: Path) -> ChainState:
 def check_is_local(directory: Path) -> None:
     """Raise StoreError for the directory of a node: what a server without the shared log wrote
     there no other node would have."""
+    check_trusted(directory)
     place = directory / CHECKPOINT_FILE
     if place.exists():
         raise StoreError(

@@ -201,9 +201,9 @@ class LogMember:
             await asyncio.wait((driver.next(),), timeout=lease_s)
 
     async def _begin(self) -> LogDriver:
-        self._shared = self._opened(self._settings)
         state = await asyncio.to_thread(begins_at, self._directory)
         holds = not state.position and await asyncio.to_thread(has_records, self._directory)
+        self._shared = self._opened(self._settings)
         self._driver = LogDriver(self._shared, self._lead(), state=state, has_records=holds)
         self._keeper = CheckpointKeeper(self._driver, self._directory)
         self._driver.start()

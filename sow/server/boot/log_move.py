@@ -32,7 +32,12 @@ from sow.errors import Damaged, StoreError, clipped
 from sow.server.boot.bootstrap import LOG_ID_BYTES
 from sow.server.boot.log_copy import PART_BEGINS, PART_ENDS, PART_GOES_ON, begins_at
 from sow.server.boot.log_member import open_log
-from sow.server.loop.log_checkpoint import CHECKPOINT_FILE, checkpoint_of, write_checkpoint
+from sow.server.loop.log_checkpoint import (
+    CHECKPOINT_FILE,
+    check_trusted,
+    checkpoint_of,
+    write_checkpoint,
+)
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_writer import entries_of
 from sow.shared_log.chain import ChainState, LogGroup
@@ -222,6 +227,7 @@ async def move_in(configuration: Configuration, opened: Opened = open_log) -> in
     """Make the data directory of a configuration what its shared log, which is empty, begins with;
     returns the newest bookmark. Raises StoreError, ConfigError."""
     path = Path(configuration.data_directory)
+    check_trusted(path)
     with stopped_store(path) as store:
         begins, moved = ChainState(), MovedIn(store.journal.last_seq)
         async with leading(configuration, store.log_id, begins, opened, moved.take) as led:

@@ -7,8 +7,9 @@
                    or with no majority unlike the primary, it stops, for good
 
 A node that stops has lost, kept or changed a record that the others have not: it serves nothing any
-more, and never leads. What it has on its disk is not to be trusted. While changes come without a
-pause nodes are at equal bookmarks only by chance: the difference is found in the next pause.
+more, and never leads. What it has on its disk is marked, and no process begins with it. While
+changes come without a pause nodes are at equal bookmarks only by chance: the difference is found in
+the next pause.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from sow.server.api.nodes import (
 from sow.server.api.status import StatusHandler
 from sow.server.boot.follower import session_with
 from sow.server.http.body_reading import beginning
-from sow.server.loop.log_checkpoint import CheckpointKeeper, mark_of
+from sow.server.loop.log_checkpoint import CheckpointKeeper, mark_differing, mark_of, put_aside
 from sow.server.loop.log_driver import LogDriver
 
 log = logging.getLogger("sow.log")
@@ -119,14 +120,22 @@ class NodeReports:
                 others = self.known = await nodes_of(calls, url)
                 await self._check_name(calls, others)
         if not driver.is_stale and is_outvoted(own, others):
-            error = StateDiffers(
-                f"at bookmark {own.bookmark} node {driver.lead.node} has the state hash "
-                f"{own.state_hash}, and other nodes of the log have another one: its records are "
-                "not what was written, so it stops. Move its data directory aside and start it "
-                "again: it copies everything from the others"
-            )
-            log.error("%s", error.detail)
-            driver.fail(error)
+            await self._stop(own)
+
+    async def _stop(self, own: ServerNode) -> None:
+        """Stop for good: no later life begins with these records."""
+        directory = self._keeper.directory
+        error = StateDiffers(
+            f"at bookmark {own.bookmark} node {self._driver.lead.node} has the state hash "
+            f"{own.state_hash}, and other nodes of the log have another one: its records are "
+            f"not what was written, so it stops; {put_aside(directory)}"
+        )
+        log.error("%s", error.detail)
+        try:
+            await asyncio.to_thread(mark_differing, directory, error.detail)
+        except SowError as failed:
+            log.error("%s: do not start the node again before that", failed.detail)
+        self._driver.fail(error)
 
     async def _check_name(self, calls: ClientSession, others: Sequence[ServerNode]) -> None:
         """Stop where a node of this name has reported before, and answers: one that was started

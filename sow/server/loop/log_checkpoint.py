@@ -2,6 +2,7 @@
 
     data directory ──> everything of the log up to a place, and maybe more
     its file ────────> that place: the bookmark, and the state of the chain behind it
+    its mark ────────> there if the records are not those of the log: nothing begins with them
 
 So a start reads the log from there on, a node that was given a copy of another one's directory
 goes on behind it, and the log may be trimmed up to there. What comes again is passed over, so the
@@ -11,6 +12,8 @@ the journal. A directory that does not hold what its file says is read for from 
 
 import asyncio
 import logging
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,16 +21,20 @@ import msgspec
 from msgspec import Meta
 
 from sow.core.cooperative import run_to_completion
-from sow.errors import SowError
+from sow.errors import SowError, StateDiffers, StoreError
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.runtime import ServerRuntime
 from sow.shared_log.chain import ChainState
 from sow.shared_log.entry import HASH_BYTES, decode_lead
+from sow.store.environment import sync_directory
+from sow.store.files import rewrite
 from sow.store.manifest import write_file
 
 log = logging.getLogger("sow.log")
 
 CHECKPOINT_FILE = "log-checkpoint.json"
+MARK_FILE = "state-differs"
+"""That it is there counts, whatever is in it: why, for people."""
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 KEPT_S = 2.0
 """Between two places that are written: what was logged since then is read again at a start, in a
@@ -126,6 +133,38 @@ def write_checkpoint(directory: Path, checkpoint: LogCheckpoint) -> None:
     run_to_completion(write_file(directory / CHECKPOINT_FILE, (text,)))
 
 
+def mark_differing(directory: Path, why: str) -> None:
+    """Have no process begin with the records of a data directory, durably. On a full disk the mark
+    is there, too, without the reason."""
+    path = directory / MARK_FILE
+    try:
+        with rewrite(path) as file:
+            sync_directory(directory)
+            file.write(f"{why}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def check_trusted(directory: Path) -> None:
+    """Raise StateDiffers for a data directory that is marked."""
+    if (directory / MARK_FILE).exists():
+        raise StateDiffers(
+            f"{directory} has not the records that the other nodes of its log have, as its file "
+            f"{MARK_FILE} says, and this node has stopped for that: {put_aside(directory)}"
+        )
+
+
+def put_aside(directory: Path) -> str:
+    """What to do with a data directory that differs."""
+    path = shlex.quote(str(directory))
+    return (
+        f"run mv {path} {shlex.quote(f'{directory}.differs')} and start the node again: it copies "
+        "everything from the others. Keep the old directory for a bug report"
+    )
+
+
 class CheckpointKeeper:
     """Writes the place of `driver` to the data directory `directory`, from time to time while a
     server runs."""
@@ -134,7 +173,7 @@ class CheckpointKeeper:
         self.kept = read_checkpoint(directory)
         """The newest that was written."""
         self._driver = driver
-        self._directory = directory
+        self.directory = directory
         self._task: asyncio.Task[None] | None = None
 
     def start(self, runtime: ServerRuntime) -> None:
@@ -165,5 +204,5 @@ class CheckpointKeeper:
         checkpoint = checkpoint_of(state, bookmark)
         if checkpoint is None or (self.kept and checkpoint.position <= self.kept.position):
             return
-        await asyncio.to_thread(write_checkpoint, self._directory, checkpoint)
+        await asyncio.to_thread(write_checkpoint, self.directory, checkpoint)
         self.kept = checkpoint

@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import json
+import re
+import subprocess
 from dataclasses import replace
 
 import aiohttp
@@ -11,12 +13,14 @@ import pytest
 from sow.core.definitions import ConflatedTopic, SharedLogSettings, Topic
 from sow.errors import ConfigError, Damaged, DiskFull, SowError, StateDiffers, StoreError
 from sow.server.boot.app import Server
-from sow.server.boot.log_member import open_log
+from sow.server.boot.log_member import LogMember, open_log
+from sow.server.boot.log_move import move_in, move_out
 from sow.server.loop import log_driver
+from sow.server.loop.log_checkpoint import MARK_FILE
 from sow.server.loop.log_driver import LogDriver
 from sow.store import environment
 from tests.crash.test_nodes import free_port
-from tests.server.boot.log_nodes import node_configuration, nodes_of
+from tests.server.boot.log_nodes import Node, node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, publish, records
 from tests.shared_log.files import FileLog
 
@@ -357,7 +361,8 @@ def test_records_of_another_log_are_not_taken_for_those_of_this_one(tmp_path):
 def test_a_node_that_has_not_what_the_others_have_stops_for_good(tmp_path, caplog, monkeypatch):
     async def play():
         configs = [node_configuration(name, tmp_path) for name in "ab"]
-        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+        shared = FileLog(tmp_path / "log")
+        async with nodes_of(shared, *configs) as (first, second):
             second.member._corrupts = True
             await first.start()
             await publish(first.server, 1)
@@ -369,6 +374,26 @@ def test_a_node_that_has_not_what_the_others_have_stops_for_good(tmp_path, caplo
                 await second.until(lambda: False)
             assert "it stops" in caplog.text
             await publish(first.server, 2)
+            # It remembers that, whatever it is started as.
+            await second.member.close()
+            other = FileLog(tmp_path / "another log")
+            local = replace(second.config, shared_log=SharedLogSettings())
+            for start in (
+                Node(second.config, shared).start,
+                Node(second.config, other).start,
+                Server(local, tmp_path / "b").start,
+                lambda: move_in(second.config, lambda _settings: None),
+                lambda: move_out(second.config, lambda _settings: None),
+            ):
+                with pytest.raises(StateDiffers, match="has not the records that the other nodes"):
+                    await start()
+            other.close()
+            said = re.search(r"run (mv \S+ \S+) and start", caplog.text)
+            subprocess.run(said[1].split(), check=True, timeout=20)
+            second.member = LogMember(second.config, second.member._opened)
+            await second.start()
+            await second.until(lambda: second.follows and records(second.server) == ["1", "2"])
+            assert (tmp_path / "b.differs" / MARK_FILE).read_text().startswith("at bookmark 1 node")
 
     asyncio.run(play())
 

@@ -1,15 +1,21 @@
 """The place of a node in the log: what is written of it, and when it counts."""
 
+import errno
+import os
+
 import msgspec
 import pytest
 
-from sow.errors import DiskFull
+from sow.errors import DiskFull, StateDiffers, StoreError
 from sow.server.loop.log_checkpoint import (
     CHECKPOINT_FILE,
+    MARK_FILE,
     CheckpointKeeper,
     LogMark,
+    check_trusted,
     checkpoint_of,
     checkpoint_said,
+    mark_differing,
     mark_of,
     read_checkpoint,
     write_checkpoint,
@@ -42,6 +48,29 @@ class Runtime:
         self.last_seq += 1  # what came meanwhile is not before the place
         if self.failure is not None:
             raise self.failure
+
+
+def test_a_directory_that_is_marked_is_refused_with_what_to_do(tmp_path, monkeypatch):
+    directory = tmp_path / "of a"
+    directory.mkdir()
+    check_trusted(directory)
+    mark_differing(directory, "why")
+    with pytest.raises(StateDiffers) as refused:
+        check_trusted(directory)
+    assert f"run mv '{directory}' '{directory}.differs' and start" in refused.value.detail
+    assert (directory / MARK_FILE).read_text() == "why\n"
+    mark_differing(directory, "again")
+    # Killed in between, or without room: it is marked from the first moment on.
+    (directory / MARK_FILE).unlink()
+
+    def refuses(_handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuses)
+    with pytest.raises(StoreError, match="No space left on device"):
+        mark_differing(directory, "why")
+    with pytest.raises(StateDiffers):
+        check_trusted(directory)
 
 
 def test_a_place_is_read_as_it_was_written(tmp_path):
