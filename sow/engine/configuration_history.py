@@ -12,7 +12,7 @@ what it misses gets its default. Neither secrets of pipelines nor lines of the f
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -129,11 +129,10 @@ class ConfigurationHistory:
         (seq,), now_us = self._sequencer.numbers(1, account=False), self._sequencer.now_us
         self._sequencer.write(LogEntry("publish", RELOADED, seq, now_us, None, (b"",)))
 
-    def differs(self) -> bool:
-        """Whether the present configuration is another one than what was noted last, by whatever
-        node of the log."""
-        noted = self.all()[-1].configuration if self._noted() else None
-        return noted is None or node_text(noted) != node_text(self._catalog.configuration)
+    @property
+    def is_noted(self) -> bool:
+        """Whether any is noted, by whatever node of the log."""
+        return bool(self._noted())
 
     def forget(self, oldest_seq: int) -> None:
         """The log is kept after record `oldest_seq`: what ended before is forgotten."""
@@ -179,15 +178,8 @@ def noted(accounts: Iterable[LogEntry]) -> list[InForceSince]:
 def reload_in(entries: Iterable[LogEntry]) -> Configuration | None:
     """The newest configuration that entries put in force by a reload."""
     ours = [one for one in entries if one.account and one.topic == CONFIGURATIONS.name]
-    return noted_in(ours, (False,))
-
-
-def noted_in(
-    ours: Iterable[LogEntry], is_start: Collection[bool] = (True, False)
-) -> Configuration | None:
-    """The newest configuration that entries of the account have, by a start or by a reload."""
     held = [orjson.loads(body) for entry in ours for body in entry.bodies]
-    texts = [one["text"] for one in held if one["start"] in is_start and "text" in one]
+    texts = [one["text"] for one in held if not one["start"] and "text" in one]
     return configuration_of(texts[-1]) if texts else None
 
 

@@ -46,20 +46,22 @@ RECORDS_AT_ONCE = 500
 class FollowedConfigurations(ConfigurationHistory):
     """The starts and reloads of a log that another server writes, until this one leads."""
 
-    _is_followed = True
+    _is_followed, _goes_on = True, False
 
     def note(self, is_start: bool, oldest_seq: int = 0, goes_on: bool = False) -> None:
-        """The primary notes them."""
-        if not self._is_followed:
+        """The primary notes them; if this server leads one day, its start."""
+        if self._is_followed:
+            self._goes_on = goes_on
+        else:
             super().note(is_start, oldest_seq, goes_on)
 
-    def lead(self, oldest_seq: int) -> None:
-        """Note them from now on. What is in force begins where the log has another one: else copies
-        and views go on."""
+    def lead(self, oldest_seq: int, is_start: bool) -> None:
+        """Note them from now on. What is in force begins here if it `is_start`, with the windows
+        that this server has begun with, and where the log has none: else copies and views go on."""
         self._is_followed = False
         self.number_reloads()
-        if self.differs():
-            self.note(is_start=True)
+        if is_start or not self.is_noted:
+            self.note(is_start=True, goes_on=self._goes_on)
         self.forget(oldest_seq)
 
     def look_again(self) -> None:
@@ -101,11 +103,11 @@ class FollowingEngine(Engine):
         for prepare, _ in self._lead_listeners:
             yield from prepare()
 
-    def lead(self, oldest_seq: int) -> None:
+    def lead(self, oldest_seq: int, is_start: bool = False) -> None:
         """Take changes: this server is the primary from here on. The log is kept after record
-        `oldest_seq`."""
+        `oldest_seq`, and has another configuration if this `is_start`."""
         self.primary = ""
-        self.configurations.lead(oldest_seq)
+        self.configurations.lead(oldest_seq, is_start)
         for _, begin in self._lead_listeners:
             begin()
 

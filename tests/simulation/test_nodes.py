@@ -1,12 +1,17 @@
 """Some seeds of several nodes; `make simulate` runs hundreds (`tests.simulation.nodes`)."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from sow.core.definitions import ConflatedTopic, Merge, Topic, View
 from tests.effort import seeds
+from tests.simulation.nodes.cluster import SECOND_US
+from tests.simulation.nodes.log_run import silent, world
 
 
 def play(module, seed):
@@ -31,3 +36,94 @@ def test_all_nodes_show_what_the_primary_shows(seed):
 @pytest.mark.parametrize("seed", [28])
 def test_nodes_of_a_shared_log_show_what_a_naive_model_does(seed):
     play("tests.simulation.nodes.log_run", seed)
+
+
+ORDERS = Topic("orders", "json", keys=("/id",))
+LONG, OTHER = (
+    ConflatedTopic(name, "json", "orders", interval_us=20 * SECOND_US, merges=(Merge("/n", "sum"),))
+    for name in ("long", "other")
+)
+SUMS = View("sums", "json", ("long",), ("/id", "SUM(/n) AS /n"), ("/id",))
+SHOWN = ("orders", "long", "other", "sums")
+NAMES = (*SHOWN, "more")
+
+
+def shown(node):
+    """What a node has, and the starts and reloads that it knows."""
+    engine = node.server.engine
+    tables = [engine.topics[name].records.table for name in SHOWN if name in engine.topics]
+    rows = [{key: bytes(one.bodies[at]) for key, at in one.slots.items()} for one in tables]
+    return rows, [one[1:] for one in engine.configurations.all()]
+
+
+def is_at(node, seq, topics):
+    """Whether a node serves these topics at a bookmark."""
+    engine = getattr(node.server, "engine", None)
+    if engine is None or engine.seq != seq:
+        return False
+    return {one.name for one in topics} == {one for one in engine.topics if one in NAMES}
+
+
+async def until(is_true):
+    async with asyncio.timeout(60):
+        while not is_true():
+            await asyncio.sleep(0.05)
+
+
+async def window(cluster, other_file, is_late):
+    """What all nodes show in a window and at its end, in which all of them are stopped."""
+    seq, told = 0, []
+    cluster.topics = (ORDERS, LONG, OTHER, SUMS)
+
+    async def publish(*nodes):
+        nonlocal seq
+        seq += 1
+        await until(lambda: cluster.primary is not None)
+        server = cluster.primary.server
+        server.engine.publish("orders", [b'{"id":1,"n":%d}' % 2**seq], server.runtime.now_us())
+        await until(lambda: all(is_at(one, seq, cluster.topics) for one in nodes))
+
+    nodes = a, b, c = cluster.log_nodes
+    for node in nodes:
+        node.start()
+    for _ in range(2):
+        await publish(*nodes)
+    if is_late:
+        c.kill()
+    await publish(a, b)
+    for node in nodes:
+        if node.is_alive and other_file:
+            node.kill()
+    cluster.topics = other_file or cluster.topics
+    for node in (c, b, a):  # the first of them leads
+        if not node.is_alive:
+            node.start()
+        await until(lambda: cluster.primary is not None)
+    for wait_s in (0, 30):
+        await publish(*nodes)
+        await asyncio.sleep(wait_s)
+        first, *others = map(shown, nodes)
+        assert others == [first, first]
+        told.append(first[0])
+    return told
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_windows_go_on_where_all_nodes_start_under_another_file(is_late):
+    """Also where the node that leads has not had all of the log before."""
+
+    def play(other_file):
+        with world(1) as simulation:
+            dial = simulation.network.dial
+            with patch("aiohttp.connector.aiohappyeyeballs.start_connection", dial):
+                work = window(simulation.cluster, other_file, is_late)
+                return simulation.loop.run_until_complete(work)
+
+    more = Topic("more", "json", keys=("/id",))
+    slower = ConflatedTopic("other", "json", "orders", interval_us=25 * SECOND_US)
+    with silent():
+        without, under = play(()), play((ORDERS, LONG, slower, SUMS, more))
+    # What is made as before is as if nothing had been stopped; another copy begins anew.
+    for one in (*without, *under):
+        del one[2]
+    assert under == without

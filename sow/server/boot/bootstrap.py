@@ -225,8 +225,10 @@ class ServerBootstrap:
         self.progress.begin(sum(one.records for one in checkpointed) + last_seq - after)
         self._accounts = self.journal.accounts()
         history = noted(self._accounts or ())
-        # What follows has the topics of the log, and limits of its own.
-        now = history[-1].configuration if self._follows and history else self._configuration
+        # Who follows a server has the topics of the log, and limits of its own; nodes of a log have
+        # all of it, but for one that leads under another file.
+        follows = self._follows and not self.log_id
+        now = history[-1].configuration if follows and history else self._configuration
         windows = self._windows(self._configuration)
         if windows is None:
             # Other nodes of a log have the windows, however much is to be read for them.

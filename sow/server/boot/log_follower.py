@@ -5,8 +5,14 @@
     no group, a beat ────> time passes, up to that of the log
     a reload ────────────> it goes on under that, whatever its own file says
     another start ───────> this server starts again, as copies and views are made again there
-    this node leads ─────> once all is applied and stored it goes on as the primary (`LogLead`)
+    this node leads ─────> once all is applied and stored it goes on as the primary (`LogLead`);
+                           where its file has another configuration, it starts again under that
     it leads no more ────> this server starts again from its own disk
+
+Entries are applied under the configuration of then: a server begins under that with which its
+directory ends. Its own file comes into force at the end of the log, if its node leads there: that
+is a start, which the log has. So all nodes make the same of the same entries, whatever their files
+say.
 
 What is applied already is passed over: entries by their numbers, accounts by number and time. So a
 process that starts again reads the log from any earlier place.
@@ -26,12 +32,13 @@ from sow.core.clock import SECOND_US, SharedLogClock, monotonic_us
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration
 from sow.engine.catalog import Catalog
-from sow.engine.configuration_history import InForceSince, noted_in
+from sow.engine.configuration_history import InForceSince
 from sow.engine.following import Following, FollowingEngine, with_windows
 from sow.engine.shared_configuration import fingerprint, with_own
 from sow.errors import LogEnded, LogTrimmed, SowError
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import StatusHandler
+from sow.server.boot.followed_directory import held_in
 from sow.server.boot.follower import Adopt, ended
 from sow.server.boot.log_copy import check_goes_on
 from sow.server.boot.log_lead import LogLead
@@ -39,9 +46,8 @@ from sow.server.boot.log_reports import NodeReports
 from sow.server.http.preconditions import Heard, Moments
 from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver
-from sow.server.loop.log_writer import SharedLogThread, entries_of, entries_read, newest_of, turn_in
+from sow.server.loop.log_writer import SharedLogThread, entries_read, newest_of, turn_in
 from sow.server.loop.runtime import ServerRuntime
-from sow.shared_log.chain import LogGroup
 from sow.store.protocols import LogEntry, OpenWindows
 
 log = logging.getLogger("sow.follower")
@@ -66,21 +72,11 @@ class HeardLog(Heard):
         return driver.silent_us() + behind_us
 
 
-def configured(groups: deque[LogGroup]) -> str:
-    """The fingerprint of the newest configuration that groups put in force; "" for none."""
-    name = CONFIGURATIONS.name.encode()
-    for group in reversed(groups):
-        if name in group.content:
-            found = noted_in(one for one in entries_of(group) if one.topic == CONFIGURATIONS.name)
-            if found is not None:
-                return fingerprint(found)
-    return ""
-
-
 class LogFollower:
-    """Applies the groups of `driver` to a server that has the configuration `own`, and has `keeper`
-    write how far it is; `clock` is its clock, which shows the time of the log. `adopted` is called
-    with each configuration that the log has put in force. `found` is open at the start."""
+    """Applies the groups of `driver` to the server of a node whose configuration is `own`, and has
+    `keeper` write how far it is; `clock` is its clock, which shows the time of the log. `adopted`
+    is called with each configuration that the log has put in force, and returns whether that is the
+    node's own from now on. `found` is open at the start."""
 
     waits_for = "the shared log is read"
 
@@ -90,7 +86,7 @@ class LogFollower:
         keeper: CheckpointKeeper,
         own: Configuration,
         clock: SharedLogClock,
-        adopted: Callable[[Configuration], None],
+        adopted: Callable[[Configuration], bool],
         reports: NodeReports,
         found: OpenWindows | None = None,
     ) -> None:
@@ -111,6 +107,13 @@ class LogFollower:
         self.directory = Path(own.data_directory)
         self._driver = driver
         self._own = own
+        """In force here."""
+        self._is_ahead = self._is_behind = False
+        """The log has not had it in force yet, as it is of the node's file alone; the node's file
+        has another one."""
+        self.gives_up = False
+        """Records without a place in the configuration are given up: the log has decided so, and
+        not this node's file alone."""
         self._waiting: deque[LogEntry] = deque()
         """The newest entries: a turn of views goes on in the next group."""
         self._turn = 0
@@ -133,15 +136,17 @@ class LogFollower:
         self._thread.on_reloaded(self.go_on_under)
         return self._thread
 
-    @property
-    def gives_up(self) -> bool:
-        """Whether records without a place in the configuration are given up: the log has decided
-        so, or the node that leads. If this one does, its file alone may have left them out."""
-        driver = self._driver
-        return not driver.is_primary or configured(driver.waiting) == fingerprint(self._own)
-
     async def prepare(self) -> Configuration:
-        """The configuration: every node has that of the log in its own file."""
+        """The configuration to begin under: the one with which the node's directory ends; its own
+        at the end of the log, if it leads there, and where there is nothing yet."""
+        driver, held = self._driver, await asyncio.to_thread(held_in, self.directory)
+        if held is not None:
+            if fingerprint(held.configuration) != fingerprint(self._own):
+                self._is_ahead = driver.is_primary and not driver.waiting
+                self._is_behind = not self._is_ahead
+            if self._is_behind:
+                self._own = with_own(held.configuration, self._own)
+            self.gives_up = not self._is_ahead
         return self._own
 
     def windows(self, configuration: Configuration) -> Catalog | None:
@@ -187,7 +192,7 @@ class LogFollower:
     def go_on_under(self, configuration: Configuration) -> None:
         """The log has another configuration from here on."""
         self._own = with_own(configuration, self._own)
-        self._adopted(self._own)
+        self._is_behind = not self._adopted(self._own)
 
     async def _follow(self) -> None:
         try:
@@ -210,6 +215,9 @@ class LogFollower:
 
     async def _go_on(self) -> None:
         driver, coming = self._driver, self._driver.next()
+        if self._is_ahead and not driver.is_primary:
+            self.is_over.set()  # what has come is to be applied under what the log has
+            return
         self.heard.follow(driver.address)
         self._engine.follow(driver.address)
         if driver.waiting:
@@ -246,10 +254,17 @@ class LogFollower:
             driver.step_down()  # the disk refuses: others may have room
             await asyncio.wait((driver.next(),), timeout=driver.node.lease_us / SECOND_US)
             return
+        if self._is_behind:
+            log.info("all of the log is here: this server starts under the node's own file")
+            self.is_over.set()
+            return
+        lead = LogLead(driver, engine, runtime, self.clock, self._thread)
+        start_us = lead.begins_us() if self._is_ahead else 0
+        if start_us:
+            await self._run(self._following.pass_time(start_us))  # what is due ends before it
         await self._run(engine.prepare_to_lead())
         if driver.is_primary:
-            lead = LogLead(driver, engine, runtime, self.clock, self._thread)
-            lead.begin()
+            lead.begin(start_us or lead.begins_us(), self._is_ahead)
             self._reports.take_over()
             self._moments.share(lead.doubt_s)
             self.heard.follow("")
@@ -270,6 +285,8 @@ class LogFollower:
             if is_account:
                 for entry in entries:
                     await self._take_account(entry)
+                    if self.is_over.is_set():
+                        return  # what follows is for the next server
             else:
                 self._waiting += entries
                 await self._apply(self._turn)
@@ -296,11 +313,11 @@ class LogFollower:
 
     async def _begin_under(self, change: InForceSince) -> None:
         """The log has a start under another configuration, or a reload."""
+        self.go_on_under(change.configuration)
         if change.is_start:
             log.info("another configuration is in force, or was begun again: this server starts")
             self.is_over.set()
             return
-        self.go_on_under(change.configuration)
         try:
             await self._adopt(self._own)
         except SowError as error:

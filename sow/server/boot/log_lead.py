@@ -47,16 +47,20 @@ class LogLead:
         self._refused_us = 0
         self._is_stale = False
 
-    def begin(self) -> None:
-        """Lead from here on."""
-        driver, engine = self._driver, self._engine
+    def begins_us(self) -> int:
+        """The time of the log with which it would begin now."""
+        driver = self._driver
         # Who has heard nobody does not know for how long the log stood still.
-        now_us = driver.time_now_us() if driver.has_heard else max(driver.time_us, wall_us())
+        return driver.time_now_us() if driver.has_heard else max(driver.time_us, wall_us())
+
+    def begin(self, now_us: int, is_start: bool) -> None:
+        """Lead from here on, after a start under another configuration than the log has or not."""
+        driver, engine = self._driver, self._engine
         self._clock.lead(now_us)
         self._report_clock()
-        engine.sequencer.moment(self._clock.now_us())
+        engine.sequencer.moment(now_us)
         self._thread.lead(engine.views.turn)
-        engine.lead(self._runtime.journal.first_seq - 1)
+        engine.lead(self._runtime.journal.first_seq - 1, is_start)
         driver.keep_time(self._log_time_us)
         self._runtime.wake()
 

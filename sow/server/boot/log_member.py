@@ -262,11 +262,17 @@ class LogMember:
             configuration=packed(configuration),
         )
 
-    def _adopt(self, configuration: Configuration) -> None:
-        """The log has put another configuration in force: this node leads under it, too."""
+    def _adopt(self, configuration: Configuration) -> bool:
+        """The log has put another configuration in force: a node that has joined leads under it,
+        too, unless the log has had yet another one since then. Returns whether it does."""
+        driver = self._driver
+        if driver is None or driver.leader is None or not self._has_joined:
+            return False
+        if driver.leader.fingerprint != fingerprint(configuration):
+            return False
         self._configuration = configuration
-        if self._driver is not None:
-            self._driver.lead_with(self._lead())
+        driver.lead_with(self._lead())
+        return True
 
     def server(self, make: Callable[..., Server], port: int) -> tuple[Server, asyncio.Event]:
         """The server of now, of those that `make` makes of a configuration, and what is set when

@@ -208,6 +208,15 @@ class LogCluster(Cluster):
             node.wipe()
             self.loop.call_later(2 * self.chance.random(), self._start_again, node)
 
+    def restart(self):
+        """All nodes of the log are stopped, and start one by one under another file."""
+        for node in self.log_nodes:
+            if node.is_alive:
+                node.kill()
+        self.topics = log_topics(self.chance)
+        for node in self.log_nodes:
+            self.loop.call_later(4 * self.chance.random(), self._start_again, node)
+
     # The engine.
 
     def wait_s(self):

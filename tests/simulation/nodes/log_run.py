@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -38,7 +38,7 @@ ACTS = {
     "publish": 30, "wait": 20, "sample": 20, "batch": 4, "delete": 3, "kill": 3, "cut": 1,
     "silence": 1, "reset": 3, "heal": 3, "set_clock": 2, "reload": 2, "laze": 3, "look": 0.5,
     "step_down": 3, "cut_engine": 3, "stop_engine": 1, "trim": 2, "wipe": 1,
-    "merge": 3,
+    "merge": 3, "restart": 1,
 }  # fmt: skip
 TOPICS = ("orders", "orders", "orders", "/desk/1", "/desk/2", "expiring", "jobs", "events",
           "details", "passing")  # fmt: skip
@@ -132,6 +132,9 @@ class LogSimulation(Simulation):
     async def _wipe(self):
         self.has_lost_past = True
         self.cluster.wipe()
+
+    async def _restart(self):
+        self.cluster.restart()
 
     async def _cut_engine(self):
         self.cluster.cut_engine()
@@ -250,13 +253,21 @@ def _text(row):
 
 
 def run(seed, steps=150):
+    with silent():
+        try:
+            return _run(seed, steps)
+        except AssertionError as error:
+            again = f"python -m tests.simulation.nodes.log_run --seed {seed} --steps {steps}"
+            raise AssertionError(f"{again}\n{error}") from error
+
+
+@contextmanager
+def silent():
+    """Who is killed closes nothing, so what is collected of it would warn."""
     ignored, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
     logging.disable()
     try:
-        return _run(seed, steps)
-    except AssertionError as error:
-        again = f"python -m tests.simulation.nodes.log_run --seed {seed} --steps {steps}"
-        raise AssertionError(f"{again}\n{error}") from error
+        yield
     finally:
         gc.collect()
         logging.disable(logging.NOTSET)
@@ -264,6 +275,14 @@ def run(seed, steps=150):
 
 
 def _run(seed, steps):
+    with world(seed, steps) as simulation:
+        simulation.loop.run_until_complete(simulation.run())
+        return simulation.seen
+
+
+@contextmanager
+def world(seed, steps=0):
+    """The simulation of a seed, and what it lives in."""
     chance = Random(f"machine {seed}")
     loop = VirtualLoop(chance)
     loop.network = Network(loop, chance)
@@ -279,8 +298,7 @@ def _run(seed, steps):
         loop.set_exception_handler(lambda *_: None)
         simulation = LogSimulation(seed, steps, loop, Path(directory))
         try:
-            loop.run_until_complete(simulation.run())
-            return simulation.seen
+            yield simulation
         finally:
             simulation.cluster.end()
             loop.drop(None)
