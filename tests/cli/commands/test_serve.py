@@ -8,9 +8,10 @@ import shutil
 import signal
 import ssl
 import sys
+import time
 from contextlib import contextmanager
 from functools import partial
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import click
@@ -29,6 +30,7 @@ from sow.errors import ClientError
 from sow.server.api.nodes import Upstream
 from sow.store import repair
 from tests import forks
+from tests.crash.test_nodes import free_port
 from tests.edge.certificates import certificates
 
 pytestmark = pytest.mark.edge
@@ -196,6 +198,44 @@ def test_sighup_reads_the_file_again_or_says_why_not(command, tmp_path):
         assert " WARNING app: not reloaded: " in logged(process)
         process.terminate()
         assert process.wait(timeout=END_S_MAX) == 0
+
+
+def test_a_node_that_waits_for_its_log_says_so_and_takes_no_sighup_for_an_end(command, tmp_path):
+    """Nobody answers at the engine's address, so there is no server yet."""
+    port = free_port()
+    shared = "<Log><Engine>nats</Engine><Servers>{}</Servers><Node>a</Node></Log><SOW>"
+    servers = ",".join(f"nats://127.0.0.1:{port + at}" for at in (1, 2, 3))
+    (tmp_path / "config.xml").write_text(CONFIG.replace("<SOW>", shared.format(servers)))
+    command[-1] = str(port)
+    process = forks.started(command, stdout=forks.PIPE, stderr=forks.PIPE, text=True)
+    try:
+        said = {path: answer_of(port, path) for path in ("readyz", "healthz", "v1/topics")}
+        process.send_signal(signal.SIGHUP)
+        assert answer_of(port, "readyz") == said["readyz"]
+        process.terminate()
+        out, log = process.communicate(timeout=END_S_MAX)
+    finally:
+        process.kill()
+    assert said["readyz"][0] == said["v1/topics"][0] == 503
+    assert said["readyz"][1].startswith("replaying: the engine of the shared log does not answer")
+    assert json.loads(said["v1/topics"][1])["reason"] == "replaying"
+    assert said["healthz"] == (200, "ok\n")
+    assert (out, process.returncode) == ("", 0)
+    assert " WARNING serve: not reloaded: the server is not there yet; send SIGHUP again" in log
+
+
+def answer_of(port, path):
+    """What is answered there, once somebody listens."""
+    end_s = time.monotonic() + END_S_MAX
+    while True:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=END_S_MAX) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+        except URLError:
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
 
 
 def test_a_reload_sees_what_has_changed_in_an_included_file(command, tmp_path):
