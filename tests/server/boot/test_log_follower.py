@@ -217,3 +217,44 @@ def test_a_view_is_released_where_the_primary_has_done_it_in_however_many_groups
                 task.cancel()
 
     asyncio.run(play())
+
+
+def test_rows_of_a_view_are_of_its_making_on_a_node_that_has_started_again(tmp_path):
+    """What left a row, and when, is in no record, so a view that is made again does not know of
+    which change its rows are. None may be older: who goes on from it would be sent that again."""
+
+    async def play():
+        config, other = (node_configuration(name, tmp_path, ORDERS, SUMS) for name in "ab")
+        shared = FileLog(tmp_path / "log")
+        async with (
+            nodes_of(shared, config, other, other) as (a, b, again),
+            aiohttp.ClientSession() as http,
+        ):
+
+            async def publish_at(id_, desk):
+                body = b'{"id":%d,"desk":%d}' % (id_, desk)
+                a.server.engine.publish("orders", [body], a.server.runtime.now_us())
+                await a.server.runtime.durable()
+
+            async def rows_of(node, bookmark):
+                await node.until(lambda: node.server.engine.seq == bookmark)
+                path = "/v1/topics/sums/records?meta=true&stale=ok"
+                answer = await http.get(f"{node.server.address}{path}")
+                assert answer.status == 200, await answer.text()
+                found = await answer.json()
+                return {(one["d"]["desk"], one["d"]["count"]): int(one["bm"]) for one in found}
+
+            await a.start()
+            await b.start()
+            for place in ((1, 1), (2, 2), (1, 2), (3, 3)):  # desk 1 is left
+                await publish_at(*place)
+            newest = {(2, 2): 3, (3, 1): 4}
+            assert [await rows_of(node, 4) for node in (a, b)] == [newest, newest]
+            await b.die()
+            await again.start()
+            assert await rows_of(again, 4) == dict.fromkeys(newest, 4)
+            await publish_at(4, 3)
+            assert await rows_of(a, 5) == {(2, 2): 3, (3, 2): 5}
+            assert await rows_of(again, 5) == {(2, 2): 4, (3, 2): 5}
+
+    asyncio.run(play())
