@@ -6,6 +6,7 @@ import pytest
 
 from tests.crash.faults import catalogue
 from tests.crash.faults.judge import differences, judged, shown_as_stored, unlike
+from tests.crash.faults.nodes import STEP, since
 
 STORED = [("plain", 1), ("feed", 1), ("plain", 2), ("feed", 2), ("plain", 4)]
 
@@ -66,6 +67,8 @@ def test_the_page_has_what_was_played_once_and_adds_runs(tmp_path, monkeypatch):
         seed=5,
         faults={"node killed": 2, "node paused": 1},
         waits_s={"node killed": [2.0, 4.0], "node paused": []},
+        long_steps={"node killed": 1, "node paused": 0},
+        longest_step={"node killed": [62, "following"], "node paused": [0, ""]},
         facts={**facts, "longest_step_ms": [9, "writing"], "longest_read_ms": 1234},
         verdict=verdict(),
     )
@@ -76,10 +79,23 @@ def test_the_page_has_what_was_played_once_and_adds_runs(tmp_path, monkeypatch):
     assert said.count("**nats**") == 1
     assert "seed 5): 6 faults in 2 runs, 4 terms, 6 void entries" in said
     assert "1,234 ms, the longest step, writing, 9 ms" in said
-    assert "| node killed | 4 | 3.00 | 4.00 | 4.00 |" in said
-    assert "| node paused | 2 | – | – | – |" in said
+    assert "| node killed | 4 | 3.00 | 4.00 | 4.00 | 2; 62 ms, following |" in said
+    assert "| node paused | 2 | – | – | – | 0 |" in said
     catalogue.write(catalogue.entry(catalogue.title("nats"), run), False)
     catalogue.write(catalogue.entry(catalogue.title("nats", "node killed"), run), False)
     said = catalogue.table()
     assert said.count("3 faults in 1 runs") == 2
     assert "**nats, node killed alone, the one that leads**" in said
+
+
+def test_a_stall_is_what_has_come_since_the_last_reading_also_of_a_server_that_has_started_again():
+    text = """sow_step_longest_seconds{step="following"} 0.2
+sow_step_longest_seconds{step="a delete"} 0.012
+sow_steps_long_total{step="following"} 3.0
+"""
+    now = {(what, step): float(value) for what, step, value in STEP.findall(text)}
+    assert since({}, now) == (3, [[200, "following"], [12, "a delete"]])
+    assert since(now, now) == (0, [])
+    assert since(now, now | {("s_long_total", "following"): 5.0}) == (2, [])
+    again = {("s_long_total", "following"): 1.0, ("_longest_seconds", "following"): 0.07}
+    assert since(now, again) == (1, [[70, "following"]])

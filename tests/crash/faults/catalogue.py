@@ -4,7 +4,6 @@ import datetime
 import json
 import os
 import statistics
-from collections import defaultdict
 from pathlib import Path
 
 from tests.crash.faults.judge import COUNTS
@@ -23,6 +22,8 @@ KINDS = (
 ADDED = ("runs", "acknowledged", "unknown", "terms", "void", "moves", "told_gaps", *COUNTS)
 LONGEST = ("date", "load", "cores", "longest_step_ms", "longest_read_ms")
 PART = 0.99
+LONG_MS = 50
+"""A step that users notice."""
 
 
 def title(engine, only=None):
@@ -40,7 +41,12 @@ def entry(title, run):
         "seeds": [run.seed],
         "runs": 1,
         "kinds": {
-            kind: {"faults": times, "waits_s": list(run.waits_s[kind])}
+            kind: {
+                "faults": times,
+                "waits_s": list(run.waits_s[kind]),
+                "long_steps": run.long_steps[kind],
+                "longest_step_ms": list(run.longest_step[kind]),
+            }
             for kind, times in run.faults.items()
         },
         **run.facts,
@@ -50,11 +56,9 @@ def entry(title, run):
 
 def added(one, more):
     """Two entries as one."""
-    kinds = defaultdict(lambda: {"faults": 0, "waits_s": []})
-    for of in (one["kinds"], more["kinds"]):
-        for kind, found in of.items():
-            kinds[kind]["faults"] += found["faults"]
-            kinds[kind]["waits_s"] += found["waits_s"]
+    kinds = dict(one["kinds"])
+    for kind, of in more["kinds"].items():
+        kinds[kind] = _added_kind(kinds[kind], of) if kind in kinds else of
     return {
         "title": one["title"],
         "seeds": one["seeds"] + more["seeds"],
@@ -62,6 +66,14 @@ def added(one, more):
         **{name: one[name] + more[name] for name in ADDED},
         **{name: max(one[name], more[name]) for name in LONGEST},
     }
+
+
+def _added_kind(one, more):
+    found = {name: one[name] + more[name] for name in ("faults", "waits_s")}
+    if "long_steps" in one and "long_steps" in more:  # the first runs knew them only in total
+        found["long_steps"] = one["long_steps"] + more["long_steps"]
+        found["longest_step_ms"] = max(one["longest_step_ms"], more["longest_step_ms"])
+    return found
 
 
 def write(one, adds):
@@ -97,17 +109,24 @@ def _engine(one):
             f"{step}, {longest_ms:,} ms, on {one['cores']} cores with a load of up to "
             f"{one['load']:g}.",
             "",
-            "| fault | how often | median s | p99 s | longest s |",
-            "| --- | --- | --- | --- | --- |",
-            *(_row(kind, one["kinds"][kind]) for kind in KINDS if kind in one["kinds"]),
+            "| fault | how often | median s | p99 s | longest s | stall |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *(_row(kind, one["kinds"][kind], longest_ms) for kind in KINDS if kind in one["kinds"]),
         ]
     )
 
 
-def _row(kind, of):
+def _row(kind, of, longest_ms):
     ordered = sorted(of["waits_s"])
     times = "– | – | –"
     if ordered:
         part = ordered[min(len(ordered) - 1, int(len(ordered) * PART))]
         times = f"{statistics.median(ordered):.2f} | {part:.2f} | {ordered[-1]:.2f}"
-    return f"| {kind} | {of['faults']:,} | {times} |"
+    return f"| {kind} | {of['faults']:,} | {times} | {_stall(of, longest_ms)} |"
+
+
+def _stall(of, longest_of_all_ms):
+    if "long_steps" not in of:
+        return "0" if longest_of_all_ms <= LONG_MS else "–"
+    longest_ms, step = of["longest_step_ms"]
+    return f"{of['long_steps']}; {longest_ms} ms, {step}" if step else "0"

@@ -45,7 +45,7 @@ CONFIG = """<SOWConfig><Name>nodes</Name><Log>{log}<Lease>{lease}ms</Lease><Node
   <Projection><Field>/desk AS /desk</Field><Field>SUM(/n) AS /n</Field></Projection>
   <Grouping><Field>/desk</Field></Grouping></View></SOW></SOWConfig>"""
 TOPICS = ("plain", "feed", "sums")
-STEP = re.compile(r'^sow_step_longest_seconds\{step="([^"]*)"\} (\S+)', re.M)
+STEP = re.compile(r'^sow_step(s_long_total|_longest_seconds)\{step="([^"]*)"\} (\S+)', re.M)
 
 
 class Nodes:
@@ -59,8 +59,8 @@ class Nodes:
         self._processes = {}
         self._paused = set()
         """Those of this life: what they did then seems to have taken as long."""
-        self.longest_step = [0, ""]
-        """How many milliseconds one has kept everybody waiting, and its name."""
+        self._steps = {}
+        """The figures of steps of each node, as they were last."""
 
     async def open(self):
         """Start all of them, and wait until each serves."""
@@ -165,12 +165,18 @@ class Nodes:
             raise AssertionError(f"waited {WAIT_S} s in vain: {why}\n{self.said()}") from None
         return found
 
-    async def note_steps(self):
-        """Keep the longest step of each node that answers, and was not paused."""
+    async def stall(self):
+        """What has kept everybody waiting since the last call, on nodes that answer and were not
+        paused: how many steps over 50 ms, the longest step in milliseconds, and its name. A step
+        that has taken longer before is in the number alone."""
+        count, longest = 0, [0, ""]
         for name in sorted(set(NAMES) - self._paused):
             found = STEP.findall(await self.text(name, "/metrics") or "")
-            steps = [[round(1000 * float(took_s)), step] for step, took_s in found]
-            self.longest_step = max([self.longest_step, *steps])
+            now = {(what, step): float(value) for what, step, value in found}
+            more, steps = since(self._steps.get(name, {}), now)
+            count, longest = count + more, max([longest, *steps])
+            self._steps[name] = now
+        return count, longest
 
     def errors(self):
         """Where nodes have logged a traceback, which is none of any fault."""
@@ -190,6 +196,20 @@ class Nodes:
         for relays in self.relays.values():
             for relay in relays:
                 await relay.close()
+
+
+def since(before, now):
+    """Between two readings of the figures of a node: how many steps were over 50 ms, and the
+    milliseconds and name of each kind whose longest is new. A server that has started again counts
+    from 0."""
+    count, steps = 0, []
+    for (what, step), value in now.items():
+        was = before.get((what, step), 0.0)
+        if what == "s_long_total":
+            count += round(value - was if value >= was else value)
+        elif value != was:
+            steps.append([round(1000 * value), step])
+    return count, steps
 
 
 def _run(log, words):
