@@ -11,6 +11,7 @@ from sow.server.boot.app import new_session_name
 from sow.server.net.command_pump import ReceiveQueue
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
+from tests.executing import execute_all
 from tests.store.in_memory import MemoryJournal
 
 FRAME_US = 400
@@ -51,7 +52,7 @@ class EngineDriver:
             self.now_us += FRAME_US
             inbox.add(frame)
             while inbox.bytes:
-                self.executor.execute_all(self._client, inbox.take(), self.now_us)
+                execute_all(self.executor, self._client, inbox.take(), self.now_us)
             self._turn()
 
     def _turn(self) -> None:

@@ -20,6 +20,7 @@ from sow.streaming.feeds import ChangeFeed
 from sow.topic.rendering import Renderer
 from sow.topic.views.view import MaterializedView
 from tests.engine.test_output import answered, steps_of
+from tests.executing import execute_all
 from tests.laws.harness import ORDERS, SECOND, SLOW, World
 
 # Followers that are late.
@@ -168,7 +169,7 @@ def test_a_publisher_waits_for_its_own_followers_and_no_others():
     assert not world.engine.is_free("orders")
     assert world.engine.is_free("trades")
     publish = read_frames([b'{"c":"publish","t":"trades","d":{"id":1}}'])
-    world.executor.execute_all(other.session, publish, world.now)
+    execute_all(world.executor, other.session, publish, world.now)
     world.settle_once()
     assert not world.engine.is_free("orders")
     assert [line["d"] for line in other.sent()] == [{"id": 1}]
@@ -186,9 +187,9 @@ def test_who_joins_or_leaves_meanwhile_gets_each_change_once():
     assert world.engine.output.late
     last, newcomer = clients[-1], world.client()
     frame = b'{"c":"sow_and_subscribe","t":"orders","opts":"select=[/id,/f%d]"}' % (LISTS - 1)
-    world.executor.execute_all(newcomer.session, read_frames([frame]), world.now)
+    execute_all(world.executor, newcomer.session, read_frames([frame]), world.now)
     frame = b'{"c":"unsubscribe","s":"%s"}' % next(iter(clients[-2].subscriptions)).encode()
-    world.executor.execute_all(clients[-2].session, read_frames([frame]), world.now)
+    execute_all(world.executor, clients[-2].session, read_frames([frame]), world.now)
     assert world.engine.output.late
     world.engine.publish("orders", prices(2), world.now)
     for _ in steps_until_all_is_sent(world):
@@ -250,7 +251,7 @@ def test_a_window_that_opens_late_ends_also_when_another_member_leaves(late, lea
     else:
         name = next(iter(other.subscriptions))
         command = b'{"c":"unsubscribe","s":"%s"}' % name.encode()
-        late.executor.execute_all(other.session, read_frames([command]), late.now)
+        execute_all(late.executor, other.session, read_frames([command]), late.now)
     late.settle()
     late.check()
     late.advance(5 * SECOND)

@@ -31,6 +31,7 @@ from sow.sessions.commands.commit_plan import read
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.spark.pipeline_conflation import SparkConflation
+from tests.executing import execute_all
 from tests.history.reading import extent, log_rows
 from tests.laws.held import check_queue_memory
 from tests.store.in_memory import MemoryCheckpoint, MemoryJournal
@@ -360,7 +361,7 @@ class Client:
 
     def execute(self, frame):
         """Send a frame and read nothing."""
-        self.world.executor.execute_all(self.session, read_frames([frame]), self.world.now)
+        execute_all(self.world.executor, self.session, read_frames([frame]), self.world.now)
         self.session = self.session.successor or self.session
         self.world.settle()
 

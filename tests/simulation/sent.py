@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from sow.protocol.wire import read_frame
 from sow.sessions.queries import replay_starts
+from tests.executing import execute_all
 from tests.simulation.configurations import MS
 from tests.simulation.past import WRITTEN, Lives
 
@@ -54,7 +55,7 @@ class Follower:
     def _ask(self, client, bookmark):
         command = {**self.wanted, "t": self.name, "bm": bookmark}
         commands = read_frame(json.dumps(command).encode())
-        self.lives.world.executor.execute_all(client.session, commands, self.lives.world.now)
+        execute_all(self.lives.world.executor, client.session, commands, self.lives.world.now)
         self.lives.world.settle()
 
     def compare(self):

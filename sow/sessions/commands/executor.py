@@ -174,11 +174,6 @@ class Executor:
 
     # Commands.
 
-    def execute_all(self, session: Session, commands: Sequence[Read], now_us: int) -> None:
-        """Carry out commands in order, all of them at once."""
-        if not self.publish_at_once(session, commands, now_us):
-            run_to_completion(self.carry_out(session, commands, lambda: now_us))
-
     def publish_at_once(self, session: Session, commands: Sequence[Read], now_us: int) -> bool:
         """Execute plain publishes to one topic that fit in one step, without the overhead of steps:
         this is the common case. Returns False, with nothing done, for anything else, and if any of

@@ -14,6 +14,8 @@ from sow.query import Query
 from sow.server.api.metrics import TOPIC_METRICS, Scrape, exposing, process_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.sessions.commands.consumers import ConsumerLags, Consumers
+from tests.docs.metrics import exposed
+from tests.executing import execute_all
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
 SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
@@ -75,7 +77,7 @@ async def test_sessions_count_while_they_are_here_and_why_they_went():
     world = World()
     session = world.executor.sessions.open(LINES, world.clock.now_us())
     line = list(read_frame(b'{"c":"subscribe","t":"orders"}'))
-    world.executor.execute_all(session, line, world.clock.now_us())
+    execute_all(world.executor, session, line, world.clock.now_us())
     world.publish(b'{"id":1}')
     await world.runtime.durable()
     found = figures(world)
@@ -156,7 +158,7 @@ async def test_the_times_of_commits_publishes_and_deliveries_are_counted():
     world = World()
     session = world.executor.sessions.open(LINES, world.clock.now_us())
     line = list(read_frame(b'{"c":"subscribe","t":"orders"}'))
-    world.executor.execute_all(session, line, world.clock.now_us())
+    execute_all(world.executor, session, line, world.clock.now_us())
     await world.runtime.durable()
     before = figures(world)
     world.publish(b'{"id":1}', b'{"id":2}', b'{"id":3}')
@@ -194,7 +196,7 @@ async def test_what_is_refused_is_counted_by_the_kind_of_error_and_not_by_what_w
     session = world.executor.sessions.open(LINES, world.clock.now_us())
     for number in range(20):
         frame = b'{"c":"sow","t":"nothing-%d"}' % number
-        world.executor.execute_all(session, list(read_frame(frame)), world.clock.now_us())
+        execute_all(world.executor, session, list(read_frame(frame)), world.clock.now_us())
     refused = {name: n for name, n in figures(world).items() if "requests_refused" in name}
     assert refused == {'sow_requests_refused_total{reason="invalid topic"}': 20}
     await world.runtime.close()

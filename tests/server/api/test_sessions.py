@@ -23,6 +23,7 @@ from sow.server.api.sessions import (
     story_of,
 )
 from sow.streaming.sessions import SLOW
+from tests.executing import execute_all
 from tests.laws.guarding import reading, rights
 from tests.laws.slow import slow, topic, world_of
 from tests.server.stand_ins import (
@@ -120,7 +121,7 @@ async def test_a_session_says_what_waits_for_it_and_for_how_long():
     since = timestamp(world.clock.now_us())
     session = world.executor.sessions.open(LINES, world.clock.now_us(), address="192.0.2.7")
     lines = b'{"c":"logon","cid":"1","client":"me"}\n{"c":"subscribe","t":"orders"}'
-    world.executor.execute_all(session, list(read_frame(lines)), world.clock.now_us())
+    execute_all(world.executor, session, list(read_frame(lines)), world.clock.now_us())
     world.publish(b'{"id":1}')
     await world.runtime.durable()
     world.clock.advance(3 * SECOND)

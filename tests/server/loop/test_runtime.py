@@ -22,6 +22,7 @@ from sow.server.loop.runtime import (
     loop_name,
 )
 from sow.server.loop.scheduler import SLICE_S
+from tests.executing import execute_all
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped, turns
 from tests.virtual_clock import VirtualClock
 
@@ -39,7 +40,7 @@ def session_of(world, frames):
 
 
 def say(world, session, line):
-    world.executor.execute_all(session, list(read_frame(line)), world.clock.now_us())
+    execute_all(world.executor, session, list(read_frame(line)), world.clock.now_us())
     world.runtime.wake()
 
 

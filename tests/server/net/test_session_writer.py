@@ -6,6 +6,7 @@ from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.server.net.connection_supervisor import TransportWritable
 from sow.server.net.session_writer import GRACE_S, SOCKET_BUFFER_BYTES, SessionWriter
+from tests.executing import execute_all
 from tests.server.stand_ins import Socket, World, stepped, turns
 
 
@@ -34,7 +35,7 @@ class Client:
 
     def say(self, line):
         session = self.connection.session
-        self.world.executor.execute_all(session, list(read_frame(line)), self.world.clock.now_us())
+        execute_all(self.world.executor, session, list(read_frame(line)), self.world.clock.now_us())
         self.connection.follow()
         self.world.runtime.wake()
 

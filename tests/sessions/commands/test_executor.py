@@ -15,6 +15,7 @@ from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.security.authorization import RoleSet
 from sow.sessions.commands import executor, record_ops
+from tests.executing import execute_all
 from tests.laws.guarding import guarded, reading, rights
 from tests.laws.harness import ORDERS, World
 
@@ -132,7 +133,7 @@ def test_a_bad_one_among_frames_of_one_fails_alone(world):
     lines = [publish(1, cid="1"), {"c": "publish", "t": "orders", "d": 5, "cid": "bad"}]
     frames = [json.dumps(line, separators=(",", ":")).encode() for line in (*lines, publish(2))]
     for read in (frames, frames[::2]):
-        world.executor.execute_all(session, read_frames(read), world.now)
+        execute_all(world.executor, session, read_frames(read), world.now)
     world.settle()
     client = world.client()
     client.session = session

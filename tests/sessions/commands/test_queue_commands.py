@@ -5,14 +5,20 @@ import json
 
 import pytest
 
-from sow.core.definitions import LEASES, QueueSettings, Topic
-from sow.errors import ClientError, InvalidTopic, UnknownTopic
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import LEASES, Configuration, QueueSettings, Topic
+from sow.engine.following import FollowingEngine
+from sow.errors import ClientError, InvalidTopic, NotPrimary, UnknownTopic
 from sow.protocol.publish_batching import read_frames
-from sow.protocol.replies import EventEncoding
+from sow.protocol.replies import LINES, EventEncoding
+from sow.sessions.commands import queue_commands
+from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.queue_commands import bookmarks_in
 from tests.cases import all_cases
+from tests.executing import execute_all
 from tests.laws.guarding import reading, rights
 from tests.laws.harness import ORDERS, SECOND, World
+from tests.store.in_memory import MemoryJournal
 
 JOBS = Topic(
     "jobs",
@@ -222,7 +228,7 @@ def test_events_acknowledge_nothing_so_no_stream_takes_messages(world):
     world.publish("orders", {"id": 1})
     session = world.executor.sessions.open(EventEncoding("log"), world.now)
     command = json.dumps({"c": "subscribe", "cid": "1", "t": "jobs"}).encode()
-    world.executor.execute_all(session, read_frames([command]), world.now)
+    execute_all(world.executor, session, read_frames([command]), world.now)
     world.settle()
     assert b"acknowledges nothing" in session.pull(world.engine.sequencer.released, world.now)
     assert len(bookmarks(consumer(world).begun)) == 1

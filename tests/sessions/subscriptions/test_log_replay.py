@@ -9,6 +9,7 @@ from sow.core.definitions import ConflatedTopic, Topic
 from sow.history import snapshot_as_of
 from sow.protocol.wire import read_frame
 from sow.sessions.subscriptions import log_replay
+from tests.executing import execute_all
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, SlowDisk, World
 
 TRANSIENT = Topic("gone", "json", keys=("/id",), durability="transient")
@@ -251,7 +252,7 @@ def test_changes_on_their_way_to_the_disk_belong_to_the_state(world):
     first, _, third = orders.records.table.slots
     world.engine.remove(orders, [first, third], "delete", world.now)
     command = b'{"c":"subscribe","t":"orders","bm":"%d","opts":"oof"}' % bookmark
-    world.executor.execute_all(client.session, read_frame(command), world.now)
+    execute_all(world.executor, client.session, read_frame(command), world.now)
     world.held = False
     world.settle()
     lines = client.lines()
@@ -312,8 +313,11 @@ def test_changes_that_are_on_their_way_to_the_disk_are_neither_lost_nor_early(wo
     world.publish("orders", {"id": 1})
     world.engine.publish("orders", [b'{"id":2}'], world.now)
     group = world.engine.flush()
-    world.executor.execute_all(
-        client.session, read_frame(b'{"c":"subscribe","t":"orders","bm":"0"}'), world.now
+    execute_all(
+        world.executor,
+        client.session,
+        read_frame(b'{"c":"subscribe","t":"orders","bm":"0"}'),
+        world.now,
     )
     second = world.engine.flush()
     session = client.session
@@ -416,8 +420,11 @@ def test_what_is_on_its_way_to_the_disk_is_heard_in_pieces_and_sent_when_it_is_t
     world.publish("orders", {"id": 0})
     world.held = True
     world.publish("orders", *({"id": number} for number in range(1, 101)))
-    world.executor.execute_all(
-        client.session, read_frame(b'{"c":"subscribe","t":"orders","bm":"0"}'), world.now
+    execute_all(
+        world.executor,
+        client.session,
+        read_frame(b'{"c":"subscribe","t":"orders","bm":"0"}'),
+        world.now,
     )
     world.held = False
     world.settle()

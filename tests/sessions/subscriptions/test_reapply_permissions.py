@@ -13,6 +13,7 @@ from sow.sessions.subscriptions.pending_updates import ReportedSince
 from sow.sessions.subscriptions.reapply_permissions import prepare
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
 from sow.streaming.sessions import OUTDATED, SLOW
+from tests.executing import execute_all
 from tests.laws.guarding import A, B, desk, guarded, reading, regrant, rights, two_desks
 from tests.laws.harness import SECOND, World, short
 
@@ -370,7 +371,7 @@ def test_an_answer_in_a_queue_that_is_being_folded_is_written_no_further(desks):
 def test_an_answer_that_is_said_in_this_very_step_counts_as_waiting(desks):
     client = known(desks)
     requested = read_frames([b'{"c":"sow","t":"orders"}'])
-    desks.executor.execute_all(client.session, requested, desks.now)
+    execute_all(desks.executor, client.session, requested, desks.now)
     assert moment_of(desks, others(), client) == []
     desks.settle()
     assert client.data() == []

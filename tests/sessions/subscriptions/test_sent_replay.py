@@ -18,6 +18,7 @@ from sow.history.bookmarks import Moment
 from sow.protocol.wire import read_frame
 from sow.sessions.queries import replay_starts
 from sow.sessions.subscriptions import sent_replay
+from tests.executing import execute_all
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, SlowDisk
 from tests.simulation.past import NotingWorld
 
@@ -362,7 +363,7 @@ def test_what_is_on_its_way_to_the_disk_is_not_early(world):
     world.clock.advance(2 * SECOND)
     world.engine.advance(world.now)
     command = read_frame(b'{"c":"subscribe","t":"orders-C","bm":"0"}')
-    world.executor.execute_all(client.session, command, world.now)
+    execute_all(world.executor, client.session, command, world.now)
     pulled = iter(lambda: client.session.pull(world.engine.sequencer.released, world.now), None)
     early = b"".join(frame or b"" for frame in pulled)
     assert b'"id":2' not in early
