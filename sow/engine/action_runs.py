@@ -9,7 +9,7 @@ Runs of one action are carried out in their order, by `sow.sessions.commands.act
 bounded, in runs and in bytes.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -23,7 +23,9 @@ from sow.topic.records import Records
 RUNS_MAX = 10_000
 """Runs of one action that wait: a web hook that is away for an hour gets the first of them."""
 RUN_BYTES_MAX = 64 * 1024**2
-"""Bytes of messages in all runs: a message may have sixteen megabytes."""
+"""Bytes of messages in all runs: a message may have sixteen megabytes. One action has at most half
+of it, so that what one waits for leaves out nothing of others; a run without a message is none of
+these."""
 COMMITTED_RUNS_MAX = 3_000
 """Rows of one batch commit, each with a run: they are stored in one step, ten microseconds each."""
 RUN_BYTES = 700
@@ -46,7 +48,7 @@ class ActionRun:
         deed: int = 0,
     ) -> None:
         self.number = number
-        """Later ones have higher numbers, also after a restart."""
+        """Later ones have higher numbers, also after a restart: about when it was set off."""
         self.action = action
         self.trigger: TriggerKind = trigger
         self.topic = topic
@@ -98,6 +100,9 @@ class ActionRuns:
         self._engine = engine
         self.waiting: dict[str, deque[ActionRun]] = {}
         self.size_bytes = 0
+        """Of all of them."""
+        self._sizes: Counter[str] = Counter()
+        """By their actions."""
         self._number = 0
         self._last_us: dict[str, tuple[str, int]] = {}
         """By the name of a schedule: its text, and when it ran last."""
@@ -111,6 +116,7 @@ class ActionRuns:
         table = self._records.table
         held = [orjson.loads(table.bodies[slot] or b"") for slot in table.slots.values()]
         self.waiting, self.size_bytes, self._last_us = {}, 0, {}
+        self._sizes.clear()
         for noted in held:
             if "every" in noted:
                 self._last_us[noted["action"]] = noted["every"], noted["at"]
@@ -121,8 +127,14 @@ class ActionRuns:
 
     def _queue(self, run: ActionRun) -> None:
         self.waiting.setdefault(run.action, deque()).append(run)
-        self.size_bytes += run.size_bytes
+        self._count(run, run.size_bytes)
         self._number = max(self._number, run.number)
+
+    def _count(self, run: ActionRun, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._sizes[run.action] += size_bytes
+        if not self._sizes[run.action]:
+            del self._sizes[run.action]
 
     # Each raises the error of the disk where it has no room for them; then nothing has changed.
 
@@ -132,14 +144,16 @@ class ActionRuns:
         """Add runs that were set off by messages: topic, SowKey and body. Returns how many had no
         room among those that wait."""
         runs: list[ActionRun] = []
-        room, size = RUNS_MAX - len(self.waiting.get(action, ())), self.size_bytes
+        room = RUNS_MAX - len(self.waiting.get(action, ()))
+        room_bytes = RUN_BYTES_MAX - self.size_bytes
+        room_bytes = min(room_bytes, RUN_BYTES_MAX // 2 - self._sizes[action])
         left_out, number = 0, max(self._number, self._engine.now_us)
         for topic, key, data in found:
             run = ActionRun(number + 1, action, trigger, topic, key, data)
-            if len(runs) >= room or size + run.size_bytes > RUN_BYTES_MAX:
+            if len(runs) >= room or (data and run.size_bytes > room_bytes):
                 left_out += 1
                 continue
-            number, size = number + 1, size + run.size_bytes
+            number, room_bytes = number + 1, room_bytes - run.size_bytes
             runs.append(run)
         self._put([run.noted() for run in runs])
         for run in runs:
@@ -161,7 +175,7 @@ class ActionRuns:
         line.popleft()
         if not line:
             del self.waiting[run.action]
-        self.size_bytes -= run.size_bytes
+        self._count(run, -run.size_bytes)
 
     def _put(self, noted: list[dict[str, Any]]) -> None:
         if noted:
@@ -200,4 +214,4 @@ class ActionRuns:
         assert {f"run {run.number}" for run in waiting} == {
             name for name in slots if name.startswith("run ")
         }, "a run that is not stored, or the reverse"
-        assert self.size_bytes == sum(run.size_bytes for run in waiting)
+        assert self.size_bytes == sum(run.size_bytes for run in waiting) == self._sizes.total()

@@ -68,8 +68,19 @@ def test_what_waits_is_bounded_in_runs_and_bytes(runs, monkeypatch):
     assert runs.add("a", "publish-message", [("orders", str(n), b"") for n in range(5)]) == 3
     assert runs.add("b", "publish-message", [("orders", "1", b"")]) == 0
     monkeypatch.setattr(action_runs, "RUN_BYTES_MAX", runs.size_bytes + 1_000)
-    large, small = ("orders", "1", b"x" * 500), ("orders", "2", b"")
+    large, small = ("orders", "1", b"x" * 500), ("orders", "2", b"y")
     assert runs.add("c", "publish-message", [large, small, small]) == 2
+    assert runs.add("nightly", "schedule", [("", "", b"")]) == 0
+    runs.check()
+
+
+def test_one_action_takes_no_more_than_half_of_the_room(runs, monkeypatch):
+    monkeypatch.setattr(action_runs, "RUN_BYTES_MAX", 10_000)
+    messages = [("orders", str(n), b"x" * 300) for n in range(9)]
+    assert runs.add("a", "publish-message", messages) == 4
+    assert runs.add("b", "publish-message", messages[:4]) == 0
+    runs.end(runs.waiting["a"][0])
+    assert runs.add("a", "publish-message", messages[:2]) == 1
     runs.check()
 
 

@@ -182,7 +182,8 @@ def _deed(root: Section, deed: Section, trigger: str, hosts: object, findings: D
         topic = next(
             (t for t in root.sections("topics") if t.text("name") == deed.text("topic")), None
         )
-        if topic is not None and topic.element.name == "Topic" and "Key" not in topic.lines:
+        is_topic = topic is not None and topic.element.name == "Topic"
+        if topic and is_topic and not {"Key", "KeyGenerator"} & topic.lines.keys():
             findings.error(
                 *deed.where("Topic"),
                 "has no Key, so that a publisher names each record, and an action names none",
@@ -201,11 +202,22 @@ def _deed(root: Section, deed: Section, trigger: str, hosts: object, findings: D
 
 
 def _delete_filter(deed: Section, findings: Diagnostics) -> None:
-    """A filter compiles with anything in the places of its variables."""
+    """A filter compiles with anything in the places of its variables, which are parts of texts: a
+    key that a publisher chooses is no part of the condition."""
+    text = deed.text("filter")
     try:
-        compile_filter(VARIABLE.sub("x", deed.text("filter")))
+        compile_filter(VARIABLE.sub("x", text))
     except ClientError as error:
         findings.error(*deed.where("Filter"), error.detail, "write a condition such as /done = 1")
+        return
+    try:
+        compile_filter(VARIABLE.sub("x x", text))
+    except ClientError:
+        findings.error(
+            *deed.where("Filter"),
+            "has a variable outside of quotes",
+            "write /id = '{{AMPS_SOW_KEY}}'",
+        )
 
 
 # Circles.

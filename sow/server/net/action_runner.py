@@ -9,10 +9,15 @@ call at a time, and so does an action, whose runs go one after the other: there 
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import Any
 
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, hdrs
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from sow.core.clock import SECOND_US
 from sow.core.media_types import JSON, PLAIN_TEXT
@@ -32,6 +37,63 @@ RUN_HEADER = "Idempotency-Key"
 """Equal in calls that are made again, so that the other side can tell."""
 
 
+LOOKUPS_MAX = 32
+"""Names that are looked up at a time: a name server that is away takes half a minute for each."""
+
+
+class HookResolver(AbstractResolver):
+    """Looks hosts up in threads that nothing else waits for, the end of the process included: those
+    that asyncio shares would be taken by a name server that does not answer."""
+
+    def __init__(self) -> None:
+        self.running = 0
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a host; raises OSError."""
+        if self.running >= LOOKUPS_MAX:
+            raise OSError(f"{LOOKUPS_MAX} names are being looked up already")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[Any]] = loop.create_future()
+
+        def end(found: list[Any] | OSError) -> None:
+            self.running -= 1
+            if answer.done():
+                return  # nobody waits any more
+            if isinstance(found, OSError):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        def look_up() -> None:
+            found: list[Any] | OSError
+            try:
+                found = socket.getaddrinfo(
+                    host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+                )
+            except (OSError, UnicodeError) as error:
+                found = OSError(str(error))
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(end, found)
+
+        self.running += 1
+        Thread(target=look_up, name="webhook", daemon=True).start()
+        return [
+            ResolveResult(
+                hostname=host, host=address[0], port=port, family=kind, proto=protocol, flags=0
+            )
+            for kind, _, protocol, _, address in await answer
+        ]
+
+    async def close(self) -> None:
+        """Its threads end by themselves."""
+
+
+RESOLVER = HookResolver()
+"""Of all calls of the process."""
+
+
 async def posted(call: WebhookCall) -> str:
     """Call a web hook; returns why it has failed, "" if it has not."""
     timeout = ClientTimeout(total=call.timeout_us / SECOND_US)
@@ -39,7 +101,7 @@ async def posted(call: WebhookCall) -> str:
     try:
         async with ClientSession(
             timeout=timeout,
-            connector=TCPConnector(force_close=True, limit=1),
+            connector=TCPConnector(force_close=True, limit=1, resolver=RESOLVER),
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             read_bufsize=BUFFER_BYTES,
@@ -79,7 +141,12 @@ class ActionRunner:
         self._runtime.begin(self._call(call, answered))
 
     async def _call(self, call: WebhookCall, answered: Answered) -> None:
-        answered(await posted(call), self._runtime.now_us())
+        try:
+            why = await posted(call)
+        except Exception:
+            log.exception("a web hook is not called")
+            why = "the server failed on it; its log says why"
+        answered(why, self._runtime.now_us())
 
     async def close(self) -> None:
         """The server stops: do what is to be done then."""

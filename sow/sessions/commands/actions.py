@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import orjson
+
 from sow.config.moments import Moments, moments
 from sow.core.action_definitions import (
     AMPS_DATA,
@@ -28,6 +30,8 @@ from sow.core.action_definitions import (
     ActionDefinition,
     TriggerKind,
 )
+from sow.core.clock import SECOND_US
+from sow.core.containers import Histogram
 from sow.core.cooperative import Task
 from sow.core.definitions import ACTION_RUNS
 from sow.engine.action_runs import COMMITTED_RUNS_MAX, ActionRun, ActionRuns
@@ -48,7 +52,8 @@ REFUSED_US = 1_000_000
 PAUSE_US_MAX = 60_000_000
 """The pauses between calls of a web hook double from one second to this."""
 SLOW_US = 1_000_000
-"""Slow clients set an action off once in this time: what it sends may be what they do not read."""
+"""Slow clients set an action off once in this time: what it sends may be what they do not read.
+And so often it is reported that runs of one action are left out."""
 VARIABLE = re.compile(rb"\{\{\s*(\w+)\s*\}\}")
 REMOVALS = {"sow-expire-message": ("expired",), "oof-message": ("deleted", "expired")}
 TYPES = {"deleted": "delete", "expired": "expire", "match": "match"}
@@ -66,6 +71,35 @@ class WebhookCall(NamedTuple):
 Answered = Callable[[str, int], None]
 """What takes the answer: why the call has failed, "" if it has not, and the time."""
 Post = Callable[[WebhookCall, Answered], None]
+
+
+class ActionFigures:
+    """What has become of the runs of one action since the server started."""
+
+    def __init__(self) -> None:
+        self.done = self.failed = self.left_out = 0
+        self.times = Histogram()
+        """From what has set a run off until it was done or has failed."""
+        self._unsaid = self._said_us = 0
+
+    def leave_out(self, count: int, now_us: int) -> int:
+        """So many runs are left out; returns how many to report now, which is once a second: each
+        publish of a client may be one."""
+        self.left_out += count
+        self._unsaid += count
+        if not self._unsaid or now_us < self._said_us:
+            return 0
+        said, self._unsaid, self._said_us = self._unsaid, 0, now_us + SLOW_US
+        return said
+
+    def note(self, outcome: str, took_s: float) -> None:
+        """A run is over."""
+        if outcome.startswith("left out"):
+            self.left_out += 1
+            return
+        self.done += outcome == "done"
+        self.failed += outcome != "done"
+        self.times.note(took_s)
 
 
 class PublishTrigger:
@@ -142,6 +176,8 @@ class Actions:
         self._warn: Callable[[str], object] = report
         self._post: Post | None = None
         self.runs = ActionRuns(engine)
+        self.figures: dict[str, ActionFigures] = {}
+        """Of each action that is configured, by its name."""
         self._all: dict[str, ActionDefinition] = {}
         self._moments: dict[str, Moments] = {}
         """Of each schedule, by its name."""
@@ -177,6 +213,7 @@ class Actions:
             return
         engine = self._engine
         self._all = {one.name: one for one in engine.configuration.actions}
+        self.figures = {name: self.figures.get(name) or ActionFigures() for name in self._all}
         for fed in self._fed:
             fed.topic.feed_no_more(fed)
         self._fed.clear()
@@ -247,6 +284,10 @@ class Actions:
         if not self._engine.primary:
             self._set_off_all("shutdown")
 
+    def waiting(self) -> dict[str, int]:
+        """How many runs of each action have not ended."""
+        return {name: len(self.runs.waiting.get(name, ())) for name in self._all}
+
     @property
     def ends(self) -> bool:
         """What is to be done at the stop has not ended."""
@@ -259,8 +300,11 @@ class Actions:
             return True
         add = self.runs.add
         left_out = self._kept(lambda: add(one.name, one.trigger.kind, found))
-        if left_out:
-            outcome = f"left out: too many runs of {one.name} wait, {left_out} found no room"
+        figures = self.figures[one.name]
+        if left_out is None and one.trigger.kind != "schedule":  # which is tried again
+            figures.left_out += len(found)
+        if left_out and (count := figures.leave_out(left_out, self._engine.now_us)):
+            outcome = f"left out: too many runs of {one.name} wait, {count} found no room"
             self._audit.note_run(one.name, one.trigger.kind, outcome)
             self._warn(f"action {one.name}: {outcome}")
         self._engine.timers.note(self)
@@ -290,8 +334,9 @@ class Actions:
         for name, next_us in [*self._next_us.items()]:
             if next_us <= now_us:
                 self._fire(name, now_us)
-        left = RUNS_AT_ONCE
-        for line in [*self.runs.waiting.values()]:
+        lines = [*self.runs.waiting.values()]
+        for line in lines:
+            left = max(1, RUNS_AT_ONCE // len(lines))  # who has many holds up no other
             while left and line and (due_us := line[0].due_us) is not None and due_us <= now_us:
                 self._go_on(line[0], now_us)
                 left -= 1
@@ -346,6 +391,8 @@ class Actions:
     def _end(self, run: ActionRun, outcome: str) -> None:
         """A run is over; raises the error of a disk that has no room to say so."""
         self.runs.end(run)
+        if (figures := self.figures.get(run.action)) is not None:
+            figures.note(outcome, max(0, self._engine.now_us - run.number) / SECOND_US)
         self._audit.note_run(run.action, run.trigger, outcome)
 
     def _publish(self, run: ActionRun, deed: ActionDeed, now_us: int) -> None:
@@ -354,7 +401,7 @@ class Actions:
             run.wait(now_us + AGAIN_US)
             return
         topic = engine.publishable(name)
-        body = _filled(deed.data, run)
+        body = _composed(deed.data, run)
         messages, expires_us = (
             engine.read(topic, [body], now_us=now_us),
             topic.expiry_us(None, now_us),
@@ -405,7 +452,7 @@ class Actions:
             run.wait(now_us + REFUSED_US)
             return
         run.wait(None)
-        body, name = _filled(deed.data, run), f"{run.number}-{run.deed}"
+        body, name = _composed(deed.data, run), f"{run.number}-{run.deed}"
         call = WebhookCall(deed.url or "", body, deed.timeout_us, name)
         self._post(call, partial(self._answered, run, deed))
 
@@ -439,9 +486,34 @@ def quoted(value: bytes) -> bytes:
     return re.sub(rb"([\\'\"])", rb"\\\1", value)
 
 
-def _filled(text: str | None, run: ActionRun, inserted: Callable[[bytes], bytes] = bytes) -> bytes:
-    """A text with the values of its variables; without one, the message itself."""
+def _in_json(value: bytes) -> bytes:
+    """A value as part of a text in JSON, which it does not end."""
+    return orjson.dumps(value.decode(errors="replace"))[1:-1]
+
+
+def _composed(text: str | None, run: ActionRun) -> bytes:
+    """What is published or sent. In JSON only a message is more than a part of a text: else who
+    chooses a key, or the name of a client, would write more fields."""
+    if text is None or text.lstrip()[:1] not in ("{", "["):
+        return _filled(text, run)
+    if run.trigger == "slow-client":
+        return _filled(text, run, _in_json)
+    return _filled(text, run, _in_json, bytes)
+
+
+def _filled(
+    text: str | None,
+    run: ActionRun,
+    inserted: Callable[[bytes], bytes] = bytes,
+    of_data: Callable[[bytes], bytes] | None = None,
+) -> bytes:
+    """A text with the values of its variables, as they are `inserted`; without one, the message
+    itself."""
     if text is None:
         return run.data
-    known = {AMPS_DATA: run.data, AMPS_TOPIC: run.topic.encode(), AMPS_SOW_KEY: run.key.encode()}
-    return VARIABLE.sub(lambda found: inserted(known[found[1].decode()]), text.encode())
+    known = {
+        AMPS_DATA: lambda: (of_data or inserted)(run.data),
+        AMPS_TOPIC: lambda: inserted(run.topic.encode()),
+        AMPS_SOW_KEY: lambda: inserted(run.key.encode()),
+    }
+    return VARIABLE.sub(lambda found: known[found[1].decode()](), text.encode())

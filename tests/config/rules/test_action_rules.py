@@ -54,6 +54,12 @@ COPY = (
             "Filter",
             "expected",
         ),
+        (
+            on("publish-message", topic("", "others"))
+            + do("delete-sow", topic("<Filter>/{{AMPS_SOW_KEY}} = 1</Filter>")),
+            "Filter",
+            "has a variable outside of quotes",
+        ),
         (on("startup") + do("delete-sow", topic()), "Module", "needs Filter"),
         (on("startup") + HOOK, "Url", "the host 127.0.0.1 is not one of WebhookHosts"),
     ],
@@ -79,6 +85,9 @@ def test_names_are_unique(instance):
 def test_a_topic_without_keys_is_not_published_to(instance):
     file = actions(on("startup") + PUBLISH).replace("<Key>/id</Key>", "")
     assert "has no Key" in str(instance(file).errors[0])
+    chained = "<Options><Primary>/id</Primary><Secondary>/of</Secondary></Options></KeyGenerator>"
+    file = file.replace("</MessageType>", f"</MessageType><KeyGenerator>{chained}", 1)
+    assert not instance(file).errors
 
 
 ON_ORDERS = on("publish-message", topic())

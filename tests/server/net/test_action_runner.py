@@ -2,13 +2,15 @@
 server, from its start to its stop."""
 
 import asyncio
+import threading
 import tracemalloc
 from dataclasses import replace
 
 import pytest
 
 from sow.core.definitions import AUDIT
-from sow.server.net.action_runner import posted
+from sow.server.net import action_runner
+from sow.server.net.action_runner import LOOKUPS_MAX, posted
 from sow.sessions.commands.actions import WebhookCall
 from tests.cases import all_cases
 from tests.config.conftest import ORDERS
@@ -147,6 +149,29 @@ def runs(server):
         for one in server.records(AUDIT.name)
         if one["deed"] == "action"
     ]
+
+
+def test_a_name_server_that_does_not_answer_holds_up_nothing_else(monkeypatch):
+    answer = threading.Event()
+
+    def getaddrinfo(*_asked, **_more):
+        assert answer.wait(60)
+        raise OSError("no such host")
+
+    async def work():
+        call = WebhookCall("http://hooks.example/a", b"{}", 100_000, "17-0")
+        calls = [posted(call) for _ in range(40)]
+        found = await asyncio.gather(*calls)
+        assert await asyncio.to_thread(lambda: 7) == 7
+        answer.set()
+        while action_runner.RESOLVER.running:
+            await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(action_runner.socket, "getaddrinfo", getaddrinfo)
+    found = asyncio.run(asyncio.wait_for(work(), 60))
+    assert found.count("the web hook has not answered in 0.1 s") == LOOKUPS_MAX
+    assert found.count("the web hook cannot be called: ClientConnectorDNSError") == 8
 
 
 def test_a_server_runs_its_actions_from_its_start_to_its_stop(tmp_path):

@@ -10,6 +10,7 @@ from sow.core.definitions import ACTION_RUNS, AUDIT, LEASES, Topic
 from sow.engine import action_runs
 from sow.engine.following import FollowingEngine
 from sow.errors import StoreFailing, TooLarge
+from sow.sessions.commands import actions
 from sow.sessions.commands.actions import PAUSE_US_MAX, quoted
 from sow.sessions.commands.executor import Executor
 from tests.cases import all_cases
@@ -179,6 +180,26 @@ def test_records_are_deleted_by_a_filter_which_no_value_of_a_message_can_widen()
     assert done(here) == [{"id": "b"}]
 
 
+def test_a_key_that_a_publisher_chooses_writes_no_more_than_a_text():
+    bare = replace(ORDERS, keys=(), hash_indexes=())
+    here = world(action("publish-message", NOTE, topic="orders"), orders=bare)
+    here.publish("orders", {"a": 1}, key='x","admin":true,"z":"')
+    run(here)
+    assert done(here) == [{"id": 'x","admin":true,"z":"', "d": {"a": 1}}]
+
+
+def test_an_action_with_very_many_runs_holds_up_no_other(monkeypatch):
+    monkeypatch.setattr(actions, "RUNS_AT_ONCE", 4)
+    many = action("publish-message", COPY, topic="orders")
+    few = action("publish-message", TICK, topic="few")
+    few = replace(few, trigger=replace(few.trigger, name="few"))
+    here = World(ORDERS, DONE, replace(ORDERS, name="few"), AUDIT, ACTION_RUNS, actions=(many, few))
+    here.engine.publish("orders", [b'{"id":%d}' % n for n in range(100)], here.now)
+    here.engine.publish("few", [b'{"id":1}'], here.now)
+    here.executor.actions.advance(here.now)
+    assert [name for name, _, _ in runs(here)] == ["publish-message"] * 2 + ["few"]
+
+
 def test_a_quote_and_a_backslash_do_not_end_a_text():
     assert quoted(b"a'b\"c\\d") == b"a\\'b\\\"c\\\\d"
 
@@ -315,6 +336,23 @@ def test_a_reload_adds_changes_and_removes_actions():
     here.publish("orders", {"id": 7})
     run(here, 10 * SECOND)
     assert runs(here)[-1][2].startswith("left out: the configuration has no such action")
+
+
+def test_runs_are_counted_by_what_became_of_them_with_their_time(monkeypatch):
+    monkeypatch.setattr(action_runs, "RUNS_MAX", 2)
+    hook = replace(HOOK, retries=0)
+    here = world(action("publish-message", hook, topic="orders"))
+    here.publish("orders", *({"id": id_} for id_ in (1, 2, 3)))
+    run(here)
+    figures = here.executor.actions.figures["publish-message"]
+    assert (figures.left_out, here.executor.actions.waiting()) == (1, {"publish-message": 2})
+    here.advance(2 * SECOND)
+    here.hook.answer(here)
+    run(here)
+    here.hook.answer(here, "it answers 500")
+    assert (figures.done, figures.failed, figures.left_out) == (1, 1, 1)
+    assert round(figures.times.sum_s) == 4
+    assert here.executor.actions.waiting() == {"publish-message": 0}
 
 
 def test_a_server_that_follows_runs_nothing_until_it_leads():
