@@ -4,9 +4,18 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
+from sow.core.action_definitions import ActionDeed, ActionDefinition, ActionTrigger
 from sow.core.containers import Histogram
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import CONSUMERS, Merge, View
+from sow.core.definitions import (
+    ACTION_RUNS,
+    CONSUMERS,
+    LEASES,
+    Merge,
+    QueueSettings,
+    Topic,
+    View,
+)
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.query import Query
@@ -25,7 +34,12 @@ def exposed() -> str:
     merging = replace(ORDERS, name="sums", merges=(Merge("/qty", "sum"),))
     bounded = replace(ORDERS, name="few", records_max=10)
     sides = View("sides", "json", ("orders",), ("COUNT(1) AS /n",), ("/side",))
-    world = World(ORDERS, SLOW, merging, bounded, sides, CONSUMERS)
+    jobs = Topic("jobs", "json", conflation_policy="off", queue=QueueSettings("orders"))
+    greet = ActionDefinition(
+        ActionTrigger("startup", name="greet"), (ActionDeed("echo-message", message="hello"),)
+    )
+    own = CONSUMERS, LEASES, ACTION_RUNS
+    world = World(ORDERS, SLOW, merging, bounded, sides, jobs, *own, actions=(greet,))
     Consumers(world.engine).move("reader", 0, world.now)
     world.publish("orders", {"id": 1})
     world.publish("sums", {"id": 1, "qty": 1})

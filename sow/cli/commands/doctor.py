@@ -220,6 +220,21 @@ def nodes_check(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
     return HealthCheck("nodes", "ok", found + "and the same state")
 
 
+def actions_check(
+    done: Mapping[str, float], failed: Mapping[str, float], left_out: Mapping[str, float]
+) -> list[HealthCheck]:
+    """Whether runs of actions, by their names, have failed or were left out since the start."""
+    if not done:
+        return []
+    wrong = {name: failed.get(name, 0.0) + left_out.get(name, 0.0) for name in done}
+    count = sum(wrong.values())
+    found = f"{sum(done.values()):,.0f} runs were done, {count:,.0f} failed or were left out"
+    if count:
+        found += f", most of {max(wrong, key=wrong.__getitem__)}"
+    instead = "see why: sow query /sow/audit --filter \"/deed = 'action' AND /outcome != 'done'\""
+    return [_judged("actions", found, not count, instead)]
+
+
 def steps_check(longest_s: Mapping[str, float]) -> HealthCheck:
     """Whether a step has blocked the loop for long."""
     if not longest_s:
@@ -436,6 +451,9 @@ async def _figures(client: Client) -> list[HealthCheck]:
             for language in known.get("sow_build_info", {})
             if language in ("C", "Python")  # an older server has its version alone
         ],
+        *actions_check(
+            *(known.get(f"sow_action_{name}_total", {}) for name in ("runs", "failures", "dropped"))
+        ),
         steps_check(known.get("sow_step_longest_seconds", {})),
         *certificates_check(known.get("sow_certificate_expiry_seconds", {}), time.time()),
     ]

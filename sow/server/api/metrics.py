@@ -28,6 +28,7 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime, loop_name
+from sow.sessions.commands.actions import ActionFigures
 from sow.sessions.commands.consumers import Consumer, ConsumerLags, Consumers
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
@@ -147,7 +148,7 @@ TOPIC_FIGURES: Mapping[Family, Mapping[str, tuple[str, TopicFigure]]] = {
             _of_queue(lambda q: q.expired),
         ),
         "sow_queue_dead": ("Messages that went to DeadLetterTopic.", _of_queue(lambda q: q.dead)),
-        "sow_queue_dropped": (
+        "sow_queue_dead_dropped": (
             "Messages that were dropped after MaxDeliveries.",
             _of_queue(lambda q: q.dropped),
         ),
@@ -200,6 +201,10 @@ def _of_consumers(
         return {one.name: figure(scrape, one) for one in there}
 
     return found
+
+
+def _of_actions(figure: Callable[[ActionFigures], Figure]) -> ServerFigure:
+    return lambda s: {name: figure(one) for name, one in s.executor.actions.figures.items()}
 
 
 def _of_role(
@@ -337,6 +342,32 @@ SERVER_FIGURES: Mapping[
     (Counter, ""): {
         "sow_bookmark": ("Newest bookmark assigned.", lambda s: s.executor.engine.seq),
         "sow_durable_bookmark": ("Newest bookmark on disk.", lambda s: s.runtime.journal.last_seq),
+    },
+    (Gauge, "action"): {
+        "sow_action_runs_waiting": (
+            "Runs of an action that have not ended.",
+            lambda s: s.executor.actions.waiting(),
+        )
+    },
+    (Counter, "action"): {
+        "sow_action_runs": (
+            "Runs of an action that were done.",
+            _of_actions(lambda one: one.done),
+        ),
+        "sow_action_failures": (
+            "Runs of an action that have failed.",
+            _of_actions(lambda one: one.failed),
+        ),
+        "sow_action_dropped": (
+            "Runs of an action that were left out.",
+            _of_actions(lambda one: one.left_out),
+        ),
+    },
+    (HistogramFamily, "action"): {
+        "sow_action_seconds": (
+            "Time from what has set a run off until it was done or has failed.",
+            _of_actions(lambda one: one.times),
+        )
     },
     (Gauge, "role"): {
         "sow_nodes": (

@@ -218,6 +218,10 @@ FIGURES = {
     "sow_connections": {"": 1.0}, "sow_connections_max": {"": 100.0},
     "sow_clock_ahead_seconds": {"": 0.0}, "sow_step_longest_seconds": {"a query": 0.01},
 }  # fmt: skip
+FAILED = {
+    "sow_action_runs_total": {"fine": 9.0, "bad": 0.0},
+    "sow_action_failures_total": {"fine": 0.0, "bad": 1.0},
+}
 
 
 class Sent:
@@ -262,6 +266,7 @@ class Sent:
         ("connections", {}, {"sow_connections": {"": 95.0}}, "raise Limits/Connections"),
         ("clock", {}, {"sow_clock_ahead_seconds": {"": 7.0}}, "synchronize it with a time server"),
         ("steps", {}, {"sow_step_longest_seconds": {"a query": 2.0}}, "see the log for how often"),
+        ("actions", {}, FAILED, "see why: sow query /sow/audit --filter"),
         ("certificate", {}, {"sow_certificate_expiry_seconds": {"c.pem": 9.0}}, "renew it, then"),
         ("metrics", {}, None, "use an administrator's token: --token TOKEN"),
     ],

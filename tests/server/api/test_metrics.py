@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from sow import __version__
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, ConflatedTopic, Topic, View
@@ -138,6 +140,12 @@ async def test_what_is_refused_and_what_is_left_is_sent():
     assert figures(world)["sow_store_failing"] == 1
     world.journal.full = False
     await world.runtime.close()
+
+
+def test_each_family_is_on_the_page_once_whatever_is_configured():
+    names = [family.name for family in text_string_to_metric_families(exposed())]
+    assert {"sow_queue_dropped", "sow_queue_dead_dropped", "sow_action_runs"} <= {*names}
+    assert [name for name in {*names} if names.count(name) > 1] == []
 
 
 @stepped
