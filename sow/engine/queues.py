@@ -13,14 +13,16 @@ Which consumer gets which message is decided by `sow.topic.message_queue`; how c
 and what is sent to them, by `sow.sessions.commands.queue_commands` and the routes of leases.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 
 from sow.core.cooperative import Task
-from sow.core.definitions import LEASES, QueueSettings
+from sow.core.definitions import LEASES, QueueSettings, Topic
+from sow.core.humanize import counted
 from sow.core.paths import Path, parse_path
 from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
@@ -32,6 +34,10 @@ from sow.topic.records import CheckedMessages
 
 GIVEN_AT_ONCE = 500
 """Messages that one step gives out, or whose leases it ends: some twenty microseconds each."""
+BYTES_AT_ONCE = 4 * 1024**2
+"""Bytes of bodies that one step gives out: copied into lines, some milliseconds."""
+RESTORED_AT_ONCE = 20_000
+"""Names of messages, or leases, that one step reads: a microsecond each."""
 COMMITTED_MAX = 10_000
 """Rows of one batch commit to a topic with a queue: they become messages in one step, some
 microseconds each."""
@@ -80,7 +86,6 @@ class RunningQueue:
         report: Callable[[str], None],
     ) -> None:
         self.topic = topic
-        self.definition = definition
         self.queue = MessageQueue(definition)
         self._hidden: set[int] = set()
         topic.records.indexes.hide(self._hidden)
@@ -90,10 +95,24 @@ class RunningQueue:
         self._engine = engine
         self._write = write
         self._report = report
-        self._priority = None if definition.priority is None else parse_path(definition.priority)
-        self._barrier = None if definition.barrier is None else engine.filter(definition.barrier)
+        self._source: SourceTopic | None = None
+        """What it is fed by, while it works."""
+        self._priority: Path | None = None
+        self._barrier: Filter | None = None
+        self._go_by(definition)
         self._again_us: int | None = None
-        """When what was put off is tried again."""
+        """When messages are given out again that the disk did not take, or consumers."""
+        self._bury_us: int | None = None
+        """When dead messages are tried again."""
+        self._returning: deque[tuple[QueuedMessage, str, bool]] = deque()
+        """Messages of consumers that are gone, with their holders, and whether that counts."""
+
+    def _go_by(self, definition: QueueSettings) -> None:
+        self.definition = definition
+        self.queue.go_by(definition)
+        self._priority = None if definition.priority is None else parse_path(definition.priority)
+        text = definition.barrier
+        self._barrier = None if text is None else self._engine.filter(text)
 
     @property
     def available(self) -> int:
@@ -131,14 +150,11 @@ class RunningQueue:
     def _priorities(self, bodies: Sequence[bytes]) -> list[float]:
         if self._priority is None:
             return [0.0] * len(bodies)
-        return [*map(_number, self._column(self._priority, bodies))]
-
-    def _column(self, path: Path, bodies: Sequence[bytes]) -> Sequence[Any]:
-        (column,) = self.topic.records.decoder((path,)).columns(list(bodies))
-        return column
+        (column,) = self.topic.records.decoder((self._priority,)).columns(list(bodies))
+        return [*map(_number, column)]
 
     def _barriers(self, bodies: Sequence[bytes]) -> Sequence[bool]:
-        condition: Filter | None = self._barrier
+        condition = self._barrier
         if condition is None:
             return [False] * len(bodies)
         columns = self.topic.records.decoder(condition.paths).columns(list(bodies))
@@ -149,8 +165,11 @@ class RunningQueue:
         change."""
         table = self.topic.records.table
         names = [*table.slots]
-        bookmarks = np.array([float(name.partition("-")[0]) for name in names])
-        yield
+        bookmarks = np.empty(len(names))
+        for start in range(0, len(names), RESTORED_AT_ONCE):
+            some = names[start : start + RESTORED_AT_ONCE]
+            bookmarks[start : start + len(some)] = [float(one.partition("-")[0]) for one in some]
+            yield
         order = yield from sorting(np.arange(len(names)), [lambda rows: bookmarks[rows]])
         for start in range(0, len(order), GIVEN_AT_ONCE):
             self._restore([names[at] for at in order[start : start + GIVEN_AT_ONCE]], known)
@@ -169,17 +188,39 @@ class RunningQueue:
 
     def begin(self) -> None:
         """Take what is published from now on, and let leases end."""
-        source = self._engine.catalog.topics[self.definition.underlying]
-        assert isinstance(source, SourceTopic)
-        source.feed(self)
+        self._be_fed()
         self.topic.hold(self)
         self._engine.timers.add(self)
         self._note(self._engine.now_us)
+
+    def _be_fed(self) -> None:
+        source = self._engine.catalog.topics[self.definition.underlying]
+        assert isinstance(source, SourceTopic)
+        source.feed(self)
+        self._source = source
+
+    def change(self, definition: QueueSettings) -> None:
+        """Go by other settings: what is leased stays so until its end, and consumers that are there
+        keep their backlogs."""
+        if self._source is not None and definition.underlying != self.definition.underlying:
+            self._source.feed_no_more(self)
+            self._go_by(definition)
+            self._be_fed()
+        self._go_by(definition)
+        self.settle(self._engine.now_us)
+
+    def stop(self) -> None:
+        """Nothing is a message of it any more: it is being removed."""
+        if self._source is not None:
+            self._source.feed_no_more(self)
+            self._source = None
+        self._engine.timers.remove(self)
 
     # Giving out.
 
     def settle(self, now_us: int) -> None:
         """Something has changed: give out what can be, and see to what is left in time."""
+        self._take_back()
         self._bury(now_us)
         if self.queue.can_give and self._may_log(now_us):
             self._give(now_us)
@@ -197,11 +238,16 @@ class RunningQueue:
     def _give(self, now_us: int) -> None:
         given: dict[QueueConsumer, list[DeliveredMessage]] = {}
         gone: list[QueuedMessage] = []
+        left_bytes = BYTES_AT_ONCE
         for consumer, message in self.queue.give(now_us, GIVEN_AT_ONCE):
-            given.setdefault(consumer, []).append(self._delivered(message))
+            delivered = self._delivered(message)
+            given.setdefault(consumer, []).append(delivered)
             self._hide(message)
             if self.is_at_most_once:
                 gone.append(message)
+            left_bytes -= len(delivered.body)
+            if left_bytes <= 0:
+                break
         for message in gone:
             self.queue.forget(message)
         self._remove(gone, now_us)
@@ -237,7 +283,8 @@ class RunningQueue:
         engine, queue = self._engine, self.queue
         if queue.changed:
             self._write()
-        if self._again_us is None and self.is_at_most_once and self.available and queue.consumers:
+        is_due = self._again_us is not None or queue.can_give
+        if self.is_at_most_once and self.available and queue.consumers and not is_due:
             self._again_us = now_us + AGAIN_US  # a consumer that has read by then
         engine.timers.note(self)
         engine.notify_work()
@@ -254,12 +301,19 @@ class RunningQueue:
         self.queue.leave(consumer)
 
     def end(self, consumer: ReceivingConsumer, counts: bool = True) -> None:
-        """A consumer is gone, and what it holds goes to others; see `MessageQueue.end`."""
+        """A consumer is gone, and what it holds goes to others, some in each step; whether its
+        deliveries count is for `MessageQueue.cancel`."""
         held = [*consumer.held.values()]
-        self.queue.end(consumer, counts)
-        for message in held:
-            self._show(message)
+        self.queue.leave(consumer)
+        self._returning += [(message, message.holder, counts) for message in held]
         self.settle(self._engine.now_us)
+
+    def _take_back(self) -> None:
+        for _ in range(min(len(self._returning), GIVEN_AT_ONCE)):
+            message, holder, counts = self._returning.popleft()
+            if message.holder == holder and self.queue.messages.get(message.bookmark) is message:
+                self.queue.cancel(message, counts)
+                self._show(message)
 
     def offer(self, consumer: ReceivingConsumer) -> None:
         """A consumer may be open again."""
@@ -302,10 +356,11 @@ class RunningQueue:
     def due_us(self) -> int | None:
         """When a lease ends, or something is to be done again; 0: there is more to give out."""
         queue = self.queue
-        if self._again_us is not None:
-            end_us = queue.due_us()
-            return self._again_us if end_us is None else min(self._again_us, end_us)
-        return 0 if queue.can_give or queue.dead else queue.due_us()
+        has_more = queue.can_give and self._again_us is None
+        if has_more or self._returning or (queue.dead and self._bury_us is None):
+            return 0
+        dues = (queue.due_us(), self._again_us, self._bury_us)
+        return min((due_us for due_us in dues if due_us is not None), default=None)
 
     def advance(self, now_us: int) -> None:
         """End leases whose time has come, some of them, and give out what waits."""
@@ -313,6 +368,8 @@ class RunningQueue:
             self._again_us = None
             for consumer in [*self.queue.consumers]:
                 self.queue.offer(consumer)
+        if self._bury_us is not None and self._bury_us <= now_us:
+            self._bury_us = None
         for message in self.queue.end_leases(now_us, GIVEN_AT_ONCE):
             self.expired += 1
             self._show(message)
@@ -321,26 +378,29 @@ class RunningQueue:
     # Dead letters.
 
     def _bury(self, now_us: int) -> None:
-        dead = self.queue.dead
+        dead, why = self.queue.dead, ""
+        if self._bury_us is not None:
+            return
         for _ in range(min(len(dead), GIVEN_AT_ONCE)):
             try:
                 self._engine.disk.check_removal([dead[0].identity])
                 if not self._is_buried(dead[0], now_us):
-                    self._again_us = now_us + AGAIN_US
+                    self._bury_us = now_us + AGAIN_US
                     return
             except SowError as error:
-                letters = self.definition.dead_letters or "the disk"
-                self._report(
-                    f"queue {self.topic.name}: a message is dead, and {letters} does not take it: "
-                    f"{error.detail}; it is kept, and tried again"
-                )
-                self._again_us = now_us + self.definition.lease_us
-                return
+                why = error.detail
+                dead.rotate(-1)  # others may be taken
+                continue
             message = dead.popleft()
             self.queue.forget(message)
             self._remove([message], now_us)
-        if dead:
-            self._again_us = now_us
+        if why:
+            letters = self.definition.dead_letters or "the disk"
+            self._report(
+                f"queue {self.topic.name}: {letters} does not take "
+                f"{counted(len(dead), 'dead message')}: {why}; this is tried again"
+            )
+            self._bury_us = now_us + self.definition.lease_us
 
     def _is_buried(self, message: QueuedMessage, now_us: int) -> bool:
         """Publish a message as a dead letter, or count it as dropped; False: not yet."""
@@ -352,7 +412,8 @@ class RunningQueue:
             return False
         topic = engine.publishable(name)
         letter = self._delivered(message)
-        keys = None if topic.records.keys else [letter.key]
+        has_keys = topic.records.keys or topic.chain is not None
+        keys = None if has_keys else [letter.key]
         read = engine.read(topic, [letter.body], keys, now_us=now_us)
         engine.publications.put_slice(topic, read, now_us, topic.expiry_us(None, now_us))
         self.dead += 1
@@ -377,18 +438,44 @@ class Queues:
         self._engine = engine
         self._report = report
         self.by_name: dict[str, RunningQueue] = {}
-        self.names = {one.name for one in engine.catalog if one.records.is_queue}
+        self.names: set[str] = set()
         """Also of those that are not here yet."""
+        self._name()
         self._is_marked = False
         engine.on_lead(self.restoring, self.begin)
 
+    def _name(self) -> None:
+        topics = self._engine.configuration.topics
+        self.names = {one.name for one in topics if isinstance(one, Topic) and one.queue}
+
+    def look(self) -> None:
+        """Go by the configuration that is in force since a reload: let queues work that are new,
+        and forget those that are gone."""
+        self._name()
+        if self._engine.primary:
+            return
+        if self.by_name.keys() - self.names:
+            self._write_changed()
+        for name in self.by_name.keys() - self.names:
+            del self.by_name[name]
+        for name in self.names - self.by_name.keys():
+            topic = self._engine.catalog.topics[name]
+            assert isinstance(topic, SourceTopic)
+            one = self.by_name[name] = self._made(topic)
+            one.begin()
+
+    def _made(self, topic: SourceTopic) -> RunningQueue:
+        settings = topic.definition.queue
+        assert settings is not None
+        return RunningQueue(self._engine, topic, settings, self._mark, self._report)
+
     def restoring(self) -> Task[None]:
         """Go on with the messages and leases that the engine has, in steps."""
-        found, known = dict[str, RunningQueue](), self._known() if self.names else {}
+        found = dict[str, RunningQueue]()
+        known = (yield from self._known()) if self.names else {}
         for topic in [*self._engine.catalog]:
-            settings = topic.definition.queue if isinstance(topic, SourceTopic) else None
-            if isinstance(topic, SourceTopic) and settings is not None:
-                one = RunningQueue(self._engine, topic, settings, self._mark, self._report)
+            if isinstance(topic, SourceTopic) and topic.definition.queue is not None:
+                one = self._made(topic)
                 yield from one.restoring(known.pop(topic.name, {}))
                 found[topic.name] = one
         self.by_name.update(found)
@@ -398,11 +485,13 @@ class Queues:
         for one in self.by_name.values():
             one.begin()
 
-    def _known(self) -> dict[str, dict[int, LeaseState]]:
-        """What is stored of leases, by queue and bookmark."""
+    def _known(self) -> Task[dict[str, dict[int, LeaseState]]]:
+        """What is stored of leases, by queue and bookmark; in steps."""
         table = self._engine.catalog.account(LEASES).records.table
         found: dict[str, dict[int, LeaseState]] = {}
-        for slot in table.slots.values():
+        for at, slot in enumerate([*table.slots.values()], 1):
+            if at % RESTORED_AT_ONCE == 0:
+                yield
             noted = orjson.loads(table.bodies[slot] or b"")
             state = LeaseState(noted["deliveries"], noted["holder"], noted["until"])
             found.setdefault(noted["queue"], {})[int(noted["bm"])] = state

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Protocol
 
 from sow.core.cooperative import Task
-from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
+from sow.core.definitions import (
+    ConflatedTopic,
+    Definition,
+    QueueSettings,
+    Topic,
+    View,
+    is_persistent,
+)
 from sow.engine.live_topic import LiveTopicBase
 from sow.engine.timers import Expirations
 from sow.engine.wal import CommitSequencer
@@ -62,6 +69,14 @@ class FedQueue(FedByPublishes, Protocol):
     expired: int
     dead: int
     dropped: int
+
+    def change(self, definition: QueueSettings) -> None:
+        """Go by other settings."""
+        ...
+
+    def stop(self) -> None:
+        """Nothing is a message of it any more: it is being removed."""
+        ...
 
 
 class SourceTopic(LiveTopicBase):

@@ -111,6 +111,10 @@ class MessageQueue:
         self._ends: LazyHeap[tuple[int, int]] = LazyHeap()
         self._turns = 0
 
+    def go_by(self, definition: QueueSettings) -> None:
+        """Go by other settings from now on; what is leased stays so until its end."""
+        self.definition = definition
+
     def take_changed(self) -> list[QueuedMessage]:
         """Empty `changed`, and return what it had."""
         changed, self.changed = self.changed, {}
@@ -206,15 +210,6 @@ class MessageQueue:
             message.consumer = None
         consumer.held = {}
 
-    def end(self, consumer: QueueConsumer, counts: bool = True) -> None:
-        """A consumer is gone: what it holds waits again. Unless the delivery `counts`, it is as if
-        it had not been delivered."""
-        held = [*consumer.held.values()]
-        self.leave(consumer)
-        for message in held:
-            message.deliveries -= not counts
-            self._give_back(message)
-
     # Giving out.
 
     @property
@@ -241,6 +236,9 @@ class MessageQueue:
             consumer = self._next_consumer()
             assert consumer is not None
             _, _, message = heappop(self._segments[0].waiting)
+            if self._is_worn(message):
+                self.dead.append(message)  # by settings that were changed
+                continue
             message.deliveries += 1
             message.consumer = consumer
             self._hold(
@@ -262,9 +260,10 @@ class MessageQueue:
             return None
         return message
 
-    def cancel(self, message: QueuedMessage) -> None:
-        """Its holder gives a message back, as if it had not been delivered."""
-        message.deliveries -= 1
+    def cancel(self, message: QueuedMessage, counts: bool = False) -> None:
+        """Its holder gives a message back; unless the delivery `counts`, it is as if it had not
+        been delivered."""
+        message.deliveries -= not counts
         self._give_back(message)
 
     def extend(self, message: QueuedMessage, until_us: int) -> None:
@@ -278,10 +277,14 @@ class MessageQueue:
         self.changed[message.bookmark] = message
         self._go_back(message)
 
+    def _is_worn(self, message: QueuedMessage) -> bool:
+        """It was delivered as often as it may be."""
+        most = self.definition.deliveries_max
+        return most is not None and message.deliveries >= most
+
     def _go_back(self, message: QueuedMessage) -> None:
         """It waits, unless it is dead."""
-        most = self.definition.deliveries_max
-        if most is not None and message.deliveries >= most:
+        if self._is_worn(message):
             self.dead.append(message)
         else:
             self._wait(message)

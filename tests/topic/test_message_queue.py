@@ -27,6 +27,14 @@ def consumer(made, name, backlog=1, is_open=lambda: True):
     return one
 
 
+def end(made, consumer):
+    """A consumer is gone, and its deliveries count."""
+    held = [*consumer.held.values()]
+    made.leave(consumer)
+    for message in held:
+        made.cancel(message, counts=True)
+
+
 def given_out(made, now_us=0, most=100):
     """Who has got which message, in order."""
     found = [(one.name_lease(0), message.bookmark) for one, message in made.give(now_us, most)]
@@ -136,7 +144,7 @@ def test_what_a_consumer_holds_goes_back_when_it_ends_and_stays_leased_when_it_l
     given_out(made)
     made.leave(one)
     assert (made.leased, made.messages[1].holder) == (2, "a")
-    made.end(other)
+    end(made, other)
     assert (made.leased, made.messages[2].holder) == (1, "")
     made.check()
     assert not made.consumers
@@ -204,7 +212,7 @@ def test_no_message_is_lost_or_with_two_whatever_happens(fairness, taken):
                 now_us += values[0]
                 made.end_leases(now_us, 9)
             case "end":
-                made.end(consumers[values[0]])
+                end(made, consumers[values[0]])
                 consumers[values[0]] = consumer(made, "abc"[values[0]], 2)
         made.check()
         assert set(made.messages) == left

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from sow.core.cooperative import Task
-from sow.core.definitions import BackPressure, ConflatedTopic, Topic, View
+from sow.core.definitions import BackPressure, ConflatedTopic, QueueSettings, Topic, View
 from sow.core.paths import parse_path
 from sow.core.security_definitions import OF_TOPICS
 from sow.engine.engine import Engine
@@ -248,10 +248,7 @@ def describe_topic(
     if isinstance(topic, SourceTopic):
         described["key_domain"] = records.domain
     if isinstance(definition, Topic) and definition.queue is not None:
-        leased = len(records.indexes.hidden)
-        described["leased"], described["waiting"] = leased, len(records.table) - leased
-        if rights.sees(definition.queue.underlying):
-            described["underlying"] = definition.queue.underlying
+        described |= _of_messages(topic, definition.queue, rights)
     if records.events is not None:
         described["series"] = _of_events(records.events, is_hidden=topic.name in counts)
     if isinstance(topic, CopyTopic):
@@ -284,6 +281,16 @@ def describe_topic(
         # Rows written up to there belong to an earlier view: Spark has to start from scratch.
         described["filled_bookmark"] = str(records.since_seq)
     return described
+
+
+def _of_messages(topic: LiveTopic, queue: QueueSettings, rights: Permissions) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if isinstance(topic, SourceTopic) and topic.queue is not None:  # who follows knows no leases
+        leased = len(topic.records.indexes.hidden)
+        found["leased"], found["waiting"] = leased, len(topic.records.table) - leased
+    if rights.sees(queue.underlying):
+        found["underlying"] = queue.underlying
+    return found
 
 
 def _of_events(events: TopicEvents, is_hidden: bool) -> dict[str, Any]:

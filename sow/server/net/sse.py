@@ -147,7 +147,7 @@ class EventStreamHandler:
     async def _check(self, command: Command, encoding: EventEncoding) -> None:
         """Raise errors of the command now, so that they become a problem document instead of a
         stream of one error."""
-        if command.topic in self._executor.queues.queues.by_name:
+        if command.topic in self._executor.queues.queues.names:
             self._executor.queues.check(command)
         steps = self._executor.subscriptions.check_command(command, encoding)
         await self._runtime.turns.run("a stream", steps)

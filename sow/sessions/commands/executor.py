@@ -131,6 +131,7 @@ class Executor:
         changed = yield from change.apply(now_us)
         self.sessions.memory.look()
         self.subscriptions.aggregations.look()
+        self.queues.look()
         self.actions.look()
         return changed
 
@@ -152,7 +153,8 @@ class Executor:
 
     def settle(self, session: Session) -> Task[None]:
         """Let what a session follows go by the rights that it has."""
-        return self.subscriptions.reguard(session)
+        yield from self.subscriptions.reguard(session)
+        self.queues.go_on(session)  # it may be sent messages again
 
     def rights(self, user: User | None, acts_as: str | None = None) -> Permissions:
         """The permissions of a user, or of the impersonated one; raises NotEntitled."""
@@ -170,7 +172,7 @@ class Executor:
         """
         session.entitle(rights, session.shown)
         session.hold_back()
-        return self.engine.requests.together(self.subscriptions.reguard(session))
+        return self.engine.requests.together(self.settle(session))
 
     # Commands.
 
@@ -282,11 +284,7 @@ class Executor:
         rights = session.rights
         command.be_sent_by(rights)
         is_queue = command.topic in self.queues.queues.names and rights.sees(command.topic)
-        if self.engine.primary and (
-            command.kind.demand in CHANGING
-            or command.sequence
-            or (is_queue and command.name != "sow")
-        ):
+        if self.engine.primary and (command.kind.demand in CHANGING or command.sequence):
             raise NotPrimary(
                 f"this server follows {self.engine.primary}, which alone takes {command.name}"
                 f"{' with sequence' if command.sequence else ''}: send it there",
@@ -343,7 +341,7 @@ class Executor:
         session.log_on(command.client)
         if session.rights is not had:
             # Another token may hold other claims of the same user.
-            yield from self.subscriptions.reguard(session)
+            yield from self.settle(session)
         if command.sequence:
             taken_up = self.sessions.named(command.session or "") or session
             yield from self.publishers.make_way(taken_up, command.client, session.rights)
@@ -420,7 +418,7 @@ class Executor:
         self.engine.output.touch(old)
         # Another token may hold other claims of the same user.
         same = had.user == rights.user and not old.holds_back
-        return None if same else self.subscriptions.reguard(old)
+        return None if same else self.settle(old)
 
     def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
         self._name(session, command, {"resumed": False, "reason": reason})
@@ -489,7 +487,7 @@ class Executor:
 
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None]:
         if command.topic in self.queues.queues.by_name:
-            self.queues.acknowledge(session, command, now_us)
+            yield from self.queues.acknowledge(session, command)
             return
         if command.bookmark is not None or command.options.cancel:
             raise ClientError(

@@ -16,8 +16,14 @@ import orjson
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.engine.queues import DeliveredMessage, Queues, ReceivingConsumer, RunningQueue
-from sow.errors import ClientError, InvalidTopic, NotEntitled, shown
+from sow.engine.queues import (
+    GIVEN_AT_ONCE,
+    DeliveredMessage,
+    Queues,
+    ReceivingConsumer,
+    RunningQueue,
+)
+from sow.errors import ClientError, InvalidTopic, NotEntitled, NotPrimary, shown
 from sow.protocol.commands import ACKS, OPTIONS, Command, Options
 from sow.protocol.replies import LINES
 from sow.security.authorization import Permissions
@@ -32,6 +38,8 @@ ALLOWED = {
     "sow_delete": frozenset({"cancel"}),
 }
 """The commands on a queue, and the options that each may have."""
+BOOKMARKS_MAX = 10_000
+"""Messages that one command names: as many as a subscription may hold, read in one step."""
 BOOKMARK_DIGITS_MAX = 18
 """A number of 64 bits has them all."""
 
@@ -57,8 +65,32 @@ class QueueCommands:
         """The session whose subscriptions end in this step by its own command."""
         self._consumers: dict[Session, dict[str, tuple[RunningQueue, ReceivingConsumer]]] = {}
 
+    def look(self) -> None:
+        """Go by the configuration that is in force since a reload; subscriptions to queues that are
+        gone end."""
+        self.queues.look()
+        by_name = self.queues.by_name
+        for session, own in [*self._consumers.items()]:
+            for name, (queue, _) in [*own.items()]:
+                if by_name.get(queue.topic.name) is not queue:
+                    self._subscriptions.end_removed(session, name)
+
+    def check_leads(self, name: str) -> None:
+        """Raise NotPrimary where this server follows another one: that alone knows what is
+        leased."""
+        primary = self._engine.primary
+        if primary:
+            raise NotPrimary(
+                f"this server follows {primary}, and the messages of the queue {name} are given "
+                f"out, acknowledged and shown there alone: go on at {primary}",
+                primary=primary,
+            )
+
     def find(self, name: str) -> RunningQueue:
-        """A queue by its name; raises InvalidTopic for another topic, and UnknownTopic."""
+        """A queue by its name; raises InvalidTopic for another topic, UnknownTopic, and NotPrimary
+        where this server does not lead."""
+        if name in self.queues.names:
+            self.check_leads(name)
         found = self.queues.by_name.get(name)
         if found is None:
             topic = self._engine.topic(name)
@@ -71,6 +103,7 @@ class QueueCommands:
     def check(self, command: Command) -> None:
         """Raise what speaks against a command on a queue."""
         name, options = command.topic, command.options
+        self.check_leads(name)
         allowed = ALLOWED.get(command.name)
         if allowed is None:
             if command.name in ("publish", "delta_publish"):
@@ -181,8 +214,9 @@ class QueueCommands:
         for queue, consumer in [*self._consumers.get(session, {}).values()]:
             queue.offer(consumer)
 
-    def acknowledge(self, session: Session, command: Command, now_us: int) -> None:
-        """`sow_delete` with `bm`: messages are done, or with `cancel` given back."""
+    def acknowledge(self, session: Session, command: Command) -> Task[None]:
+        """`sow_delete` with `bm`: messages are done, or with `cancel` given back, some in each
+        step."""
         queue = self.find(command.topic)
         if command.bookmark is None:
             raise ClientError(
@@ -190,10 +224,15 @@ class QueueCommands:
                 reason="invalid bookmark",
             )
         act = queue.cancel if command.options.cancel else queue.acknowledge
-        count = act(bookmarks_in(command.bookmark), holder_of(session), now_us)
+        bookmarks, count = bookmarks_in(command.bookmark), 0
+        for start in range(0, len(bookmarks), GIVEN_AT_ONCE):
+            if start:
+                yield
+            some = bookmarks[start : start + GIVEN_AT_ONCE]
+            count += act(some, holder_of(session), self._engine.now_us)
         word = "cancelled" if command.options.cancel else "acknowledged"
         acknowledge(session, command, *ACKS, **{word: count})
-        queue.settle(now_us)
+        queue.settle(self._engine.now_us)
 
     def check_parts(self) -> None:
         """Assert what is always true of queues and their consumers, between two steps."""
@@ -221,7 +260,13 @@ def _backlog(text: str | None) -> int:
 
 def bookmarks_in(text: str) -> list[int]:
     """The bookmarks of a comma list; raises ClientError."""
-    words = [word.strip() for word in text.split(",")]
+    words = [word.strip() for word in text.split(",", BOOKMARKS_MAX)]
+    if len(words) > BOOKMARKS_MAX:
+        raise ClientError(
+            f"bm names more than {BOOKMARKS_MAX:,} messages, and a consumer holds no more; name "
+            "those that were delivered, in several commands",
+            reason="invalid bookmark",
+        )
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) <= BOOKMARK_DIGITS_MAX):
             raise ClientError(

@@ -394,6 +394,8 @@ class StagedWrites:
                 engine.requests.report_changes_of(topic.name)
             yield from engine.views.settling_above(topic.name)
             yield from engine.atomic.freezing()
+            if prepared is not None and topic.queues:  # since a reload meanwhile
+                raise Busy(f"the definition of {topic.name} has just changed; send this again")
             now_us = engine.sequencer.moment(now_us)
             expires_us = topic.expiry_us(None, now_us)
             engine.enter(topic)

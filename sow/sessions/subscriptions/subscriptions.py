@@ -343,6 +343,10 @@ class Subscriptions:
         topic."""
         self._ending.end_topic(topic)
 
+    def end_removed(self, session: Session, name: str) -> None:
+        """The queue of a subscription was removed."""
+        self._ending.end_removed(session, name)
+
 
 def _check_no_past(command: Command) -> None:
     if command.options.as_of is not None:

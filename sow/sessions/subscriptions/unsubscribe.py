@@ -169,6 +169,10 @@ class Unsubscriber:
                     self.end(subscription)
                     self._say_failed(subscription, why)
 
+    def end_removed(self, session: Session, name: str) -> None:
+        """The queue of a subscription was removed."""
+        self._end_if_named(self._register.of(session)[name], REMOVAL)
+
     def _end_topic(self, topic: LiveTopic, reason: str) -> None:
         name = topic.name
         for feed in list(topic.router.feeds()):

@@ -106,6 +106,25 @@ def test_what_is_no_bookmark_is_refused(text):
         bookmarks_in(text)
 
 
+def test_one_command_names_no_more_than_a_consumer_may_hold():
+    assert len(bookmarks_in(",".join(["17"] * 10_000))) == 10_000
+    with pytest.raises(ClientError, match=r"more than 10,000 messages"):
+        bookmarks_in(",".join(["17"] * 10_001))
+
+
+def test_many_are_acknowledged_in_steps(world, monkeypatch):
+    monkeypatch.setattr(queue_commands, "GIVEN_AT_ONCE", 2)
+    client = consumer(world, 5)
+    world.publish("orders", *({"id": number} for number in range(5)))
+    steps = []
+    named = ",".join(bookmarks(client.lines()))
+    held = world.executor.queues.find("jobs").queue.messages
+    (line,) = client.say_in_steps(
+        lambda: steps.append(len(held)), c="sow_delete", cid="d", t="jobs", bm=named
+    )
+    assert (line["acknowledged"], steps) == (5, [3, 1])
+
+
 def test_a_cancel_gives_back_without_counting_the_delivery(world):
     bookmark = str(world.publish("orders", {"id": 1}))
     client = consumer(world)
@@ -141,6 +160,16 @@ def test_a_session_that_is_kept_keeps_its_messages_and_gets_no_more_until_it_ret
     assert lines[0]["resumed"] is True
     assert second in bookmarks([*lines, *back.lines()])
     assert ack(back, first)[0]["acknowledged"] == 1
+
+
+def test_a_session_whose_new_rights_were_applied_goes_on(world):
+    client = consumer(world)
+    client.session.hold_back()
+    world.publish("orders", {"id": 1})
+    assert bookmarks(client.lines()) == []
+    run_to_completion(world.executor.settle(client.session))
+    world.settle()
+    assert len(bookmarks(client.lines())) == 1
 
 
 def test_a_kept_session_that_ends_gives_its_messages_back(world):
@@ -212,6 +241,26 @@ def test_everything_else_is_refused_by_name(line, said):
     world = World(ORDERS, JOBS, LEASES)
     (answer,) = world.client().say(cid="1", t="jobs", **line)
     assert (answer["status"], said in answer["detail"]) == ("failure", True), answer
+
+
+@all_cases(
+    "line",
+    [
+        {"c": "subscribe"},
+        {"c": "sow"},
+        {"c": "sow_delete", "bm": "1"},
+    ],
+)
+def test_who_follows_gives_nothing_out_and_says_who_does(line):
+    following = FollowingEngine(Configuration("test", (ORDERS, JOBS)), "http://primary:1")
+    executor = Executor(following, MemoryJournal(), lambda: "name")
+    session = executor.sessions.open(LINES, 0)
+    execute_all(executor, session, read_frames([json.dumps({"t": "jobs", **line}).encode()]), 0)
+    said = b"".join(session.lines)
+    assert b'"reason":"not primary"' in said
+    assert b"http://primary:1" in said
+    with pytest.raises(NotPrimary, match="given out, acknowledged and shown there alone"):
+        executor.queues.find("jobs")
 
 
 def test_nothing_of_another_topic_is_acknowledged(world):
