@@ -163,9 +163,12 @@ class Catalog:
         return topic
 
     def members(self, name: str) -> list[LiveTopic]:
-        """The topics of the definition of this name: one, or those of a pattern."""
-        pattern = self.patterns.get(name)
-        return [self.topics[name]] if pattern is None else list(pattern.members.values())
+        """The topics of the definition of this name: one, or those of a pattern; none of a queue
+        that a reload has removed."""
+        pattern, topic = self.patterns.get(name), self.topics.get(name)
+        if pattern is None:
+            return [] if topic is None else [topic]
+        return list(pattern.members.values())
 
     def pattern_of(self, topic: LiveTopic) -> PatternTopic | None:
         """The pattern that a topic belongs to, if any."""
@@ -221,17 +224,18 @@ class Catalog:
                 pattern = PatternTopic(definition, topic_search(definition.pattern))
                 self.patterns[definition.name] = pattern
                 return []
+            self._coming.discard(definition.name)
             return [self._enter(self._source(definition, definition.name))]
         if isinstance(definition, View):
             return [self.enter_view(self.view_maker.make(definition))]
         self.expect(definition)
         return [self.enter_copy(copy) for copy in self.coming(definition)]
 
-    def expect(self, definition: ConflatedTopic | View) -> None:
-        """Reserve the name of a view, of a conflated topic, or those of copies over a pattern,
-        which `coming` makes; new topics of the pattern get theirs from now on."""
+    def expect(self, definition: Definition) -> None:
+        """Reserve the name of a view, of a queue, of a conflated topic, or those of copies over a
+        pattern, which `coming` makes; new topics of the pattern get theirs from now on."""
         self._coming.add(definition.name)
-        if isinstance(definition, View):
+        if not isinstance(definition, ConflatedTopic):
             return
         underlying = self.patterns.get(definition.underlying)
         if underlying is not None:
@@ -358,7 +362,7 @@ class Catalog:
                 )
             if name in self._coming:
                 raise InvalidTopic(
-                    f"{clipped(name)} is a conflated topic or a view that is being filled"
+                    f"{clipped(name)} is a conflated topic, a view or a queue that is being added"
                 )
             self._check_is_no_copy(name)
             for taken in pattern.copies_of(name):

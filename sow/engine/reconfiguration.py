@@ -16,6 +16,8 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     any topic           other indexes, another back-pressure policy, another MaxRecords
     topics              other Preprocessing and Enrichment, for new messages; Retain of a Series;
                         another History
+    queues              added; removed, and given out in another way, while they have no messages;
+                        other leases and backlogs
     Sessions, Limits    for new sessions; views that have too many groups stop
     Security            for new requests
     ServerLog           for new lines
@@ -43,6 +45,7 @@ from sow.core.definitions import (
 )
 from sow.core.paths import Path
 from sow.engine.catalog import Catalog
+from sow.engine.definition_changes import changed_fields, elements_of, filling, kind_of
 from sow.engine.engine import Engine
 from sow.engine.patterns import PatternTopic, copied_from
 from sow.engine.queries import FilterCache
@@ -61,11 +64,14 @@ READ_WHEN_NEEDED = frozenset({"history", "records_max"})
 """Fields of a topic that nothing is made of: another value only has to be there."""
 MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
 EVENT_FIELDS = frozenset({"series"})
+QUEUE_FIELDS = frozenset(field.name for field in dataclasses.fields(QueueSettings))
+AT_REST_FIELDS = frozenset({"underlying", "semantics", "priority", "barrier"})
+"""Those that say what becomes of messages, which have come under others while there are some."""
 ROW_FIELDS = frozenset(
     {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
 )
 CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS
-CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | EVENT_FIELDS | READ_WHEN_NEEDED
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | EVENT_FIELDS | READ_WHEN_NEEDED | QUEUE_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 COMPARED_AT_ONCE = 500
@@ -76,8 +82,6 @@ CLOSED_AT_ONCE = 1_000
 """Topics to be removed that one step closes: less than a microsecond each."""
 REFUSALS_MAX = 5
 """How many topics that would lose records an error names."""
-SECTION = next(child for child in ROOT.children if child.name == "SOW")
-"""The element that definitions are in, each in one that has the name of its class."""
 SETTINGS = (
     "environment", "colour", "sessions", "limits", "security", "server_log", "actions",
     "webhook_hosts",
@@ -132,6 +136,8 @@ class Reconfiguration:
         self._removed: list[Definition] = []
         """In reverse, so that nothing loses its underlying topic."""
         self._differences: list[Difference] = []
+        self._at_rest: dict[str, str] = {}
+        """What is only changed of queues without messages, by the queues' names."""
         self._refused: list[str] = []
         """What cannot be changed, whatever the engine does meanwhile."""
 
@@ -144,6 +150,8 @@ class Reconfiguration:
         engine.sequencer.moment(now_us)
         yield from self._compare()
         steps = yield from self._settled()
+        # In the step that has found them without messages, before some come again.
+        self._changes.change_queues(self._removed, [one.definition for one in self._differences])
         engine.adopt(
             replace(
                 engine.configuration,
@@ -157,6 +165,10 @@ class Reconfiguration:
             taken = step.apply()
             if taken is not None:
                 yield from taken
+        for definition in self._added():
+            if isinstance(definition, Topic):
+                # In the step from which on the log has it: its messages come behind that.
+                self._changes.add_queue(definition)
         engine.adopt(new)
         engine.configurations.note(is_start=False)
         return [text for step in steps for text in step.texts]
@@ -205,7 +217,7 @@ class Reconfiguration:
 
     def _checked(self) -> list[ReconfigurationStep]:
         """The steps to run; raises ConfigError with all that cannot be changed."""
-        refused = [*self._refused, *self._losses()]
+        refused = [*self._refused, *self._losses(), *self._changes.busy_queues(self._at_rest)]
         if refused:
             raise ConfigError(
                 "; ".join(refused) + ": nothing was changed; restart the server for it"
@@ -238,9 +250,11 @@ class Reconfiguration:
         before = {definition.name: definition for definition in old.topics}
         after = {definition.name for definition in new.topics}
         self._removed = [one for one in reversed(old.topics) if one.name not in after]
-        self._refused += [
-            f"topic {one.name} cannot be removed" for one in self._removed if isinstance(one, Topic)
-        ]
+        for one in self._removed:
+            if isinstance(one, Topic) and one.queue is not None:
+                self._at_rest[one.name] = f"queue {one.name} cannot be removed"
+            elif isinstance(one, Topic):
+                self._refused.append(f"topic {one.name} cannot be removed")
         count = 0
         for definition in new.topics:
             had, count = before.get(definition.name), count + 1
@@ -271,7 +285,7 @@ class Reconfiguration:
         if type(old) is not type(new):
             self._refused.append(f"Engine of {kind_of(new)} {new.name} cannot be changed")
             return Difference(new, set())
-        fields = _changed(old, new)
+        fields = changed_fields(old, new)
         allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
         if isinstance(new, ConflatedTopic) and new.engine == "embedded":
             allowed = CHANGEABLE_IN_COPIES
@@ -279,7 +293,10 @@ class Reconfiguration:
             allowed = CHANGEABLE_IN_VIEWS
         if isinstance(old, Topic) and isinstance(new, Topic) and not (old.series and new.series):
             allowed -= EVENT_FIELDS
-        for element in _elements(old, new, fields - allowed):
+        if fields & AT_REST_FIELDS and isinstance(new, Topic):
+            named = ", ".join(filling(new, fields & AT_REST_FIELDS))
+            self._at_rest[new.name] = f"{named} of queue {new.name} cannot be changed"
+        for element in elements_of(old, new, fields - allowed):
             self._refused.append(f"{element} of {kind_of(new)} {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
             self._check_keys(old, new)
@@ -292,7 +309,8 @@ class Reconfiguration:
     def _refuse_addition(self, new: Definition) -> None:
         """Of topics, which are only added by a start."""
         if isinstance(new, Topic):
-            self._refused.append(f"topic {new.name} cannot be added")
+            if new.queue is None:
+                self._refused.append(f"topic {new.name} cannot be added")
         elif new.engine == "spark":
             self._refused.append(f"{kind_of(new)} {new.name}, run by Spark, cannot be added")
 
@@ -306,11 +324,8 @@ class Reconfiguration:
             return error
         return None
 
-    def _added(self) -> Iterator[ConflatedTopic | View]:
-        for one in self._differences:
-            if one.fields is None:
-                assert not isinstance(one.definition, Topic)
-                yield one.definition
+    def _added(self) -> Iterator[Definition]:
+        return (one.definition for one in self._differences if one.fields is None)
 
     # Steps.
 
@@ -364,8 +379,9 @@ class Reconfiguration:
         yield from engine.atomic.finish_any()
         yield from self._changes.remove_copies(name, self._end_topic)
 
-    def _add(self, definition: Definition) -> Task[None]:
-        assert not isinstance(definition, Topic)
+    def _add(self, definition: Definition) -> Task[None] | None:
+        if isinstance(definition, Topic):
+            return None  # a queue, at the end
         if isinstance(definition, View):
             return self._changes.add_view(definition)
         return self._changes.add_copies(definition)
@@ -384,10 +400,11 @@ class Reconfiguration:
             ),
             (MADE_FIELDS, "fields", self._remake),
             (READ_WHEN_NEEDED, "", lambda topic, definition: topic.redefine(definition)),
+            (QUEUE_FIELDS, "", lambda _topic, _definition: None),
             (EVENT_FIELDS, "Retain", self._changes.retain),
         ):
             if fields & part:
-                named = what or ", ".join(_filling(new, fields & part))
+                named = what or ", ".join(filling(new, fields & part))
                 yield ReconfigurationStep(
                     [f"{named} of {new.name} {'made again' if is_again else 'changed'}"],
                     partial(self._each, new, apply),
@@ -451,42 +468,6 @@ class Reconfiguration:
         return self._changes.refocus(topic, definition)
 
 
-def kind_of(definition: Definition) -> str:
-    """What a definition is called."""
-    if isinstance(definition, Topic):
-        return "queue" if definition.queue else "view" if definition.view else "topic"
-    return "view" if isinstance(definition, View) else "conflated topic"
-
-
-def _changed(old: Definition | QueueSettings, new: Definition | QueueSettings) -> set[str]:
-    """The fields in which two definitions of one kind differ."""
-    names = {field.name for field in dataclasses.fields(new)} - {"line"}
-    return {name for name in names if getattr(old, name) != getattr(new, name)}
-
-
-def _elements(old: Definition, new: Definition, fields: Collection[str]) -> list[str]:
-    """The elements of config.xml that fill these fields."""
-    if isinstance(old, Topic) and isinstance(new, Topic) and old.view and new.view:
-        # It is run by Spark, and stored as a topic: its elements are those of the view.
-        old, new = old.view, new.view
-        fields = _changed(old, new)
-    if isinstance(old, Topic) and isinstance(new, Topic) and old.queue and new.queue:
-        fields = {*fields, *_changed(old.queue, new.queue)} - {"queue"}
-    return _filling(new, fields)
-
-
-def changed_elements(old: Definition, new: Definition) -> list[str]:
-    """The elements of config.xml in which two definitions of one kind differ."""
-    return _elements(old, new, _changed(old, new))
-
-
-def _filling(definition: Definition, fields: Collection[str]) -> list[str]:
-    is_queue = isinstance(definition, Topic) and definition.queue is not None
-    section = SECTION.child("Queue" if is_queue else type(definition).__name__)
-    assert section is not None
-    return sorted({section.filling(name) for name in fields})
-
-
 def _keys(view: View, configuration: Configuration) -> tuple[Path, ...]:
     types = {topic.name: topic.message_type for topic in configuration.topics}
     topics = {name: types[name] for name in view.underlyings}
@@ -530,7 +511,7 @@ def check_definition(catalog: Catalog, definition: Definition, filters: FilterCa
 
 
 def check_names(
-    catalog: Catalog, definition: ConflatedTopic | View, leaving: Collection[LiveTopic] = ()
+    catalog: Catalog, definition: Definition, leaving: Collection[LiveTopic] = ()
 ) -> None:
     """Raise ConfigError if a new definition would take the name of an existing topic, unless that
     is `leaving`, or a copy of one."""
@@ -548,6 +529,7 @@ def check_names(
     for name in taken:
         if name == definition.name:
             raise ConfigError(f"{name}: there is a topic of this name already")
+        assert isinstance(definition, ConflatedTopic)
         raise ConfigError(
             f"{definition.name}: there is a topic {name} already, which is what the "
             f"copy of {copied_from(definition, name)} would be called"

@@ -20,7 +20,7 @@ from sow.core.definitions import (
     without_system_topics,
 )
 from sow.engine.configuration_history import configuration_of, node_text, shared_part
-from sow.engine.reconfiguration import changed_elements, kind_of
+from sow.engine.definition_changes import changed_elements, kind_of
 
 PACKED_MAX = 512 * 1024
 """Characters of a configuration in an entry of the log, half of what one takes: thousands of

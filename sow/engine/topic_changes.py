@@ -10,11 +10,12 @@ What to add, remove and change is decided, and checked to be possible, before
 The catalog holds the topics; this module has no state.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import ConflatedTopic, Definition, Topic, View
+from sow.core.humanize import counted
 from sow.engine.engine import Engine
 from sow.engine.live_topic import is_hidden
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
@@ -160,6 +161,37 @@ class TopicChanges:
             self._engine.route(topic, batch)
             self._engine.notify_work()
             yield
+
+    # Queues; giving their messages out is for `sow.engine.queues`.
+
+    def add_queue(self, definition: Topic) -> None:
+        """Add the topic of a queue, expected by the catalog."""
+        for topic in self._catalog.add(definition):
+            self._engine.attach_topic(topic)
+
+    def busy_queues(self, at_rest: Mapping[str, str]) -> Iterator[str]:
+        """What cannot be done, by the names of queues, since these have messages. Of a queue that
+        is followed the primary has found that it has none."""
+        for name, what in at_rest.items():
+            topic = self._catalog.topics[name]
+            count = len(topic.records.table)
+            if count and isinstance(topic, SourceTopic) and topic.queue is not None:
+                held = counted(count, "message")
+                yield f"{what} while it has {held} (let consumers acknowledge them)"
+
+    def change_queues(self, removed: Iterable[Definition], changed: Iterable[Definition]) -> None:
+        """Nothing is a message of queues that are being removed any more, and others go by what
+        has changed of them; what is no queue, or not here yet, is passed over."""
+        for definition in removed:
+            topic = self._catalog.topics.get(definition.name)
+            if isinstance(topic, SourceTopic) and topic.queue is not None:
+                topic.queue.stop()
+        for definition in changed:
+            topic = self._catalog.topics.get(definition.name)
+            if isinstance(definition, Topic) and definition.queue and topic is not None:
+                topic.redefine(definition)
+                if isinstance(topic, SourceTopic) and topic.queue is not None:
+                    topic.queue.change(definition.queue)
 
     def retain(self, topic: LiveTopic, definition: Definition) -> Task[None]:
         """Retain other events of the records of a series."""

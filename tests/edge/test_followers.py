@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sow.core.clock import LogClock
+from sow.core.definitions import QueueSettings, Topic
 from sow.errors import DiskFull
 from sow.security.authentication.tokens import sum_of
 from sow.server.boot.follower import Follower, Upstream
@@ -271,6 +272,39 @@ def under(primary, topics):
     primary.server._reloader._reread = lambda: replace(CONFIG, topics=topics, port=0)
     answer = primary.request("POST", "/v1/config/reload?allow_loss=true")
     assert answer.status == 200, answer.body
+
+
+JOBS = Topic("jobs", "json", conflation_policy="off", queue=QueueSettings("orders"))
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_queue_that_a_reload_adds_reaches_it_and_lives_on(primary, tmp_path, is_away):
+    def is_same():
+        keys = "bookmark", "state_hash"
+        (ours, its) = ({key: status(one)[key] for key in keys} for one in (primary, follower))
+        return ours == its
+
+    primary.publish("orders", {"id": 1, "n": 1})
+    with following(primary, tmp_path / "one") as follower:
+        if is_away:
+            follower.stop()
+        under(primary, (*CONFIG.topics, JOBS))
+        primary.publish("orders", {"id": 2, "n": 2})
+        if is_away:
+            follower.start()
+        until(is_same)
+        follower.stop()
+        follower.start()
+        until(is_same)
+        assert len(follower.server.engine.topics["jobs"].records.table.slots) == 1
+        assert follower.get("/v1/topics/jobs").json.keys().isdisjoint({"leased", "waiting"})
+        for answer in (
+            follower.request("POST", "/v1/topics/jobs/lease"),
+            follower.get("/v1/topics/jobs/records"),
+            follower.get("/v1/topics/jobs/stream"),
+        ):
+            assert (answer.status, answer.json["reason"]) == (421, "not primary")
+            assert answer.json["primary"] == primary.url
 
 
 def test_what_a_start_of_the_primary_gave_up_is_given_up(primary, tmp_path):

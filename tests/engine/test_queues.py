@@ -4,11 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from sow.core.definitions import LEASES, Limits, QueueSettings, Topic
+from sow.core.definitions import (
+    CHAINS,
+    LEASES,
+    KeyChainSettings,
+    Limits,
+    QueueSettings,
+    Topic,
+)
 from sow.engine import queues
 from sow.engine.queues import ReceivingConsumer
-from sow.errors import ClientError, Full, InvalidTopic
+from sow.errors import ClientError, ConfigError, Full, InvalidTopic
 from tests.laws.harness import ORDERS, SECOND, World
+from tests.store.in_memory import MemoryCheckpoint
 
 LEASE_US = 10 * SECOND
 SETTINGS = QueueSettings("orders", lease_us=LEASE_US)
@@ -117,6 +125,23 @@ def test_many_messages_are_given_out_in_steps(monkeypatch):
     assert queue.expired == 300
 
 
+def test_what_a_consumer_held_that_is_gone_goes_to_others_in_steps(monkeypatch):
+    here = world()
+    here.publish("orders", *({"id": number} for number in range(9)))
+    got, queue = [], here.executor.queues.find("jobs")
+    gone = ReceivingConsumer(9, lambda _: "gone", lambda _messages: None)
+    queue.join(gone, here.now)
+    queue.join(ReceivingConsumer(9, lambda _: "b", got.append), here.now)
+    monkeypatch.setattr(queues, "GIVEN_AT_ONCE", 4)
+    queue.end(gone)
+    assert queue.acknowledge([got[0][0].bookmark], "b", here.now) == 1
+    assert queue.queue.leased == 8
+    here.check()
+    here.advance(0)
+    assert [len(part) for part in got] == [4, 4, 1]
+    assert {one.deliveries for part in got for one in part} == {2}
+
+
 def test_a_message_that_was_delivered_too_often_is_a_dead_letter_as_it_was_published():
     here = world(deliveries_max=2, dead_letters="dead")
     here.publish("orders", {"id": 1, "a": 1})
@@ -147,12 +172,48 @@ def test_a_dead_message_is_kept_while_its_topic_does_not_take_it():
     here.publish("orders", {"id": 1})
     taken(here)
     here.advance(LEASE_US)
-    assert "dead does not take it" in here.failures[0]
+    assert "dead does not take 1 dead message: " in here.failures[0]
     assert here.records("jobs") == [{"id": 1}]
     here = here.restart(ORDERS, DEAD, topic(deliveries_max=1, dead_letters="dead"), LEASES)
     here.advance(LEASE_US)
     assert here.records("dead") == [{"id": 1}]
     assert here.records("jobs") == []
+
+
+def test_a_dead_message_that_is_not_taken_holds_up_no_other_and_is_reported_once_a_lease():
+    few = replace(DEAD, records_max=1)
+    here = World(ORDERS, few, topic(deliveries_max=1, dead_letters="dead"), LEASES)
+    here.failures = []
+    here.publish("orders", {"id": 1}, {"id": 2}, {"id": 1, "a": 2})
+    taken(here)
+    here.advance(LEASE_US)
+    assert here.records("dead") == [{"id": 1, "a": 2}]
+    assert here.records("jobs") == [{"id": 2}]
+    here.publish("orders", {"id": 3})
+    acknowledge(here, *taken(here))
+    assert len(here.failures) == 1
+    here.advance(LEASE_US)
+    assert len(here.failures) == 2
+
+
+def test_what_one_step_gives_out_is_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr(queues, "BYTES_AT_ONCE", 30)
+    here = world()
+    here.publish("orders", *({"id": number} for number in range(10, 20)))
+    got, queue = [], here.executor.queues.find("jobs")
+    queue.join(ReceivingConsumer(9, lambda one: f"{one}-a", got.append), here.now)
+    assert [len(part) for part in got] == [4]
+    here.advance(0)
+    assert [len(part) for part in got] == [4, 4, 1]
+
+
+def test_a_dead_letter_may_go_to_chains():
+    chained = Topic("dead", "json", chain=KeyChainSettings("/id", "/of"))
+    here = World(ORDERS, chained, topic(deliveries_max=1, dead_letters="dead"), LEASES, CHAINS)
+    here.publish("orders", {"id": 1}, {"id": 2, "of": 1})
+    taken(here)
+    here.advance(LEASE_US)
+    assert here.records("dead") == [{"id": 2, "of": 1}]
 
 
 def test_at_most_once_a_message_has_left_the_queue_on_disk_before_it_is_sent():
@@ -218,3 +279,110 @@ def test_a_topic_without_a_queue_has_none():
     here = World(ORDERS)
     assert here.engine.topics["orders"].queues == ()
     assert here.executor.queues.queues.by_name == {}
+
+
+# Reloads.
+
+
+def reload(world, *topics):
+    configuration = replace(world.configuration, topics=(*topics, LEASES))
+    changes = world.executor.reconfigure(configuration, world.now)
+    world.configuration = configuration
+    world.settle()
+    world.check()
+    return changes
+
+
+def with_file(world):
+    """What a server makes before it adds the queue."""
+    world.checkpoints["jobs"] = MemoryCheckpoint()
+    return world
+
+
+def test_a_queue_that_a_reload_adds_begins_with_what_comes_then_and_lives_on():
+    here = with_file(World(ORDERS, DEAD, LEASES))
+    here.publish("orders", {"id": 1})
+    assert reload(here, ORDERS, DEAD, topic()) == ["queue jobs added"]
+    assert taken(here) == []
+    here.publish("orders", {"id": 2}, {"id": 3})
+    (held,) = taken(here, 1)
+    here = here.restart()
+    (other,) = taken(here, 9, "b")
+    assert (held.body, other.body) == (b'{"id":2}', b'{"id":3}')
+    assert acknowledge(here, held, other) == 2
+
+
+def test_a_queue_is_removed_by_a_reload_while_it_has_no_messages():
+    here = world()
+    client = here.client()
+    client.say(c="subscribe", t="jobs", cid="1")
+    here.publish("orders", {"id": 1})
+    with pytest.raises(ConfigError, match="queue jobs cannot be removed while it has 1 message "):
+        reload(here, ORDERS, DEAD)
+    (line,) = client.lines()
+    client.say(c="sow_delete", t="jobs", bm=line["bm"])
+    assert reload(here, ORDERS, DEAD) == ["queue jobs removed"]
+    assert [(one["c"], one["reason"]) for one in client.lines()] == [("unsubscribed", "REMOVAL")]
+    assert client.say(c="sow", t="jobs", cid="2")[-1]["reason"] == "invalid topic"
+    here.publish("orders", {"id": 2})
+    assert here.engine.topics["orders"].queues == ()
+    assert not here.engine.topics[LEASES.name].records.table.slots
+    assert reload(here, ORDERS, DEAD, topic()) == ["queue jobs added"]
+    here.publish("orders", {"id": 3})
+    here = here.restart()
+    assert [one.body for one in taken(here)] == [b'{"id":3}']
+
+
+def test_leases_and_backlogs_change_while_messages_wait_and_what_is_held_stays_held():
+    here = world()
+    here.publish("orders", *({"id": number} for number in range(4)))
+    (held,) = taken(here, 1)
+    changed = topic(lease_us=SECOND, deliveries_max=1, backlog_max=2, dead_letters="dead")
+    assert reload(here, ORDERS, DEAD, changed) == [
+        "DeadLetterTopic, LeasePeriod, MaxBacklog, MaxDeliveries of jobs changed"
+    ]
+    (other,) = taken(here, 9, "b")
+    assert (held.until_us - other.until_us) == 9 * SECOND
+    assert acknowledge(here, held) == 1
+    here.advance(SECOND)
+    assert here.records("dead") == [{"id": 1}]
+
+
+def test_a_message_is_never_delivered_more_often_than_a_lower_limit_says():
+    here = world()
+    here.publish("orders", {"id": 1}, {"id": 2})
+    for _ in range(2):
+        assert len(taken(here, 1)) == 1
+        here.advance(LEASE_US)
+    reload(here, ORDERS, DEAD, topic(deliveries_max=2, dead_letters="dead"))
+    assert [one.body for one in taken(here)] == [b'{"id":2}']
+    here.advance(0)
+    assert here.records("dead") == [{"id": 1}]
+
+
+def test_what_becomes_of_messages_is_changed_only_while_there_are_none():
+    here = world()
+    here.publish("orders", {"id": 1})
+    changed = topic(priority="/p", barrier="/b = 1", semantics="at-most-once")
+    with pytest.raises(ConfigError, match="BarrierExpression, Priority, Semantics of queue jobs "):
+        reload(here, ORDERS, DEAD, changed)
+    acknowledge(here, *taken(here))
+    reload(here, ORDERS, DEAD, topic(priority="/p", underlying="dead"))
+    here.publish("orders", {"id": 1})
+    here.publish("dead", {"id": 2, "p": 1}, {"id": 3, "p": 2})
+    assert [one.body for one in taken(here)] == [b'{"id":3,"p":2}', b'{"id":2,"p":1}']
+
+
+@pytest.mark.parametrize("after", [(), (topic(priority="/p"),)])
+def test_a_message_that_comes_while_a_reload_works_is_under_the_new_queue(after):
+    here = world()
+    configuration = replace(here.configuration, topics=(ORDERS, DEAD, *after, LEASES))
+    number = 0
+    for _ in here.executor.reconfiguration(configuration, here.now):
+        number += 2
+        here.publish("orders", *({"id": at, "p": at} for at in (number, number + 1)))
+    bodies = [one.body for one in taken(here)] if after else []
+    assert bodies == sorted(bodies, reverse=True)
+    assert len(bodies) == (number if after else 0)
+    assert ("jobs" in here.engine.topics) == bool(after)
+    here.check()

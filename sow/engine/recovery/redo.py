@@ -54,13 +54,14 @@ def stored_slices(
     Records published meanwhile may or may not be included.
     """
     if stored_as not in catalog.patterns:
-        records = catalog.topics[stored_as].records
-        with_values = _slices_with_values(catalog, records, count)
-        yield from with_values if known else _slices(records.table, count)
-        if records.events is not None:
-            yield from records.events.slices(count)
+        for topic in catalog.members(stored_as):
+            records = topic.records
+            with_values = _slices_with_values(catalog, records, count)
+            yield from with_values if known else _slices(records.table, count)
+            if records.events is not None:
+                yield from records.events.slices(count)
         return
-    for topic in list(catalog.patterns[stored_as].members.values()):
+    for topic in catalog.members(stored_as):
         parts, events = _slices(topic.records.table, count), topic.records.events
         for part in parts if events is None else chain(parts, events.slices(count)):
             yield named_in(topic, part)

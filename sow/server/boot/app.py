@@ -403,7 +403,7 @@ class Server:
             self._authn,
             self._in_force,
             self._reread,
-            self._data_directory,
+            self._opening,
         )
         status = StatusHandler(
             self.runtime,

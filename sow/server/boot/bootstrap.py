@@ -24,14 +24,14 @@ from itertools import chain
 from pathlib import Path
 
 from sow.core.cooperative import Task, run_to_completion
-from sow.core.definitions import Configuration
+from sow.core.definitions import Configuration, Topic
 from sow.engine.catalog import Catalog
 from sow.engine.configuration_history import noted
 from sow.engine.engine import Engine
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress
 from sow.engine.replay_places import open_windows
-from sow.errors import Damaged, StoreError
+from sow.errors import ConfigError, Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
 from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
@@ -132,6 +132,29 @@ class ServerBootstrap:
                 break
         self._settle(manifest)
 
+    def files_for(
+        self, queues: Sequence[Topic], configuration: Configuration
+    ) -> dict[str, LmdbCheckpoint]:
+        """Make the files of queues that a reload is about to add; returns those that were not
+        there, for `checkpoints`. In a thread: it waits for the disk. Raises ConfigError and
+        StoreError. What is not added after all is an empty topic to the next start."""
+        manifest, coming = self._file.manifest, list[StoredDefinition]()
+        assert manifest is not None
+        there = {kept.name: kept for kept in manifest.kept}
+        for topic in queues:
+            if topic.name not in there:
+                coming.append(kept_of(topic, configuration, self.journal.last_seq))
+            elif changed := there[topic.name].changes(topic, configuration):
+                raise ConfigError(
+                    f"{' and '.join(changed)} of queue {topic.name}, which was removed, cannot be "
+                    "changed: nothing was changed; restart the server for it"
+                )
+        found = {kept.name: self._begin(kept) for kept in coming}
+        if coming:
+            names = *manifest.names, *names_of(kept.topic for kept in coming)
+            self._file.write(replace(manifest, kept=(*manifest.kept, *coming), names=names))
+        return found
+
     def take_accounts(self) -> Sequence[LogEntry] | None:
         """The last state of each account, once; None where none was ever kept."""
         accounts, self._accounts = self._accounts, None
@@ -160,7 +183,7 @@ class ServerBootstrap:
 
     def _open_files(self, manifest: Manifest) -> None:
         for kept in manifest.kept:
-            self._open_checkpoint(kept)
+            self.checkpoints[kept.name] = self._open_checkpoint(kept)
         newest = max((checkpoint.seq for checkpoint in self.checkpoints.values()), default=0)
         self.journal = self._directory.journal(
             self._configuration.journal,
@@ -172,7 +195,6 @@ class ServerBootstrap:
 
     def _open_checkpoint(self, kept: StoredDefinition) -> LmdbCheckpoint:
         checkpoint = self._directory.checkpoint(kept.topic, kept.since_seq)
-        self.checkpoints[kept.name] = checkpoint
         self._closers.append(checkpoint.close)
         return checkpoint
 
@@ -299,7 +321,7 @@ class ServerBootstrap:
         for kept in kept_now:
             old = was.get(kept.name)
             if old is None:
-                self._begin(kept)
+                self.checkpoints[kept.name] = self._begin(kept)
             elif kept.topic.retain and not old.topic.retain:
                 # Messages that were not retained have never been records.
                 self.checkpoints[kept.name].write(self.journal.last_seq, ())
@@ -328,7 +350,7 @@ class ServerBootstrap:
             )
         return wanted or held or secrets.token_hex(LOG_ID_BYTES)
 
-    def _begin(self, kept: StoredDefinition) -> None:
+    def _begin(self, kept: StoredDefinition) -> LmdbCheckpoint:
         """Create the file of a new topic, or accept an empty one that exists."""
         checkpoint = self._open_checkpoint(kept)
         if checkpoint.records:
@@ -342,6 +364,7 @@ class ServerBootstrap:
             # It is empty, but belongs to another log, and its position would hide entries of this
             # one.
             checkpoint.write(kept.since_seq, ())
+        return checkpoint
 
     @property
     def _forgotten_seq(self) -> int:

@@ -84,6 +84,7 @@ class Checkpointer:
         self._growth_bytes_min = growth_bytes_min
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._written_at_bytes = dict.fromkeys(checkpoints, -replayed_bytes)
+        """Those that a reload adds have none before their first."""
         self._task: asyncio.Task[None] | None = None
         self._followers = followers
         self._patience = ConsumerPatience(runtime.engine, runtime.now_us(), log.warning)
@@ -140,8 +141,8 @@ class Checkpointer:
 
     async def _grown(self) -> list[str]:
         runtime, found = self._runtime, []
-        for name, at_bytes in self._written_at_bytes.items():
-            grown_bytes = runtime.commit.bytes_logged - at_bytes
+        for name in [*self._checkpoints]:
+            grown_bytes = runtime.commit.bytes_logged - self._written_at_bytes.get(name, 0)
             is_due, is_long = self._is_due(name), grown_bytes > self._growth_bytes_min
             if is_due or is_long or name in self._placed:
                 stored_bytes = await self._stored_bytes(name, "looking what has grown")
@@ -176,7 +177,7 @@ class Checkpointer:
         """Topics that have changed since their checkpoint, and that fit into what is left of a full
         disk beside what deleting everything takes."""
         runtime, found = self._runtime, []
-        for name, checkpoint in self._checkpoints.items():
+        for name, checkpoint in [*self._checkpoints.items()]:
             if checkpoint.seq < runtime.engine.atomic.whole_seq:
                 stored_bytes = await self._stored_bytes(name, "looking what fits")
                 if runtime.journal.takes(stored_bytes + runtime.engine.catalog.usage.named_bytes):
@@ -297,7 +298,7 @@ class Checkpointer:
     async def _forget(self) -> None:
         """Forget the checkpoints that no History needs."""
         loop = asyncio.get_running_loop()
-        for name, checkpoint in self._checkpoints.items():
+        for name, checkpoint in [*self._checkpoints.items()]:
             if count := self._needed(name)[0]:
                 await loop.run_in_executor(self._thread, checkpoint.forget, count)
 

@@ -11,7 +11,7 @@ server runs on the directory meanwhile.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,10 @@ from sow.core.definitions import (
     Configuration,
     ConflatedTopic,
     JournalSettings,
+    Topic,
     without_system_topics,
 )
-from sow.engine.configuration_history import noted
+from sow.engine.configuration_history import configuration_of, noted
 from sow.engine.following import changes
 from sow.errors import Damaged, NotKept
 from sow.store.backup import (
@@ -64,12 +65,16 @@ class LogTail:
     windows that come first, if the primary has not started since what the journal holds. It may
     have started again under the same configuration, as after a crash: then up to the last such
     start, which makes everything of the records alone, as each of them did. Any other start has to
-    be made at its place, as has one at the very end of what is held (`starts_here`): nothing is
-    appended. Each append ends between two changes, and has the reloads up to there: a start from it
-    shows no half of a change, and nothing under an earlier configuration."""
+    be made at its place, as has one at the very end of what is held (`starts_here`), and a reload
+    that adds to the `queues`, which takes a file: nothing is appended. Each append ends between two
+    changes, and has the reloads up to there: a start from it shows no half of a change, and nothing
+    under an earlier configuration."""
 
-    def __init__(self, journal: LmdbJournal, starts_here: bool = False) -> None:
+    def __init__(
+        self, journal: LmdbJournal, starts_here: bool = False, queues: Set[str] = frozenset()
+    ) -> None:
         self._journal = journal
+        self._queues = queues
         self._known = {_place_of(one) for one in journal.accounts() or ()}
         self._accounts: list[LogEntry] = []
         self._last: list[LogEntry] = []
@@ -121,7 +126,9 @@ class LogTail:
             check_goes_on(entry, self._journal.last_seq)
             held = orjson.loads(entry.bodies[0])
             self._starts |= held["start"]
-            self._is_changed |= "text" in held
+            if "text" in held:
+                self._is_changed = True
+                self._starts |= bool(_queues_in(held["text"]) - self._queues)
             if held["start"] and not self._is_changed:
                 self._restart_seq = entry.seq
             elif self._restart_seq is not None:
@@ -139,6 +146,19 @@ class LogTail:
         self._accounts = [one for one in self._accounts if one.seq > reached]
         if more or due:
             self._journal.append([*more, *due])
+
+
+def queues_of(configuration: Configuration) -> frozenset[str]:
+    """The names of the queues of a configuration."""
+    topics = configuration.topics
+    return frozenset(one.name for one in topics if isinstance(one, Topic) and one.queue)
+
+
+def _queues_in(text: str) -> frozenset[str]:
+    try:
+        return queues_of(configuration_of(text))
+    except ValueError:
+        return frozenset()  # of another release: the start says so
 
 
 def check_goes_on(account: LogEntry, held_seq: int) -> None:

@@ -49,6 +49,7 @@ from sow.server.boot.followed_directory import (
     held_in,
     opened,
     put_in_place,
+    queues_of,
     remove,
     with_journal,
 )
@@ -455,7 +456,8 @@ async def read_tail(
     reader = FrameReader(lambda kind, content: frames.append((kind, content)))
     with closing(DataDirectory(path)) as directory, opened(directory) as journal:
         # What has just been put in force takes a start at this very place.
-        tail = LogTail(journal, starts_here=held.since_seq == held.seq)
+        queues = queues_of(held.configuration)
+        tail = LogTail(journal, starts_here=held.since_seq == held.seq, queues=queues)
         async with calls.get(address, allow_redirects=False) as answer:
             await checked(answer)
             while not tail.is_over:

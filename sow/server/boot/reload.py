@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Configuration, Topic, with_system_topics
@@ -18,6 +17,7 @@ from sow.engine.reconfiguration import GiveUp
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ConfigError, SowError
+from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.quarantine import removed_at, write_out
 from sow.server.http.authn_middleware import RequestAuthenticator, SecuritySnapshot
 from sow.server.http.tls import TlsFiles, read_tls, renewed
@@ -63,14 +63,14 @@ class Reloader:
         authn: RequestAuthenticator,
         in_force: InForce,
         reread: Callable[[], Configuration] | None,
-        data_directory: Path,
+        store: ServerBootstrap,
     ) -> None:
         self._runtime = runtime
         self._executor = executor
         self._authn = authn
         self._in_force = in_force
         self._reread = reread
-        self._data_directory = data_directory
+        self._store = store
         self._reloading = asyncio.Lock()
         self._reloads: set[asyncio.Task[list[str]]] = set()
 
@@ -129,6 +129,7 @@ class Reloader:
         filters = self._executor.engine.filters.under(configuration.limits)
         texts = [one.filter for one in configuration.topics if not isinstance(one, Topic)]
         await compile_beside(filters, long_among(filters, texts))
+        await self._make_files(configuration)
         steps = self._executor.reconfiguration(configuration, self._runtime.now_us(), give_up)
         try:
             changes = await self._runtime.turns.run("a reload", steps)
@@ -138,6 +139,15 @@ class Reloader:
         in_force.tls = tls
         await self._entitle(security)
         return changes
+
+    async def _make_files(self, configuration: Configuration) -> None:
+        """Have a file for each queue that is new."""
+        names = {one.name for one in self._in_force.configuration.topics}
+        topics = (one for one in configuration.topics if isinstance(one, Topic) and one.queue)
+        if queues := [one for one in topics if one.name not in names]:
+            store = self._store
+            found = await asyncio.to_thread(store.files_for, queues, configuration)
+            store.checkpoints.update(found)
 
     def _read(self) -> tuple[Configuration, TlsFiles, SecuritySnapshot]:
         """Read all files, in a thread; raises ConfigError."""
@@ -202,7 +212,7 @@ class Reloader:
     def _give_up(self, topics: dict[LiveTopic, str]) -> Task[None]:
         """Write out the records of topics that a reload has no place for, some in each step."""
         now_us = self._runtime.now_us()
-        target = removed_at(self._data_directory, now_us)
+        target = removed_at(self._store.path, now_us)
         for topic, reason in topics.items():
             assert isinstance(topic.definition, Topic)
             kept = kept_of(topic.definition, self._in_force.configuration)

@@ -4,6 +4,7 @@ is made of the log's and the machine's own."""
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from sow.core.definitions import (
@@ -13,10 +14,12 @@ from sow.core.definitions import (
     FollowerSettings,
     JournalSettings,
     Limits,
+    QueueSettings,
     Topic,
     with_system_topics,
 )
 from sow.core.security_definitions import Authentication, Role, Security
+from sow.engine.configuration_history import text_of
 from sow.server.boot.followed_directory import (
     FOLLOWING,
     LogTail,
@@ -178,6 +181,18 @@ def test_starts_that_change_nothing_are_passed_over_but_for_the_last(
         assert (journal.last_seq, tail.is_over) == (until, True)
         assert [one.seq for one in journal.accounts() or ()] == accounts
         assert (tail.open is not None) == has_windows
+
+
+def test_a_reload_that_adds_a_queue_is_made_at_its_place(tmp_path, primary_log):
+    jobs = Topic("jobs", "json", queue=QueueSettings("orders"))
+    text = text_of(replace(LOG_HAS, topics=(*LOG_HAS.topics, jobs)))
+    account = account_frame(reloaded(2, orjson.dumps({"start": False, "text": text})))
+    for queues, until in ((frozenset(), 0), (frozenset({"jobs"}), 9)):
+        with journal_at(tmp_path / str(until)) as journal:
+            tail = LogTail(journal, queues=queues)
+            beat = beat_frame(Beat(9, 0))
+            taken(tail, [primary_log[0], account, *primary_log[2:], beat])
+            assert (journal.last_seq, tail.is_over) == (until, True)
 
 
 def test_what_was_in_force_is_held_when_its_place_is_there(tmp_path, primary_log):

@@ -210,6 +210,33 @@ def test_a_queue_goes_on_with_its_messages_and_leases_where_another_node_leads(t
     asyncio.run(play())
 
 
+def test_a_queue_that_a_reload_adds_goes_on_where_another_node_leads(tmp_path):
+    async def play():
+        configs = [node_configuration(name, tmp_path, ORDERS) for name in "ab"]
+        async with nodes_of(FileLog(tmp_path / "log"), *configs) as (first, second):
+            await first.start()
+            await second.start()
+            await publish(first.server, 1)
+            first.config = replace(first.config, topics=(ORDERS, WORK))
+            assert await first.server.reload() == ["queue tasks added"]
+            await publish(first.server, 2)
+            held = first.server.engine.seq
+            await second.until(lambda: second.server.engine.seq == held)
+            assert not second.is_over.is_set()
+            await first.die()
+            await second.until(lambda: not second.follows)
+            second.config = replace(second.config, topics=(ORDERS, WORK))
+            async with aiohttp.ClientSession() as http:
+                ((number, _, lease),) = await leased(http, second)
+                assert number == 2
+                url = f"{second.server.address}/v1/topics/tasks/lease/{lease}"
+                assert (await http.delete(url)).status == 204
+            second.config = configs[1]
+            assert await second.server.reload() == ["queue tasks removed"]
+
+    asyncio.run(play())
+
+
 DONE = Topic("done", "json", ("/id",))
 JOBS = Topic("jobs", "json", conflation_policy="off", queue=QueueSettings("orders"))
 NOBODY = ActionDeed("webhook", url="http://127.0.0.1:1/", retries=20)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sow.core.definitions import without_system_topics
+from sow.core.definitions import QueueSettings, Topic, without_system_topics
 from sow.errors import ConfigError
+from sow.store.manifest import file_name
 from tests.server.boot.servers import ORDERS, SLOW, configuration, publish, records
 
 
@@ -95,3 +96,47 @@ def test_a_server_stops_while_a_reload_reads_its_files(served):
         return list(server.engine.topics)
 
     assert "orders-C" not in served(work, reread=reread)
+
+
+JOBS = Topic("jobs", "json", conflation_policy="off", queue=QueueSettings("orders"))
+
+
+def test_a_queue_that_a_reload_adds_has_a_file_and_lives_on(served, tmp_path):
+    async def first(server):
+        await publish(server, 1)
+        assert await server.reload() == ["queue jobs added"]
+        await publish(server, 2)
+        await server.checkpointer.write("jobs")
+        await publish(server, 3)
+        return sorted(server.engine.topic("jobs").records.table.slots)
+
+    async def second(server):
+        return sorted(server.engine.topic("jobs").records.table.slots)
+
+    both = configuration(ORDERS, JOBS)
+    there = served(first, reread=lambda: both)
+    assert [name.partition("-")[0] for name in there] == ["2", "4"]
+    assert (tmp_path / file_name(JOBS)).exists()
+    assert served(second, config=both) == there
+
+
+def test_a_removed_queue_is_an_empty_topic_until_the_next_start(served):
+    found = [configuration()]
+
+    async def work(server):
+        assert await server.reload() == ["queue jobs removed"]
+        await server.checkpointer.write("jobs")
+        found[0] = configuration(ORDERS, JOBS)
+        assert await server.reload() == ["queue jobs added"]
+        await publish(server, 1)
+        other = replace(JOBS, message_type="binary")
+        found[0] = configuration(replace(ORDERS, keys=()), other)
+        with pytest.raises(ConfigError, match="MessageType of queue jobs cannot be changed"):
+            await server.reload()
+        return list(server.engine.topic("jobs").records.table.slots)
+
+    async def again(server):
+        return list(server.engine.topic("jobs").records.table.slots)
+
+    both = configuration(ORDERS, JOBS)
+    assert served(work, config=both, reread=lambda: found[0]) == served(again, config=both)
