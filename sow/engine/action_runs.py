@@ -18,6 +18,7 @@ import orjson
 from sow.core.action_definitions import TriggerKind
 from sow.core.definitions import ACTION_RUNS
 from sow.engine.engine import Engine
+from sow.messages.json import json_text
 from sow.topic.records import Records
 
 RUNS_MAX = 10_000
@@ -180,7 +181,7 @@ class ActionRuns:
     def _put(self, noted: list[dict[str, Any]]) -> None:
         if noted:
             engine, topic = self._engine, self._engine.catalog.account(ACTION_RUNS)
-            bodies = [*map(orjson.dumps, noted)]
+            bodies = [*map(json_text, noted)]
             engine.disk.check_reserve(lambda: sum(map(len, bodies)))
             engine.put(topic, topic.records.read(bodies), engine.now_us)
 

@@ -28,6 +28,7 @@ from sow.errors import DiskFull
 from sow.expressions.parser import parse_field
 from sow.messages.column_types import COLUMNS_MAX, ColumnTypes, pieces
 from sow.messages.declared import DeclaredFields, declared_fields
+from sow.messages.json import json_text
 from sow.topic.records import Records
 
 OBSERVED_AT_ONCE = 200
@@ -212,7 +213,7 @@ class ColumnTypeTracker:
             for field in fields:
                 held = types.kinds[field[1:]] if field else int(types.is_full)
                 noted = {"topic": name, "field": field, "held": held, "at": places.get(field, 0)}
-                bodies.append(orjson.dumps(noted))
+                bodies.append(json_text(noted))
         if self._has_room(sum(map(len, bodies))):
             self._unsaved = {}
             self._store(bodies)

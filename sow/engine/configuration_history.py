@@ -29,6 +29,7 @@ from sow.core.definitions import (
 from sow.engine.catalog import Catalog
 from sow.engine.running_topics import SourceTopic
 from sow.engine.wal import CommitSequencer
+from sow.messages.json import json_text
 from sow.store.protocols import LogEntry, Op
 from sow.topic.records import CheckedMessages
 
@@ -120,7 +121,7 @@ class ConfigurationHistory:
             self._all = None
             if self._numbers and not is_start:
                 self._take_number()
-            messages = account.records.read([orjson.dumps(held)])
+            messages = account.records.read([json_text(held)])
             self._writer.put(account, messages, self._sequencer.now_us)
         self._forget(account, noted, oldest_seq)
 

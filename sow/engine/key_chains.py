@@ -23,6 +23,7 @@ from sow.core.paths import parse_path
 from sow.engine.engine import Engine, no_steps
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, TooLarge
+from sow.messages.json import json_text
 from sow.topic.batch import Batch
 
 COMMITTED_MEMBERS_MAX = 3_000
@@ -107,7 +108,7 @@ class KeyChain:
             if name not in self.roots:
                 self._add(name, root)
                 held = {"topic": self.topic.name, "member": name, "root": root}
-                new.append(orjson.dumps(held))
+                new.append(json_text(held))
         if new:
             topic = self._engine.catalog.account(CHAINS)
             self._engine.put(topic, topic.records.read(new), now_us)

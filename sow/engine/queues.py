@@ -29,6 +29,7 @@ from sow.engine.running_topics import SourceTopic
 from sow.errors import SowError, TooLarge
 from sow.expressions import Filter
 from sow.indexes.sorting import sorting
+from sow.messages.json import json_text
 from sow.topic.message_queue import UNLEASED, LeaseState, MessageQueue, QueueConsumer, QueuedMessage
 from sow.topic.records import CheckedMessages
 
@@ -528,7 +529,7 @@ class Queues:
 
 def _noted(queue: str, message: QueuedMessage) -> bytes:
     """What is stored of a lease."""
-    return orjson.dumps(
+    return json_text(
         {
             "queue": queue,
             "bm": str(message.bookmark),

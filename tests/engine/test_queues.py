@@ -1,5 +1,6 @@
 """Queues in an engine: where messages come from, what is stored of them, and where they end."""
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -386,3 +387,16 @@ def test_a_message_that_comes_while_a_reload_works_is_under_the_new_queue(after)
     assert len(bodies) == (number if after else 0)
     assert ("jobs" in here.engine.topics) == bool(after)
     here.check()
+
+
+def test_a_lease_takes_no_more_memory_than_its_record_shows():
+    here = world()
+    here.publish("orders", *({"id": number} for number in range(200)))
+    taken(here, 100)
+    tracemalloc.start()
+    try:
+        taken(here, 100, "b")
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken_bytes < 100 * 2_000

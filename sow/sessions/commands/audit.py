@@ -17,6 +17,7 @@ from sow.core.clock import SECOND_US
 from sow.core.definitions import AUDIT
 from sow.engine.engine import Engine
 from sow.errors import SowError, clipped
+from sow.messages.json import json_text
 from sow.protocol.replies import timestamp
 from sow.security.authorization import Permissions
 from sow.store.memory import Table
@@ -97,7 +98,7 @@ class Audit:
             record["left_out"] = self._left_out
         try:
             engine.disk.check_removal([str(number)])
-            engine.put(account, account.records.read([orjson.dumps(record)]), engine.now_us)
+            engine.put(account, account.records.read([json_text(record)]), engine.now_us)
         except SowError:
             self._left_out += 1
             return

@@ -31,6 +31,7 @@ from sow.errors import (
     shown,
 )
 from sow.history.log_rows import cutting, first_time
+from sow.messages.json import json_text
 from sow.security.authorization import stored_owner
 from sow.store.protocols import Journal
 from sow.topic.records import Records
@@ -163,7 +164,7 @@ class Consumers:
         bookmark = min([bookmark, *(position for position, _ in readers.values())])
         noted = {"name": name, "bookmark": str(bookmark), "readers": readers}
         more = {"user": owner, "topics": list(topics) or held.get("topics")}
-        body = orjson.dumps(noted | {word: value for word, value in more.items() if value})
+        body = json_text(noted | {word: value for word, value in more.items() if value})
         renewed = slot is None or now_us - int(table.ts_us[slot]) >= RENEWED_US
         if slot is not None and table.bodies[slot] == body and not renewed:
             return bookmark

@@ -32,6 +32,7 @@ from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
 from sow.engine.timers import Deadline
 from sow.errors import ClientError, SowError, TooLarge, shown
+from sow.messages.json import json_text
 from sow.protocol.publish_batching import HIGHEST_SEQ, PublishBatch
 from sow.security.authorization import Permissions, stored_owner
 from sow.streaming.sessions import Session
@@ -132,7 +133,7 @@ class NamedPublisher:
         """What is stored of it."""
         noted: dict[str, Any] = {"client": self.client, "seq": self.highest}
         noted |= {"user": self.owner} if self.owner else {}
-        return orjson.dumps(noted | ({"last": self.last} if self.last else {}))
+        return json_text(noted | ({"last": self.last} if self.last else {}))
 
     def restore(self, body: bytes) -> None:
         """Go on from what was stored."""

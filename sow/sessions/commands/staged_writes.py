@@ -36,6 +36,7 @@ from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.errors import Busy, ClientError, InvalidTopic, NotEntitled, shown
+from sow.messages.json import json_text
 from sow.security.authorization import EVERYTHING, Permissions, stored_owner
 from sow.sessions.commands.commit_plan import (
     DELETIONS,
@@ -459,7 +460,7 @@ class StagedWrites:
         """Record in the account of a writer its epoch, and what is `noted` of the batch."""
         account = {**noted, "bookmark": str(bookmark), "rows": rows}
         writes = self._engine.catalog.account(WRITES)
-        messages = writes.records.read([orjson.dumps(account)])
+        messages = writes.records.read([json_text(account)])
         self._engine.put(writes, messages, now_us, writes.expiry_us(None, now_us))
 
     def _update_copy(self, topic: CopyTopic, step: CommitStep) -> int:
