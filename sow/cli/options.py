@@ -199,6 +199,9 @@ order_option = click.option(
     callback=note_expression("order_by"),
     help='Sort, such as "/px DESC, /id" or "/qty * /px".',
 )
+key_option = click.option(
+    "--key", metavar="V,..", help="One record: the values of its key fields, such as XPAR,ACME."
+)
 select_option = click.option(
     "--select",
     metavar="S",

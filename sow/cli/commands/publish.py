@@ -12,7 +12,7 @@ from urllib.parse import quote
 import click
 
 from sow.cli.connecting import confirm, connected, server_command
-from sow.cli.options import filter_option, run, topic_argument, yes_option
+from sow.cli.options import filter_option, key_option, run, topic_argument, yes_option
 from sow.cli.output import show
 from sow.cli.reading import MessagePlaces, chunks, csv_tables, documents, lines, records
 from sow.cli.tables import Advance, progress
@@ -323,7 +323,7 @@ def frames(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 @topic_argument
 @yes_option
 @filter_option
-@click.option("--key", metavar="V,..", help="One record: the values of its key fields.")
+@key_option
 @click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")
 def delete(topic: str, filter_text: str | None, key: str | None, keys: str | None) -> None:
     """Delete records of TOPIC by --filter ("1=1" for all), --key or --keys.

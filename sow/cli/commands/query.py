@@ -23,6 +23,7 @@ from sow.cli.connecting import connected, server_command
 from sow.cli.options import (
     filter_option,
     grouping_option,
+    key_option,
     order_option,
     projection_option,
     run,
@@ -32,6 +33,7 @@ from sow.cli.options import (
 from sow.cli.output import as_json, json_text, printable, show, write_data
 from sow.cli.tables import as_table, terminal_console, waiting
 from sow.client import Client, Disconnected, Message, Rows, Subscription
+from sow.client.http import records_of
 from sow.core.delta import merged
 from sow.core.humanize import counted
 from sow.errors import SowError, UnknownRecord, UnknownTopic
@@ -43,11 +45,13 @@ TABLE_ROWS = 1000
 
 @server_command(
     "sow query orders --filter \"/symbol = 'IBM'\" --order-by '/qty DESC' --top 10",
+    "sow query orders --key o1",
     "sow query quotes-C --as-of 2026-11-21T14:32:05.2Z",
     "sow query orders --format csv > orders.csv",
 )
 @topic_argument
 @filter_option
+@key_option
 @order_option
 @click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
 @click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
@@ -85,7 +89,7 @@ async def query(
     if style == "table" and top is None:
         question["top_n"] = TABLE_ROWS
     computes = None if more["as_of"] is None else f"computing {printable(topic)} as of then"
-    async with waiting(computes) as arrived, client.rows(topic, **question) as rows:
+    async with waiting(computes) as arrived, client.http.rows(topic, question) as rows:
         arrived()
         say_advice(rows.advice)
         if style == "ndjson":
@@ -164,7 +168,8 @@ async def _keys_of(client: Client, topic: str) -> list[str]:
 
 
 async def _explain(client: Client, topic: str, question: dict[str, Any], raw: bool) -> None:
-    found = await client.explain(topic, **question)
+    requested = {**question, "explain": True}
+    found = await client.http.json("GET", records_of(topic), requested, kind=dict)
     if raw:
         click.echo(json_text(found))
         return

@@ -68,6 +68,21 @@ def test_records_are_filtered_ordered_and_paged(sow, orders):
     assert found == [{"id": 7}, {"id": 6}]
 
 
+def test_a_record_is_queried_by_the_values_of_its_key(sow, orders, server):
+    orders({"id": 1}, {"id": "a,b", "n": 2})
+    assert rows(sow.ok("query", "orders", "--key", "1", "--format", "ndjson")) == [{"id": 1}]
+    assert "2" in sow.ok("query", "orders", "--key", '"a,b"', "--filter", "/n = 2")
+    assert "rows touched: 1" in sow.ok("query", "orders", "--key", "1", "--explain")
+    for words, said in (
+        (("--key", "7"), "sow: topic orders has no such record: 'key=7'"),
+        (("--key", "1,2"), "write 1 value"),
+    ):
+        refused = sow("query", "orders", *words)
+        assert (refused.exit_code, said in refused.stderr) == (1, True), refused.stderr
+    server.publish("pairs", {"a": "x", "b": {"c": 2}})
+    assert json.loads(sow.ok("query", "pairs", "--key", "x,2", "--json"))[0]["b"] == {"c": 2}
+
+
 def test_explain_names_the_terms(sow, orders):
     orders({"id": 1})
     explained = json.loads(sow.ok("query", "orders", "--filter", "/id = 1", "--explain", "--json"))
