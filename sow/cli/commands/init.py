@@ -266,6 +266,8 @@ def _topic_name(path: str) -> str:
 
 
 LISTEN = URL_DEFAULT.partition("://")[2]
+ORIGIN = "http://localhost:5173"
+"""As an example: where a development server of pages is."""
 DATA_DIRECTORY = "data"
 """The default data directory: beside the file, or in the working directory of `sow serve`."""
 COPY = "{}-C"
@@ -295,8 +297,18 @@ def named_topic(text: str) -> StarterTopic:
     return StarterTopic(name, keys)
 
 
-def document(topics: Sequence[StarterTopic], listen: str = LISTEN, name: str = "sow") -> str:
-    """A config.xml with these topics, with comments where a user may want to change something."""
+def document(
+    topics: Sequence[StarterTopic],
+    listen: str = LISTEN,
+    name: str = "sow",
+    origins: Sequence[str] = (),
+) -> str:
+    """A config.xml with these topics, which pages of these origins may use, with comments where a
+    user may want to change something."""
+    listed = escape(", ".join(origins or [ORIGIN]))
+    security = f"<Security><AllowedOrigins>{listed}</AllowedOrigins></Security>"
+    if not origins:
+        security = f"<!-- For pages of your own: {security} -->"
     sections = [_topic(one) for one in topics]
     sections += [_conflated(one) for one in topics if one.interval]
     return f"""<?xml version="1.0" encoding="UTF-8"?>
@@ -307,6 +319,8 @@ def document(topics: Sequence[StarterTopic], listen: str = LISTEN, name: str = "
 
   <!-- Without authentication a server listens on this machine only: docs/security.md. -->
   <Listen>{escape(listen)}</Listen>
+
+  {security}
 
   <!-- All data on disk; a relative path starts at this file. -->
   <DataDirectory>{DATA_DIRECTORY}</DataDirectory>
@@ -321,13 +335,21 @@ NOTHING_CONFIGURED = "<SOWConfig><Name>sow</Name></SOWConfig>"
 """A server of another one's records, without a file: everything has its default."""
 
 
-def starter_of(config: str, is_given: bool, named: Sequence[str], has_server: bool) -> str:
+def starter_of(
+    config: str,
+    is_given: bool,
+    named: Sequence[str],
+    has_server: bool,
+    origins: Sequence[str] = (),
+) -> str:
     """The configuration of a server without a file, empty where it has one: that of the topics of
-    --topic, or, where it `has_server` above, every default."""
+    --topic and the pages of --origin, or, where it `has_server` above, every default."""
     if named:
         if is_given:
             raise click.UsageError("--topic replaces CONFIG; add the topic to the file")
-        return document([*map(named_topic, named)])
+        return document([*map(named_topic, named)], origins=origins)
+    if origins:
+        raise click.UsageError("--origin goes with --topic; of CONFIG <AllowedOrigins> says it")
     is_absent = not is_given and not os.path.exists(config)
     return NOTHING_CONFIGURED if has_server and is_absent else ""
 

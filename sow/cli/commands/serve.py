@@ -82,6 +82,14 @@ commands to run beside it."""
     metavar="NAME:KEY",
     help="Without CONFIG: a json topic, such as quotes:/symbol; repeated.",
 )
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="With --topic: pages of this address may use the server, such as "
+    "http://localhost:5173; repeated.",
+)
 @variables_option
 @click.option("--host", metavar="H", help="Address to listen on, instead of Listen in CONFIG.")
 @click.option(
@@ -171,7 +179,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     )
     chained, followed = (None, above) if options.follow else (above, None)
     is_given = ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE
-    text = starter_of(options.config, is_given, options.named, above is not None)
+    text = starter_of(options.config, is_given, options.named, above is not None, options.origins)
     directory = options.data_dir
     if chained is not None:  # what it stores does not outlive it
         directory = ctx.with_resource(tempfile.TemporaryDirectory(prefix="sow-chained-"))
@@ -212,6 +220,7 @@ class ServeOptions:
 
     config: str
     named: tuple[str, ...]
+    origins: tuple[str, ...]
     variables: dict[str, str]
     host: str | None
     port: int | None
@@ -272,6 +281,7 @@ class ConfigurationSource:
         """The words of a command line that say the same to another process."""
         words = [] if self._text else [self._options.config]
         words += [word for one in self._options.named for word in ("--topic", one)]
+        words += [word for one in self._options.origins for word in ("--origin", one)]
         pairs = map("=".join, self._options.variables.items())
         words += [word for pair in pairs for word in ("--set", pair)]
         return [*words, "--insecure"] if self._options.insecure else words

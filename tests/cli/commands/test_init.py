@@ -287,5 +287,13 @@ def test_a_server_of_other_records_needs_no_file_and_takes_one_that_there_is(fol
 def test_topics_are_a_configuration_and_replace_a_file():
     found = loads(starter_of("config.xml", False, ("quotes:/symbol",), False)).configuration
     assert "quotes" in {one.name for one in found.topics}
+    assert found.security.allowed_origins == ()
+    pages = ("http://localhost:5173/", "https://a.example")
+    text = starter_of("config.xml", False, ("quotes:/symbol",), False, pages)
+    origins = loads(text).configuration.security.allowed_origins
+    assert origins == ("http://localhost:5173", "https://a.example")
+    assert "is not an origin" in str(loads(text.replace("http:", "h t")).findings)
+    with pytest.raises(click.UsageError, match="goes with --topic"):
+        starter_of("config.xml", False, (), False, pages)
     with pytest.raises(click.UsageError, match="replaces CONFIG"):
         starter_of("x.xml", True, ("quotes:/symbol",), False)
