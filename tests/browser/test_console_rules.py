@@ -32,6 +32,8 @@ def test_what_records_hold_is_never_markup(console, server):
             ("sessions", "", {}),
             ("explain", "orders", {"filter": f"/symbol = r'{HOSTILE[:20]}'"}),
             (HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),
+            ("constructor", "__proto__", {"__proto__": "x", "sort": "toString"}),
+            ("topic", "orders", {"as": "constructor", "columns": "$,[,/,x"}),
         ):
             console.open(page, name, **requested)
             console.page.reload()
@@ -105,16 +107,25 @@ def test_who_may_not_see_a_topic_any_more_does_not_until_he_may_again(browser, t
     server = Running(read(), tmp_path / "data", reread=lambda: read(allowed[-1]))
     known = {"Authorization": "Bearer ann-token"}
     try:
-        server.request("POST", records("orders"), data=b'{"id":1}', headers=known)
+        server.request("POST", records("orders"), data=b'{"id":1,"symbol":"ACME"}', headers=known)
         with looked(browser, server.url + "/") as console:
             console.open("topic", "orders")
             console.page.get_by_label("or a token").fill("ann-token")
             console.page.get_by_role("button", name="Log on").click()
             console.until_grid("1")
-            for topic, shown in (("book", "·"), ("orders", "1")):
+            facet = console.page.get_by_label("Facets").get_by_role("button", name="ACME 1")
+            facet.wait_for()
+            for topic in ("book", "orders"):
                 allowed.append(topic)
                 server.request("POST", "/v1/config/reload", headers=known)
-                console.until_grid(shown)
+                if topic == "book":
+                    console.page.locator("#absent").wait_for()
+                    assert "ACME" not in console.text("main")
+            console.until_grid("1")
+            facet.wait_for()
+            server.request("POST", records("orders"), data=b'{"id":2}', headers=known)
+            console.until_grid("1", "2")
+            console.until("() => document.querySelector('#matches').textContent === '2 match'")
             console.errors[:] = [text for text in console.errors if " 40" not in text]
     finally:
         server.close()

@@ -55,3 +55,17 @@ def test_the_text_for_a_page_finds_what_the_grid_shows_and_goes_on(copied, serve
     page.wait_for("window.said.length > 2")
     page.close()
     assert page.errors == []
+
+
+def test_a_text_is_copied_where_a_browser_gives_no_clipboard(console):
+    """As on a page over plain HTTP from another machine."""
+    without = "() => Object.defineProperty(navigator, 'clipboard', {value: undefined})"
+    console.page.add_init_script(f"({without})()")
+    console.open("topic", "orders")
+    text = console.copied()["Spark"]
+    console.page.evaluate(
+        "() => document.addEventListener('copy', () => { window.got = String(getSelection()); })"
+    )
+    console.page.get_by_role("button", name="copy", exact=True).click()
+    console.page.get_by_role("button", name="copied").wait_for()
+    assert console.page.evaluate("() => window.got") == text

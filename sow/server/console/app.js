@@ -19,6 +19,7 @@ import {Forbidden} from "./states.js";
 const LEARN_MS = 30_000;
 
 const PAGES = {
+  __proto__: null, // an address may name anything
   topics: {title: "Topics", shows: Topics},
   topic: {shows: Topic, under: "topics"},
   slider: {shows: Slider, under: "topics"},

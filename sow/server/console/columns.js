@@ -57,12 +57,13 @@ function Figure({label, value = "", nothing, min, max, onSet}) {
   return html`<input type="number" aria-label=${label} placeholder=${nothing} min=${min} max=${max} value=${text ?? value} onInput=${(event) => setText(event.target.value)} onChange=${set} />`;
 }
 
-export function Columns({all, shown, numbers, layout, onShow, onLayout}) {
+// `all` are columns to choose from, a part of the fields where records have very many.
+export function Columns({all, isPart, shown, numbers, layout, onShow, onLayout}) {
   const [wanted, setWanted] = useState("");
   const found = all.filter((path) => format.heading(path).toLowerCase().includes(wanted.toLowerCase()));
   const show = (path, isOn) => {
     const next = all.filter((one) => (one === path ? isOn : shown.includes(one)));
-    onShow(next.length === all.length ? [] : next);
+    onShow(next.length === all.length && !isPart ? [] : next);
   };
   return html`<details class="menu">
     <summary>Columns${shown.length < all.length ? ` ${shown.length}/${all.length}` : ""}</summary>
@@ -89,6 +90,8 @@ export function Columns({all, shown, numbers, layout, onShow, onLayout}) {
         </tbody>
       </table>
       ${!found.length && html`<p class="dim">No column has that in its name.</p>`}
+      ${!found.length && wanted.startsWith("/") && html`<button onClick=${() => onShow([...shown, format.canonical(wanted)])}>Show ${wanted}</button>`}
+      ${isPart && html`<p class="dim">Records have more fields: find one by its path, such as /a/b.</p>`}
     </div>
   </details>`;
 }

@@ -1,7 +1,7 @@
 // The view as code: shell, Python, JavaScript and Spark code that reads what is on the screen. Texts
 // are quoted by the rules of each language.
 
-import {html, useState} from "./parts.js";
+import {Copy, html, useState} from "./parts.js";
 import {addressOf, topicPath} from "./server.js";
 
 const shell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
@@ -47,19 +47,13 @@ export function snippets(url, topic, {filter = "", order = "", columns = "", top
 
 export function CopyAs({topic, params}) {
   const [shown, setShown] = useState("curl");
-  const [copied, setCopied] = useState(false);
   const all = snippets(addressOf(), topic, params);
-  const copy = async () => {
-    await navigator.clipboard.writeText(all[shown]);
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1500);
-  };
   return html`<details class="menu">
     <summary>Copy as</summary>
     <div>
       <div class="bar">
         ${Object.keys(all).map((name) => html`<button key=${name} aria-pressed=${String(name === shown)} onClick=${() => setShown(name)}>${name}</button>`)}
-        <button class="right" onClick=${copy}>${copied ? "copied" : "copy"}</button>
+        <${Copy} text=${all[shown]} />
       </div>
       <pre id="snippet" tabindex="0">${all[shown]}</pre>
     </div>

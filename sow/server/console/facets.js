@@ -30,10 +30,11 @@ async function valuesOf(name, path, filter) {
 async function rangeOf(name, path, filter) {
   const numbers = [`MIN(${path}) AS /least`, `MAX(${path}) AS /most`, `AVG(${path}) AS /mean`, `COUNT(${path}) AS /n`];
   const [all] = await queried(name, filter, numbers, ALL);
-  if (typeof all?.least !== "number" || typeof all?.most !== "number") return null;
-  const width = (all.most - all.least) / BARS;
+  if (!format.isNumber(all?.least) || !format.isNumber(all?.most)) return null;
+  const least = Number(all.least);
+  const width = (Number(all.most) - least) / BARS;
   if (!(width > 0) || !Number.isFinite(width)) return {...all, bars: []};
-  const edge = (place) => (place === BARS ? all.most : Number((all.least + place * width).toPrecision(12)));
+  const edge = (place) => ({0: all.least, [BARS]: all.most})[place] ?? Number((least + place * width).toPrecision(12));
   const within = (place) => `${path} >= ${edge(place)} AND ${path} ${place === BARS - 1 ? "<=" : "<"} ${edge(place + 1)}`;
   const terms = Array.from({length: BARS}, (_, place) => within(place));
   const [counts] = await queried(name, filter, terms.map((term, place) => `SUM(IF(${term}, 1, 0)) AS /b${place}`), ALL);

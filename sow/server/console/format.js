@@ -64,8 +64,20 @@ function written(names) {
   return ODD.test(path) ? `[${path}]` : path;
 }
 
-// The names in a path.
+// The names in a path. A grid requests those of its columns for every cell that it draws.
+const known = new Map();
+const KNOWN_MAX = 1000;
+
 function steps(path) {
+  let names = known.get(path);
+  if (!names) {
+    if (known.size >= KNOWN_MAX) known.clear();
+    known.set(path, (names = parsed(path)));
+  }
+  return names;
+}
+
+function parsed(path) {
   if (path.startsWith("$")) {
     return [...path.matchAll(QUOTED)].map(([, single, double]) => (single ?? double).replace(/\\(.)/gs, "$1"));
   }
@@ -80,12 +92,15 @@ export const heading = (path) => steps(path).join("/") || "message";
 // Paths in an address, separated by commas; one in brackets may contain commas.
 export const listed = (text) => text.match(/(?:[^,[]|\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]]*)\])+/gs) ?? [];
 
-// Bytes are shown as base64, bounded to the size of a cell.
-const BYTES_SHOWN = 300;
+// A cell shows the beginning of a value: texts of a megabyte in a hundred rows would take seconds to draw.
+const SHOWN_MAX = 300;
 
+const cut = (text) => (text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX).replace(/[\ud800-\udbff]$/, "")}…` : text);
+
+// Bytes are shown as base64.
 function bytesText(value) {
-  const shown = btoa(String.fromCharCode(...value.subarray(0, BYTES_SHOWN)));
-  return value.length > BYTES_SHOWN ? `${shown}…` : shown;
+  const shown = btoa(String.fromCharCode(...value.subarray(0, SHOWN_MAX)));
+  return value.length > SHOWN_MAX ? `${shown}…` : shown;
 }
 
 // Characters that would be seen as nothing, or turn what stands beside them, as a string of JavaScript
@@ -106,9 +121,19 @@ export function cell(value) {
   if (value === null) return "null";
   if (value === "") return '""';
   if (value instanceof Uint8Array) return bytesText(value);
-  if (typeof value === "object") return json(value);
-  return typeof value === "string" ? visible(value) : String(value);
+  if (typeof value === "object") return cut(visible(objectText(value)));
+  return typeof value === "string" ? visible(cut(value)) : String(value);
 }
+
+// Objects of a record are made once and never changed.
+const texts = new WeakMap();
+
+function objectText(value) {
+  if (!texts.has(value)) texts.set(value, cut(json(value)));
+  return texts.get(value);
+}
+
+export const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
 
 export const isSpecial = (value) => value === null || value === "";
 
@@ -119,9 +144,13 @@ export function shortNumber(value) {
 }
 
 // A value as JSON, with all digits of integers that a number does not represent (parseExact of sow.js).
+// They pass JSON.stringify as texts that begin with what no record can foresee.
+const MARK = `${crypto.getRandomValues(new Uint32Array(4)).join("-")} `;
+const MARKED = new RegExp(`"${MARK}(-?\\d+)"`, "g");
+
 export function json(value, indent) {
-  const marked = JSON.stringify(value, (_, part) => (typeof part === "bigint" ? `\0${part}` : part), indent);
-  return marked.replace(/"\\u0000(-?\d+)"/g, "$1");
+  const marked = JSON.stringify(value, (_, part) => (typeof part === "bigint" ? `${MARK}${part}` : part), indent);
+  return marked.replace(MARKED, "$1");
 }
 
 // A document as indented JSON to look at: what is not seen is written, so that a text shows all it has.
@@ -162,6 +191,6 @@ export function aligned(column, digits) {
   if (!most) return texts;
   // A figure space is as wide as a digit, and so is the point in this font.
   return texts.map((text, at) =>
-    Number.isFinite(column[at]) ? text + "\u2007".repeat(most - places[at] + (places[at] ? 0 : 1)) : text,
+    isNumber(column[at]) ? text + "\u2007".repeat(most - places[at] + (places[at] ? 0 : 1)) : text,
   );
 }

@@ -11,14 +11,13 @@ import * as format from "./format.js";
 
 const HOT_MS = 180;
 const WARM_MS = 600;
-const MARKS = ["numeric", "special", "hot", "warm", "up", "down"];
 const RESIZES = "rt-column-resize"; // what the table calls the edge of a head that is dragged
 const RESIZED_MS = 50;
 
-// Sets an attribute if it differs: screen readers announce each setting.
+// Sets an attribute if it differs: screen readers announce each setting, and browsers compute its style again.
 function mark(element, name, value) {
   const text = String(value);
-  if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+  if ((element.getAttribute(name) ?? "") !== text) element.setAttribute(name, text);
 }
 
 class Drawing {
@@ -26,6 +25,7 @@ class Drawing {
     this.table = element;
     this.props = props;
     this.cells = new Map();
+    this.marks = new WeakMap(); // the classes of cells, beside those that the table gives them
     this.until = 0;
     this.wanted = null; // the row to select once it is loaded
     this.sized = ""; // the columns and widths that the table has
@@ -119,24 +119,25 @@ class Drawing {
       const meta = this.table.getMeta(cell);
       const row = meta && this.row(meta.y);
       const path = this.path(meta);
-      cell.classList.remove(...MARKS);
       if (!row) {
-        cell.parentNode.className = "";
+        this.setMarks(cell, "");
+        mark(cell.parentNode, "class", "");
         continue;
       }
       const value = format.at(row.document, path);
-      if (typeof value === "number") {
-        cell.classList.add("numeric");
+      const marks = row.reason ? [] : this.heat(row, path, value, now, seen);
+      if (format.isNumber(value)) {
+        marks.push("numeric");
         numeric.add(path);
       }
-      if (format.isSpecial(value)) cell.classList.add("special");
+      if (format.isSpecial(value)) marks.push("special");
+      this.setMarks(cell, marks.join(" "));
       const most = layout.get(path)?.width ? `${layout.get(path).width}px` : "";
       if (cell.style.maxWidth !== most) cell.style.maxWidth = most;
       if (cell === cell.parentNode.firstElementChild) {
         this.styleRow(cell.parentNode, row, meta.y, now, chosen);
-        cell.title = row.reason || "";
+        mark(cell, "title", row.reason || "");
       }
-      if (!row.reason) this.light(cell, row, path, value, now, seen);
     }
     this.cells = seen;
     const ordered = order.replace(/ (ASC|DESC)$/i, "");
@@ -156,6 +157,14 @@ class Drawing {
     }
   }
 
+  setMarks(cell, marks) {
+    const before = this.marks.get(cell) ?? "";
+    if (before === marks) return;
+    this.marks.set(cell, marks);
+    if (before) cell.classList.remove(...before.split(" "));
+    if (marks) cell.classList.add(...marks.split(" "));
+  }
+
   // Attributes for screen readers.
   describe() {
     const grid = this.table.querySelector("table");
@@ -173,8 +182,8 @@ class Drawing {
 
   // The row index counts the header and starts at one.
   styleRow(element, row, y, now, chosen) {
-    element.className = this.classOf(row, now, chosen);
-    element.id = row.reason ? "" : `record-${row.key}`;
+    mark(element, "class", this.classOf(row, now, chosen));
+    mark(element, "id", row.reason ? "" : `record-${row.key}`);
     mark(element, "aria-rowindex", y + 2);
     mark(element, "aria-selected", row.key === chosen);
   }
@@ -216,20 +225,19 @@ class Drawing {
     return row.key === chosen ? "chosen" : "";
   }
 
-  // Highlights a cell whose value has changed since it was drawn.
-  light(cell, row, path, value, now, seen) {
+  // The marks of a cell whose value has changed since it was drawn.
+  heat(row, path, value, now, seen) {
     const name = `${row.key} ${path}`;
     const before = this.cells.get(name);
     const shown = before ? {...before, value} : {value, at: row.entered || 0, way: ""};
     if (before && before.value !== value && typeof value !== "object") {
       shown.at = now;
-      shown.way = typeof value !== "number" ? "" : value > before.value ? "up" : "down";
+      shown.way = !format.isNumber(value) ? "" : value > before.value ? "up" : "down";
     }
     seen.set(name, shown);
     const age = now - shown.at;
-    if (!shown.at || age >= WARM_MS) return;
-    cell.classList.add(age < HOT_MS ? "hot" : "warm");
-    if (shown.way) cell.classList.add(shown.way);
+    if (!shown.at || age >= WARM_MS) return [];
+    return [age < HOT_MS ? "hot" : "warm", ...(shown.way ? [shown.way] : [])];
   }
 }
 

@@ -134,6 +134,30 @@ export function Question() {
   </dialog>`;
 }
 
+const SAID_MS = 1500;
+
+// Browsers have a clipboard only on pages of this machine or of TLS; elsewhere a selection is copied.
+async function toClipboard(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const box = Object.assign(document.createElement("textarea"), {value: text});
+  document.body.append(box);
+  box.select();
+  document.execCommand("copy");
+  return box.remove();
+}
+
+// A button that copies a text.
+export function Copy({text}) {
+  const [copied, setCopied] = useState(false);
+  const copy = () =>
+    attempt(async () => {
+      await toClipboard(text);
+      setCopied(true);
+      setTimeout(() => setCopied(false), SAID_MS);
+    });
+  return html`<button class="right" onClick=${copy}>${copied ? "copied" : "copy"}</button>`;
+}
+
 // The last error, shown at the foot of the page.
 export const problem = signal(null);
 

@@ -1,7 +1,7 @@
 // A pivot: the records in groups, by an aggregated query of two boxes, and that query as a View. The
 // groups are live like any topic, so the grid shows them as it shows records.
 
-import {html, useState} from "./parts.js";
+import {Copy, html, useState} from "./parts.js";
 import {ExpressionBox} from "./expression_box.js";
 import {heading, listed} from "./format.js";
 
@@ -50,13 +50,7 @@ export function viewOf(topic, type, {group, project, filter}) {
 
 export function Pivot({topic, type, group, project, filter, wrong, fields, onSet}) {
   const [isShown, setShown] = useState(false);
-  const [copied, setCopied] = useState(false);
   const text = viewOf(topic, type, {group, project, filter});
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1500);
-  };
   return html`<div class="bar" role="group" aria-label="Pivot">
       <${ExpressionBox} ...${GROUPING} topic=${topic} value=${group} fields=${fields} onSet=${(next) => onSet({group: next})} />
       <${ExpressionBox} ...${PROJECTION} topic=${topic} value=${project} fields=${fields} onSet=${(next) => onSet({project: next})} />
@@ -67,7 +61,7 @@ export function Pivot({topic, type, group, project, filter, wrong, fields, onSet
     ${group &&
     isShown &&
     html`<section class="panel padded" aria-label="View">
-      <div class="bar"><span class="dim">Add this to <span class="code">config.xml</span>, and reload:</span><button class="right" onClick=${copy}>${copied ? "copied" : "copy"}</button></div>
+      <div class="bar"><span class="dim">Add this to <span class="code">config.xml</span>, and reload:</span><${Copy} text=${text} /></div>
       <pre class="document" id="view-xml">${text}</pre>
     </section>`}`;
 }

@@ -17,7 +17,11 @@ export function useTopic(name) {
     EVERY_MS,
     async () => {
       if (!name) return;
-      const found = await read(topicPath(name));
+      const found = await read(topicPath(name)).catch((error) => {
+        // What may not be seen any more does not stay.
+        if ([403, 404].includes(error.status)) setTopic(null);
+        throw error;
+      });
       const now = performance.now();
       const taken = found.updates_in ?? found.updates;
       if (before.current && before.current.name === name) {

@@ -2,13 +2,16 @@
 
 import {canonical} from "./format.js";
 
+const TERM_CHARS_MAX = 1000; // of a text in it: the address has the whole filter
+
 const quoted = (text) => `'${text.replace(/[\\']/g, "\\$&")}'`;
 
-// The term that records with this value pass; null for what a filter cannot compare with.
+// The term that records with this value pass; null for what a filter cannot compare
+// with, or not in an address.
 export function termOf(path, value) {
   const field = canonical(path);
   if (value === undefined || value === null) return `${field} IS NULL`;
-  if (typeof value === "string") return `${field} = ${quoted(value)}`;
+  if (typeof value === "string") return value.length > TERM_CHARS_MAX ? null : `${field} = ${quoted(value)}`;
   if (typeof value === "boolean") return `${field} = ${value ? 1 : 0}`;
   return typeof value === "number" || typeof value === "bigint" ? `${field} = ${value}` : null;
 }

@@ -77,7 +77,7 @@ function flat(configuration) {
         if (name !== "line") walk(inside, path ? `${path}.${name}` : name);
       }
     } else if (value !== null && value !== "" && !(Array.isArray(value) && !value.length)) {
-      found.set(path, format.cell(value));
+      found.set(path, typeof value === "string" ? format.visible(value) : format.json(value));
     }
   };
   walk(configuration, "");

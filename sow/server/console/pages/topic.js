@@ -39,9 +39,11 @@ function turned(order, path) {
 }
 
 export function Topic({name, params}) {
-  const {filter = "", order = "", columns: wanted = "", key = "", as = "", as_of: asOf = "", user = ""} = params;
+  const {filter = "", order = "", columns: wanted = "", key = "", as_of: asOf = "", user = ""} = params;
+  const as = ["map", "ladder"].includes(params.as) ? params.as : "";
   const {group = "", project = "", pivot = ""} = params;
   const topic = useTopic(name);
+  const may = topic?.may ?? [];
   const [layout, setLayout] = useLayout(name);
   const [publishing, setPublishing] = useState(false);
   const [advice, setAdvice] = useState("");
@@ -50,6 +52,7 @@ export function Topic({name, params}) {
   const [fields, setFields] = useState([]);
   const [matches, setMatches] = useState(null);
   const [wrong, setWrong] = useState(null);
+  const [returns, setReturns] = useState(0);
   const [paused, setPaused] = useState(false);
   const [figures, setFigures] = useState({});
   const feed = useRef(null);
@@ -67,11 +70,9 @@ export function Topic({name, params}) {
     setMatches(found);
     setAdvice(said.join(" "));
   };
-  // A topic that was removed meanwhile may come back, and is not an error of the filter.
-  const counted = (error) => error.reason !== "invalid topic" && setWrong(error);
   // After a reconnect it is counted at once: much may have changed, or the server is another one.
   const isConnected = useSignal(state) === "connected";
-  useEvery(2000, () => (wrong || paused || asOf || !isConnected ? null : count().catch(counted)), [name, filter, order, group, project, wrong, paused, asOf, isConnected]);
+  useEvery(2000, () => (wrong || paused || asOf || !isConnected ? null : count().catch(setWrong)), [name, filter, order, group, project, wrong, paused, asOf, isConnected]);
 
   const end = () => {
     feed.current?.close();
@@ -134,8 +135,12 @@ export function Topic({name, params}) {
     };
     begin();
     return () => (over = true);
-  }, [name, filter, order, group, project, paused, as, asOf, model]);
+  }, [name, filter, order, group, project, paused, as, asOf, returns, model]);
   useEffect(() => end, [model]);
+  // A topic that was removed, or not to be read any more, may come back.
+  useEffect(() => {
+    if (isAbsent(wrong) && may.includes("read")) setReturns(returns + 1);
+  }, [topic]);
 
   // Errors that belong to no box are shown at the foot of the page.
   useEffect(() => {
@@ -156,10 +161,11 @@ export function Topic({name, params}) {
   };
   const learn = (document) => {
     const size = known.current.size;
+    if (size >= COLUMNS_MAX) return;
     for (const path of format.paths(document)) {
       if (known.current.size >= COLUMNS_MAX || known.current.has(path)) continue;
       known.current.add(path);
-      if (typeof format.at(document, path) === "number") numbers.current.add(path);
+      if (format.isNumber(format.at(document, path))) numbers.current.add(path);
     }
     if (known.current.size > size) setFields([...known.current]);
   };
@@ -217,11 +223,10 @@ export function Topic({name, params}) {
   const shown = wanted ? format.listed(wanted) : all;
   const [columns, pinned] = placed(shown, layout);
   const total = Math.min(matches ?? 0, WINDOW_MAX);
-  const may = topic?.may ?? [];
   const isJson = topic?.message_type === "json";
   const isPivot = pivot !== "" || group !== "";
   // What can be counted: fields that are no key, and no list.
-  const facets = isPivot || asOf || as ? [] : all.filter((path) => path !== format.WHOLE && !keys.includes(path)).map((path) => [path, numbers.current.has(path)]);
+  const facets = !topic || isPivot || asOf || as ? [] : all.filter((path) => path !== format.WHOLE && !keys.includes(path)).map((path) => [path, numbers.current.has(path)]);
   const places = useMemo(() => coordinates(fields), [fields]);
   const size = sizePath(fields, keys);
   // Who closes the record is where it was chosen.
@@ -245,7 +250,7 @@ export function Topic({name, params}) {
     <div class="bar">
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${all} onSet=${(text) => setParams({filter: text, key: ""})} />
       <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} fields=${all} onSet=${(text) => setParams({order: text})} />
-      <${Columns} all=${all} shown=${shown} numbers=${numbers.current} layout=${layout} onShow=${(list) => setParams({columns: list.join(",")})} onLayout=${setLayout} />
+      <${Columns} all=${[...new Set([...all, ...shown])]} isPart=${fields.length >= COLUMNS_MAX} shown=${shown} numbers=${numbers.current} layout=${layout} onShow=${(list) => setParams({columns: list.join(",")})} onLayout=${setLayout} />
       <${Views} as=${as} places=${places} size=${size} />
       ${!isPivot && html`<button onClick=${() => setParams({pivot: "1", key: ""})}>Pivot</button>`}
       ${publish}
