@@ -11,7 +11,7 @@ SERVER_HERE := $(VENV)/.server
 INSTALLED := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --config-settings editable_mode=compat --disable-pip-version-check
 
-.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-nodes crash-log crash-spark fuzz storm soak soak-bounds cluster browser console-test pictures bench bench-nodes bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test docs lint types unit laws slow uvloop pure bare coverage simulate planted crash crash-nodes crash-log crash-spark fuzz storm soak soak-bounds cluster browser console-test pictures bench bench-nodes bench-peers stalls profiles bench-spark bench-loads bench-scale serve clean help
 
 demo: $(SERVER_HERE)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo $(DEMO)
@@ -100,7 +100,7 @@ soak-bounds: $(INSTALLED)  ## 2,000 sessions kept away for an hour: memory stays
 
 cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, some minutes
 	$(INSTALL) --quiet --editable '.[connect]'
-	$(BIN)/python -m pytest tests/cluster
+	SOW_TEST_S_MAX=1800 $(BIN)/python -m pytest tests/cluster
 
 browser: $(INSTALLED)  ## what needs a browser or a Node, alone
 	$(BIN)/python -m pytest -m 'browser or node'
@@ -131,6 +131,12 @@ profiles: $(INSTALLED)  ## where the time goes on the paths that miss their aims
 
 bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about half an hour
 	$(BIN)/python -m tests.benchmarks.spark --write
+
+bench-loads: $(INSTALLED)  ## loads by Spark of 1, 5 and 50 million rows, each killed and begun again, for docs/results/loads.md; ROWS="1000000 5000000"
+	$(BIN)/python -m tests.benchmarks.spark.loads $(ROWS) --write
+
+bench-scale: $(INSTALLED)  ## recorded days ten times over by 1, 2 and 4 executors, for docs/results/spark-scale.md
+	$(BIN)/python -m tests.benchmarks.spark.scale --write
 
 serve: $(SERVER_HERE)  ## run the shipped configuration
 	$(BIN)/sow serve config.xml

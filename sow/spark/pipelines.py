@@ -13,8 +13,8 @@ runs again unchanged.
 
 An error of Spark's has a hundred lines, and `reason` makes one sentence of it. Errors of SOW are
 raised in Spark's workers and come back wrapped in Spark's own; their sentence is extracted. Spark's
-own errors have a class, which maps to an element of the pipeline. The text is for users only:
-nothing depends on it.
+own errors have a class, which maps to an element of the pipeline. The text is for users: all
+that depends on it is that a query begins again where the machine was too busy (`TOO_BUSY`).
 """
 
 import os
@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from conflated_topics.user_texts import nearest
@@ -49,16 +49,19 @@ from sow.spark.session import has_session, session
 from sow.spark.side_outputs import DeadLetters
 from sow.spark.views import SparkView, following_operators, rows_of_groups
 
+Result = TypeVar("Result")
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
 """Names under which rows are counted; those in, for each source."""
 NANOSECONDS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
 """Recorded data has times in nanoseconds, which Spark reads as numbers or not at all."""
-
-
 FINISH_S_MAX = 30.0
 """How long a stopped run waits for its batch: some managers kill after that time."""
 LOOK_S = 0.1
 """Poll interval: too short to notice when a user stops a run."""
+TOO_BUSY = "Python worker failed to connect back"
+"""What Spark says of a Python that did not start in ten seconds, for which it has no setting."""
+BUSY_MAX = 5
+"""So many times a run begins its query again: later it is not the machine that is busy."""
 
 
 class Running:
@@ -87,6 +90,7 @@ class Running:
         self._spark: Any = None
         self._state: RunState | None = None
         self._began_spark = False
+        self._busy = 0
 
     def start(self) -> None:
         """Start; raises ClientError for mistakes of the definition."""
@@ -110,13 +114,37 @@ class Running:
             for static in self.pipeline.statics:
                 with concerning(f"Static {static.name}", static.options):
                     self._reads().table(static).createOrReplaceTempView(static.name)
-            if isinstance(self._run_for, SparkView):
-                with following_operators(self._spark):
-                    self.query = self._begun(False)
-            else:
-                self.query = ToItsEnd(self._begun) if self._ends else self._begun(False)
+            self._begin()
         except Exception as error:
             raise ClientError(self.reason(error)) from None
+
+    def _begin(self) -> None:
+        self.query = None
+        while self.query is None:
+            self.query = self._unless_busy(self._queries)
+
+    def _queries(self) -> Any:
+        if isinstance(self._run_for, SparkView):
+            with following_operators(self._spark):
+                return self._begun(False)
+        return ToItsEnd(self._begun) if self._ends else self._begun(False)
+
+    def _unless_busy(self, work: Callable[[], Result]) -> Result | None:
+        """The result of work; None where a Python did not start in time, and it may be repeated."""
+        try:
+            return work()
+        except Exception as error:
+            if TOO_BUSY not in str(error) or self._busy == BUSY_MAX:
+                raise
+            self._busy += 1
+            return None
+
+    def has_ended(self, wait_s: float) -> bool:
+        """Wait for so long; whether it has ended by itself. Raises the error of a failed query."""
+        found = self._unless_busy(lambda: bool(self.query.awaitTermination(wait_s)))
+        if found is None:
+            self._begin()
+        return found is True
 
     def _purpose(self, view: SparkView) -> str:
         path = f"/v1/topics/{segment(view.definition.name)}"
@@ -418,7 +446,7 @@ OF_WORDS = {
     ),
     "Partition column": Meant("Option partitionBy", "name columns of the rows"),
     "streaming DataFrames/Datasets": Meant("SQL", "a stream has no end: leave that out"),
-    "Python worker failed to connect back": Meant(
+    TOO_BUSY: Meant(
         "", "the machine was too busy to start a process in ten seconds: start it again"
     ),
 }

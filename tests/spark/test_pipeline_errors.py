@@ -1,6 +1,7 @@
 """What a user hears of an error: one sentence, with the element that it is about."""
 
 import traceback
+from unittest.mock import Mock
 
 import pytest
 
@@ -8,7 +9,15 @@ from sow.config.rules.spark_option_rules import FORMAT_OPTIONS
 from sow.core.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source
 from sow.errors import BadFilter, ClientError, SowError
 from sow.spark.http import ServerRefusal
-from sow.spark.pipelines import EARLIER_RELEASE, KAFKA, Running, concerning, reason
+from sow.spark.pipelines import (
+    BUSY_MAX,
+    EARLIER_RELEASE,
+    KAFKA,
+    TOO_BUSY,
+    Running,
+    concerning,
+    reason,
+)
 from sow.spark.rows import DataLoss
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -216,6 +225,30 @@ def test_an_error_is_placed_where_it_was_raised(text, where, says):
 def test_what_a_worker_raises_is_placed_by_where_it_does(module, element):
     text = f'File "/x/sow/spark/{module}.py", line 1\nsow.errors.ClientError: {SENTENCE}\n\tat org'
     assert reason(RuntimeError(text)).startswith(f"{element}:")
+
+
+def query(error=None):
+    """A query that ends, or fails with this error."""
+    return Mock(awaitTermination=Mock(side_effect=error, return_value=True))
+
+
+def test_a_query_begins_again_where_the_machine_was_too_busy_and_not_forever(monkeypatch, tmp_path):
+    pipeline = Pipeline(name="p", sources=(Source(format="sow", topic="t"),), sink=Sink(topic="u"))
+    busy = RuntimeError(f"[STREAM_FAILED] Query terminated with exception: {TOO_BUSY}.")
+
+    def run(*queries):
+        running, begun = Running(pipeline, "http://host", tmp_path, True, None), iter(queries)
+        monkeypatch.setattr(running, "_begun", lambda _ends: next(begun))
+        running._begin()
+        while not running.has_ended(0.0):
+            pass
+        return list(begun)
+
+    assert run(*[query(busy)] * BUSY_MAX, query(), "not begun") == ["not begun"]
+    with pytest.raises(RuntimeError, match=TOO_BUSY):
+        run(*[query(busy)] * (BUSY_MAX + 1), query())
+    with pytest.raises(RuntimeError, match="the disk"):
+        run(query(RuntimeError("the disk is full")), query())
 
 
 def test_the_option_that_an_error_names_is_named():

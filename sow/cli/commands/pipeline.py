@@ -254,7 +254,7 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
         running.start()
         listen()  # Spark has replaced one of them
         with screen.open():
-            while not (wanted.is_set() or running.query.awaitTermination(REFRESH_S)):
+            while not (wanted.is_set() or running.has_ended(REFRESH_S)):
                 running.keep()
                 screen.show(running.query)
             if wanted.is_set():

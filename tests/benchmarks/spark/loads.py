@@ -34,7 +34,7 @@ RAW = FOLDER / "loads.json"
 PAGE = FOLDER / "loads.md"
 TEXT = """# Large loads by Spark
 
-`python -m tests.benchmarks.spark.loads --write` writes so many rows in one write, whose driver is \
+`make bench-loads` writes so many rows in one write, whose driver is \
 killed when half of its tasks are done; another one
 writes all of them, which counts here, and each is there once. The longest wait is that of any \
 other client (idle: with no load), a query is one

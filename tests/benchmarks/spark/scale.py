@@ -31,7 +31,7 @@ from tests.benchmarks.page import conditions, markdown, table
 from tests.benchmarks.processes import ServerProcess
 from tests.benchmarks.report import number
 from tests.benchmarks.results import FOLDER, Run, load, save
-from tests.cluster.daemons import Cluster
+from tests.cluster.daemons import Cluster, executors_of
 from tests.recordings import BUSES, recordings
 from tests.spark.home import fast_home
 
@@ -39,7 +39,7 @@ RAW = FOLDER / "spark-scale.json"
 PAGE = FOLDER / "spark-scale.md"
 TEXT = """# Spark on more executors
 
-`python -m tests.benchmarks.spark.scale --write` writes recorded days ten times over into a topic, \
+`make bench-scale` writes recorded days ten times over into a topic, \
 reads its log back and conflates them to
 five minutes, with 1, 2 and 4 executors of a standalone cluster of real processes. Executors, \
 driver and server share the cores of one machine: with
@@ -116,8 +116,6 @@ def on_cluster(cluster: Cluster, executors: int) -> Iterator[Any]:
                 "spark.executor.cores": "1",
                 "spark.executor.memory": "768m",
                 "spark.sql.shuffle.partitions": str(FILES),
-                "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-                "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
             },
         )
     try:
@@ -142,9 +140,9 @@ def scaled(spark: Any, days: Path, executors: int, rows: int, repetitions: int) 
         def conflated() -> Any:
             return conflate(frame, "vehicle_id", "ts", INTERVAL, order=["route_id", "speed"])
 
+        there = executors_of(spark, executors)
+        assert there == executors, there
         transfers.consume(frame)  # the executors' Pythons, and the first query, count for nobody
-        there = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
-        assert there == executors + 1, there  # with the driver
         before_s = server.cpu_s
         write_s = middle(
             repetitions, lambda: transfers.save(frame, "sow", url=url, topic="vehicles")
