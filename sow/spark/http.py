@@ -225,9 +225,10 @@ class SowServer:
                     give_up, pause_s = time.monotonic() + self._retry_s, PAUSE_S
                     continue
                 if time.monotonic() + pause_s > give_up:
+                    tls = "; if it has no TLS, write http://" * isinstance(error, ssl.SSLError)
                     raise SowError(
-                        f"{self.url} cannot be reached: {error or type(error).__name__}; tried for "
-                        f"{self._retry_s:g} s (option retryTimeout)"
+                        f"{self.url} cannot be reached: {error or type(error).__name__}{tls}; "
+                        f"tried for {self._retry_s:g} s (option retryTimeout)"
                     ) from None
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)

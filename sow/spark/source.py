@@ -237,7 +237,7 @@ def chosen(schema: pa.Schema, columns: tuple[str, ...], of: str) -> pa.Schema:
     `of`, and for one that is named twice."""
     for name in columns:
         if name not in schema.names:
-            raise ClientError(f"no column {name!r}{did_you_mean(name, schema.names)} of {of}")
+            raise ClientError(f"no column {name!r} of {of}{did_you_mean(name, schema.names)}")
         if columns.count(name) > 1:
             raise ClientError(f"columns names {name!r} twice; once is enough")
     return pa.schema([schema.field(name) for name in columns or schema.names])

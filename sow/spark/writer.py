@@ -97,7 +97,7 @@ class _Staging:
         self._chunk_bytes = min(CHUNK_BYTES_MAX, self._part_bytes)
         self._dead_letters = _dead_letters(options, writer, epoch)
         self._rejected: list[dict[str, Any]] = []
-        self._names: list[str] = []
+        self._schema = pa.schema([])
         """The columns of the rows."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
@@ -105,7 +105,7 @@ class _Staging:
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in batches:
-            self._names = batch.schema.names
+            self._schema = batch.schema
             for piece in _pieces(batch, self._options.batch_rows):
                 for messages in _bounded(self._messages.of(piece), self._chunk_bytes):
                     if not len(messages):  # nothing but images before an update
@@ -159,7 +159,11 @@ class _Staging:
                 f"{error.detail}; the messages are those of the column value, each row's whole "
                 "document"
             )
-        near = self._to.key_in_other_case(self._names)
+        if "value" in self._schema.names and pa.types.is_binary(self._schema.field("value").type):
+            return ClientError(
+                f"{error.detail}; the column value is binary, and so a field: cast it to string"
+            )
+        near = self._to.key_in_other_case(self._schema.names)
         if near is None:
             return error
         return ClientError(f"{error.detail}; names differ by case: rename the column {near}")

@@ -3,6 +3,7 @@
 import http.client
 import json
 import pickle
+import ssl
 from types import SimpleNamespace
 
 import pytest
@@ -113,6 +114,12 @@ def test_a_follower_is_to_have_what_is_read_and_one_server_has_it(monkeypatch):
 def test_a_list_that_is_none_is_refused(url):
     with pytest.raises(ClientError, match=r"an empty one|different schemes|not an address"):
         SowServer(url)
+
+
+def test_https_where_there_is_no_tls_is_said_with_what_to_write(monkeypatch):
+    Played(monkeypatch, ssl.SSLError(1, "wrong version"))
+    with pytest.raises(SowError, match=r"wrong version.*; if it has no TLS, write http://; tried"):
+        SowServer("http://host").json("GET", "/v1/status")
 
 
 def test_it_is_given_up_in_time_and_the_option_is_named(monkeypatch):

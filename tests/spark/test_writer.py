@@ -198,6 +198,11 @@ def test_what_is_no_message_is_said_of_the_column_that_it_stands_in(server):
         write(server, "orders", pa.table({"value": ["17.5 C"]}))
 
 
+def test_a_document_in_bytes_is_named(server):
+    with pytest.raises(ClientError, match="the column value is binary, and so a field: cast it"):
+        write(server, "orders", pa.table({"value": [b'{"id":1}'], "partition": [0]}))
+
+
 def test_a_column_that_is_a_key_but_for_its_case_is_named(server):
     with pytest.raises(ClientError, match=r"/id is missing.* by case: rename the column ID"):
         write(server, "orders", pa.table({"v": [1], "ID": [1]}))
