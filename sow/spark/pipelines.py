@@ -56,8 +56,7 @@ NANOSECONDS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
 """Recorded data has times in nanoseconds, which Spark reads as numbers or not at all."""
 FINISH_S_MAX = 30.0
 """How long a stopped run waits for its batch: some managers kill after that time."""
-LOOK_S = 0.1
-"""Poll interval: too short to notice when a user stops a run."""
+LOOK_S = 0.1  # nobody notices, who stops a run
 TOO_BUSY = "Python worker failed to connect back"
 """What Spark says of a Python that did not start in ten seconds, for which it has no setting."""
 BUSY_MAX = 5
@@ -399,6 +398,7 @@ ELEMENTS = {
     "FAILED_READ_FILE.NO_HINT": OTHER_FILES,
     "FAILED_READ_FILE": WRONG_SCHEMA,
     "CANNOT_READ_FILE_FOOTER": OTHER_FILES,
+    "MALFORMED_RECORD_IN_PARSING": Meant("Option mode", "write PERMISSIVE, or mend the file"),
     "UNRESOLVED_COLUMN": Meant("SQL", "write a column of its views"),
     "UNRESOLVED_ROUTINE": Meant("SQL", "write a function of Spark's"),
     "TABLE_OR_VIEW_NOT_FOUND": Meant("SQL", "write the name of a Source or a Static"),
@@ -503,7 +503,7 @@ def _by_class(text: str, where: str) -> str:
     if WITHOUT_SCHEMA in text:
         wrong = "files of this format do not declare their columns; write a <Schema>"
         return _placed(wrong, where, "Schema")
-    for condition, detail in CONDITION.findall(text):
+    for condition, detail in sorted(CONDITION.findall(text), key=lambda one: "NO_HINT" in one[0]):
         detail = SQLSTATE.sub("", detail).strip()[:CAUSE_CHARS_MAX]
         if condition == "KAFKA_DATA_SOURCE_NOT_ENABLED":
             return _placed(KAFKA, where)
@@ -513,7 +513,7 @@ def _by_class(text: str, where: str) -> str:
             if condition.startswith(begin):
                 if condition in OF_DDL and where.startswith(("Source", "Static")):
                     meant = DDL  # the only text that is parsed there
-                elif meant.element == "SQL" and where not in ("", "SQL"):
+                elif meant.element == "SQL" and where not in ("", "SQL", "Sink"):
                     return _placed(detail, where)
                 return _placed(f"{detail.rstrip('.')}; {meant.instead}", where, meant.element)
     return ""

@@ -145,6 +145,10 @@ def session(
 
 
 def _configured(builder: Any, settings: Mapping[str, str]) -> Any:
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQL", "DataFrame"):  # which write down what is raised anyway, as JSON
+        PySparkLogger.getLogger(f"{name}QueryContextLogger").disabled = True
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -1,6 +1,8 @@
 """What a user hears of an error: one sentence, with the element that it is about."""
 
 import traceback
+from io import StringIO
+from logging import StreamHandler
 from unittest.mock import Mock
 
 import pytest
@@ -75,6 +77,20 @@ def test_a_format_that_spark_has_not_is_said_by_its_element(run):
     source = Source(format="parket", path="in")
     with pytest.raises(ClientError, match="Format: Spark has no format parket; did you mean parq"):
         run(Pipeline(name="near", sources=(source,), sink=Sink(topic="loud")))
+
+
+def test_what_is_raised_is_not_written_down_too(spark):
+    from pyspark.logger import PySparkLogger
+
+    written = StringIO()
+    logger, handler = PySparkLogger.getLogger("SQLQueryContextLogger"), StreamHandler(written)
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(Exception, match="nothing"):
+            spark.sql("SELECT nothing FROM range(1)")
+    finally:
+        logger.removeHandler(handler)
+    assert written.getvalue() == ""
 
 
 SENTENCE = "http://host: there is no topic of that name"
@@ -207,9 +223,20 @@ def test_an_error_of_sparks_own_names_the_element_that_it_is_about(text, says):
             "Source",
             "Source: Format: Encountered error while reading file a; the files at Path",
         ),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file a. SQLSTATE: KD001\n"
+            "Caused by: [MALFORMED_RECORD_IN_PARSING.X] Malformed records are detected: [null].",
+            "",
+            "Option mode: Malformed records are detected: [null]; write PERMISSIVE",
+        ),
         ("[CODEC_NOT_AVAILABLE.X] The codec zip is not available.", "", "Option compression: The"),
         ("Parent path is not a directory: file:/a", "Sink", "Sink: Path: Parent path is not a"),
         ("Partition column nope not found", "Sink", "Sink: Option partitionBy: Partition column"),
+        (
+            "[NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING] Window function is not supported.",
+            "Sink",
+            "SQL: Window function is not supported; group by window",
+        ),
         ("Sorting is not supported on streaming DataFrames/Datasets", "Sink", "SQL: Sorting is"),
         ("header flag can be true or false. SQLSTATE: XXKST", "", "header flag can be true or"),
         ("Python worker failed to connect back.", "", "Python worker failed to connect back; the"),
