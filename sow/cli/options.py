@@ -300,7 +300,8 @@ def topic_names(
 async def _requested(ctx: click.Context, prefix: str) -> object:
     from asyncio import timeout  # as in `run`
 
-    async with timeout(WITHIN_S), _client(ctx) as client:
+    made = _client(ctx)  # its modules may take as long to read as a server to answer
+    async with timeout(WITHIN_S), made as client:
         question = {"prefix": prefix, "top_n": OFFERED_MAX, "names": True}
         return await client.http.json("GET", "/v1/topics", question)
 

@@ -1,7 +1,9 @@
 """Options that several commands share mean one thing in all of them, and complete in a shell."""
 
+import asyncio
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -174,13 +176,33 @@ def test_another_shell_is_refused_with_those_there_are():
 
 
 BASH = ("bash", "--norc", "--noprofile", "-i")
+PATIENT = """
+from sow.cli import main, options
+options.WITHIN_S = 60
+main(prog_name="sow")
+"""
+
+
+def patient_sow(folder):
+    """A folder with a program `sow` that waits for a server as long as a busy machine needs."""
+    words = shlex.join([sys.executable, "-P", "-c", PATIENT])
+    program = folder / "bin" / "sow"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    program.chmod(0o755)
+    return program.parent
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    monkeypatch.setattr(module, "WITHIN_S", 60)
 
 
 @contextmanager
 def bash(tmp_path, url):
     """A bash that somebody sits at, with the script as it is installed."""
     (tmp_path / "sow.bash").write_text(script("bash"))
-    path = f"{forks.programs()}:{os.environ['PATH']}"
+    path = f"{patient_sow(tmp_path)}:{os.environ['PATH']}"
     with Terminal(program=BASH, TERM="dumb", PS1="> ", PATH=path, SOW_URL=url) as terminal:
         terminal.type(f"source {tmp_path}/sow.bash; echo re''ady\n")
         terminal.wait_for(r"(?m)^ready\n>")
@@ -208,8 +230,8 @@ def test_tab_is_silent_while_the_server_is_away(tmp_path):
         assert "Traceback" not in shown
 
 
-def test_other_shells_are_sent_topics_by_the_same_protocol(server):
-    requested = {"SOW_URL": server.url}
+def test_other_shells_are_sent_topics_by_the_same_protocol(server, tmp_path):
+    requested, program = {"SOW_URL": server.url}, patient_sow(tmp_path) / "sow"
     for shell, words in (("zsh", ("sow query or", "2")), ("fish", ("sow query or", "or"))):
         environment = {
             VARIABLE: f"{shell}_complete",
@@ -217,7 +239,7 @@ def test_other_shells_are_sent_topics_by_the_same_protocol(server):
             "COMP_CWORD": words[1],
         }
         done = subprocess.run(
-            [forks.programs() / "sow"], capture_output=True, text=True, check=True,
+            [program], capture_output=True, text=True, check=True,
             env={**os.environ, **requested, **environment},
         )  # fmt: skip
         offered = done.stdout.replace("plain,", "").replace("plain\n", "").replace("\n_", "")
@@ -289,6 +311,17 @@ def test_a_server_that_does_not_answer_is_waited_for_a_moment(monkeypatch):
     with answering(waits=True) as (url, heard):
         assert offered(url) == []
     assert heard
+
+
+def test_reading_the_modules_of_a_client_is_no_part_of_that_moment(monkeypatch):
+    order, made = [], module._client
+    monkeypatch.setattr(module, "_client", lambda ctx: order.append("read") or made(ctx))
+    monkeypatch.setattr(
+        "asyncio.timeout", lambda _s: order.append("begun") or asyncio.Timeout(None)
+    )
+    with answering() as (url, _):
+        offered(url)
+    assert order[:2] == ["read", "begun"]
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"a":1}', b"[1,null]", b'"text"'])
