@@ -11,7 +11,7 @@ import pytest
 from sow.cli import supervision
 from sow.cli.supervision import Beside, pipeline_words, supervised
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,9 @@ def test_servers_need_no_spark(tmp_path, monkeypatch):
 
 def test_one_that_is_done_is_left_alone(tmp_path):
     done = f"open({str(tmp_path / 'done')!r}, 'a').write('x')"
-    fails = "exit(1)"
+    # It fails once the other one is done, and not before.
+    fails = f"import pathlib, time; done = pathlib.Path({str(tmp_path / 'done')!r})\n"
+    fails += "while not (done.exists() and done.read_text()): time.sleep(0.01)\nexit(1)"
     watch({"once": script(done), "other": script(fails)}, 3)
     assert (tmp_path / "done").read_text() == "x"
 

@@ -175,7 +175,9 @@ def test_of_a_conflated_topic_windows_are_sent(sow, server, orders):
 def test_a_record_is_named_by_the_values_of_its_key(sow, orders):
     orders({"id": 77, "px": 5})
     by_value = json.loads(sow.ok("why", "orders-C", "77", "--json"))
-    assert by_value == json.loads(sow.ok("why", "orders-C", by_value["key"], "--json"))
+    # Its window may end in between.
+    by_key = json.loads(sow.ok("why", "orders-C", by_value["key"], "--json"))
+    assert by_key["key"] == by_value["key"]
     orders({"id": "", "px": 5})
     assert json.loads(sow.ok("why", "orders", "", "--json"))["key"], "an empty text is a value"
 

@@ -18,7 +18,7 @@ from tests import forks
 from tests.cli.terminal import Terminal
 
 TOP = Path(__file__).parents[3]
-WAIT_S = 60
+WAIT_S = 180
 OTHER = """<SOWConfig><Name>other</Name><SOW><Topic><Name>mine</Name>
 <MessageType>json</MessageType><Key>/id</Key></Topic></SOW></SOWConfig>"""
 
