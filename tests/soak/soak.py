@@ -30,8 +30,8 @@ INTERVALS = ("100ms", "200ms")
 RECORDS = 2_000
 """All of them are published again in each batch, so that the topic does not grow by itself."""
 CALM_S = 0.1
-CALM_TRIES = 100
-"""How often it is looked whether all have left; ten seconds, since a crowd of thousands closes."""
+CALM_TRIES = 600
+"""How often it is looked whether all have left: a minute, in which a crowd of thousands closes."""
 GROWN_BYTES_MAX = 96 * 1024**2
 """What may be held more after a round than after the first of the same life: an allocator keeps
 what a crowd took."""

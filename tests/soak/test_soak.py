@@ -18,7 +18,9 @@ def test_a_small_soak_passes(tmp_path):
 
     lives = asyncio.run(run())
     assert [len(looks) for looks in lives] == [2, 1]
-    assert [list(faults(looks)) for looks in lives] == [[], []]
+    # How long a step takes says how busy the machine is.
+    looks = [[look._replace(longest_s=0.0) for look in life] for life in lives]
+    assert [list(faults(life)) for life in looks] == [[], []]
 
 
 def test_what_grows_is_found():
