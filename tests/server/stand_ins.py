@@ -1,9 +1,10 @@
 """Stand-ins for what the modules of the server meet: a loop whose time jumps, a socket, a world.
 
 `SteppedLoop` has no wall time: whenever nothing is ready it goes to the next timer at once, so that
-minutes of patience are a few steps and never a sleep. `Socket` is a transport that takes nothing
-until it is told to. `World` is an engine with its executor, runtime and journal in memory. `Served`
-speaks HTTP for some routes of it, over such sockets.
+minutes of patience are a few steps and never a sleep; `SteadyLoop` has one without the stalls of a
+busy machine. `Socket` is a transport that takes nothing until it is told to. `World` is an engine
+with its executor, runtime and journal in memory. `Served` speaks HTTP for some routes of it, over
+such sockets.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import io
 import itertools
 import selectors
 import threading
+import time
 from types import SimpleNamespace
 
 from aiohttp import web
@@ -84,6 +86,43 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
     def _work_done(self, _future):
         self._jumping.in_thread -= 1
+
+
+STEP_S = 0.05
+"""No step of the product takes longer by itself."""
+
+
+class _Waiting(selectors.DefaultSelector):
+    """Tells a loop how long it has waited."""
+
+    loop = None
+
+    def select(self, timeout=None):
+        self.loop.pass_by(STEP_S)
+        found = super().select(timeout)
+        self.loop.pass_by(max(timeout or 0.0, STEP_S))
+        return found
+
+
+class SteadyLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still while the machine holds it up: it passes by as much as
+    is waited for, and by a step at most between two readings. So no lease runs out since a machine
+    is busy."""
+
+    def __init__(self):
+        self._passed_s, self._read_s = 0.0, time.monotonic()
+        waiting = _Waiting()
+        waiting.loop = self
+        super().__init__(waiting)
+
+    def time(self):
+        return self.pass_by(STEP_S)
+
+    def pass_by(self, most_s):
+        read_s = time.monotonic()
+        self._passed_s += min(read_s - self._read_s, most_s)
+        self._read_s = read_s
+        return self._passed_s
 
 
 def run(work):

@@ -11,11 +11,11 @@ from sow.server.boot import log_reports
 from sow.server.loop import log_checkpoint
 from sow.server.loop.log_checkpoint import LogMark
 from tests.crash.test_nodes import free_port
-from tests.server.boot.log_nodes import node_configuration, nodes_of
+from tests.server.boot.log_nodes import WAIT_S, node_configuration, nodes_of
 from tests.server.boot.servers import publish, records
 from tests.shared_log.files import FileLog
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("steady")]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ class Pair:
 
     async def reported(self, bookmark):
         """The status, once both nodes have a checkpoint of everything."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 status, found = await self.ask(self.first, "GET", "/v1/log/status")
                 assert status == 200
@@ -204,7 +204,7 @@ def test_records_that_differ_at_one_bookmark_are_found(tmp_path):
         topic = engine.topic("orders")
         topic.records.table.seqs[topic.records.table.slots["1"]] += 7
         engine.note_change(topic)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 _, found = await pair.ask(pair.first, "POST", "/v1/log/verify")
                 if not found["equal"]:

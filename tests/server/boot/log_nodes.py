@@ -13,6 +13,8 @@ from tests.server.boot.servers import configuration
 
 LEASE_US = 1_500_000
 """Servers that start beside each other in one loop hold it up: each must not seem dead then."""
+WAIT_S = 120
+"""A safety net."""
 
 
 def node_configuration(name, directory, *topics, engine="nats", port=0, **more):
@@ -61,7 +63,7 @@ class Node:
 
     async def until(self, is_true):
         """Serve, whatever that takes, until something is true."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while not is_true():
                 if self.is_over.is_set():
                     await self.start_again()

@@ -19,7 +19,7 @@ from tests.server.boot.log_nodes import node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, configuration, publish, records
 from tests.shared_log.files import FileLog
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("steady")]
 
 
 def account(op, seq, ts_us, body=b""):
@@ -182,10 +182,15 @@ def test_every_kind_of_topic_is_the_same_on_every_node(tmp_path):
 SUMS = View("sums", "json", ("orders",), ("/desk", "COUNT(1) AS /count"), ("/desk",))
 
 
-async def said_of(http, node, found):
-    """Notes the lines of the view that a node sends."""
+async def following(http, node):
+    """A socket that follows the view at a node."""
     socket = await http.ws_connect(f"{node.server.address}/v1/ws", protocols=["sow.text"])
     await socket.send_json({"c": "subscribe", "cid": "1", "t": "sums"})
+    assert (await socket.receive_json())["status"] == "success"
+    return socket
+
+
+async def note_lines(socket, found):
     async for frame in socket:
         lines = map(json.loads, frame.data.splitlines())
         found += [(one["bm"], one["d"]) for one in lines if one["c"] == "p"]
@@ -204,9 +209,9 @@ def test_a_view_is_released_where_the_primary_has_done_it_in_however_many_groups
             await publish(first.server, 0)
             await second.until(lambda: second.server.engine.seq == 1)
             said = [], []
-            followed = zip(all_of_them, said, strict=True)
-            tasks = [asyncio.create_task(said_of(http, *one)) for one in followed]
-            await asyncio.sleep(0.2)
+            sockets = [await following(http, node) for node in all_of_them]
+            followed = zip(sockets, said, strict=True)
+            tasks = [asyncio.create_task(note_lines(*one)) for one in followed]
             rows = [{"id": number, "desk": number % 2} for number in range(2_000)]
             url = f"{first.server.address}/v1/topics/orders/records"
             assert (await http.post(url, json=rows)).status == 200

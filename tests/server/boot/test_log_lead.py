@@ -9,11 +9,11 @@ import pytest
 from sow.core.action_definitions import ActionDeed, ActionDefinition, ActionTrigger
 from sow.core.definitions import ConflatedTopic, QueueSettings, Topic
 from sow.errors import DiskFull, NotPrimary, StoreError
-from tests.server.boot.log_nodes import LEASE_US, node_configuration, nodes_of
+from tests.server.boot.log_nodes import LEASE_US, WAIT_S, node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, SLOW, publish, records
 from tests.shared_log.files import FileLog
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("steady")]
 
 BRIEF = Topic("orders", "json", ("/id",), expires=True)
 WORK = Topic("tasks", "json", conflation_policy="off", queue=QueueSettings("orders"))
@@ -32,7 +32,7 @@ def test_a_node_that_begins_to_lead_goes_on_with_its_server_and_so_do_the_others
             )
             await first.server.runtime.durable()
             for node in others:
-                await node.until(lambda node=node: records(node.server) == ["1", "7"])
+                await node.until(lambda node=node: node.server.engine.seq >= 2)
             servers = [node.server for node in others]
             number = servers[0].engine.configurations.all()
             async with aiohttp.ClientSession() as http:
@@ -50,7 +50,7 @@ def test_a_node_that_begins_to_lead_goes_on_with_its_server_and_so_do_the_others
                 (leads,) = (node for node in others if not node.follows)
                 await publish(leads.server, 3)
                 for socket in sockets:
-                    assert (await asyncio.wait_for(socket.receive_json(), 10))["d"] == {"id": 3}
+                    assert (await asyncio.wait_for(socket.receive_json(), WAIT_S))["d"] == {"id": 3}
             leads, follows = sorted(others, key=lambda node: node.follows)
             await publish(leads.server, 2)
             # What has to expire does so by the primary, and on all nodes.
@@ -80,7 +80,7 @@ def test_who_steps_down_refuses_writes_and_follows(tmp_path):
             await second.until(lambda: records(second.server) == ["1"])
             server = first.server
             assert first.member._driver.step_down()
-            await asyncio.wait_for(first.is_over.wait(), 10)
+            await asyncio.wait_for(first.is_over.wait(), WAIT_S)
             with pytest.raises(NotPrimary) as refused:
                 await publish(server, 2)
             assert refused.value.primary == "http://b"

@@ -20,11 +20,11 @@ from sow.server.loop.log_checkpoint import MARK_FILE
 from sow.server.loop.log_driver import LogDriver
 from sow.store import environment
 from tests.crash.test_nodes import free_port
-from tests.server.boot.log_nodes import Node, node_configuration, nodes_of
+from tests.server.boot.log_nodes import WAIT_S, Node, node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, publish, records
 from tests.shared_log.files import FileLog
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("steady")]
 
 
 def test_each_engine_has_its_client():
@@ -88,7 +88,7 @@ def test_a_primary_that_is_passed_over_while_it_stops_ends_without_an_error(tmp_
             monkeypatch.setattr(driver, "submit", lambda *_: True)
             waiting = asyncio.create_task(publish(one.server, 1))
             stopping = asyncio.create_task(one.server.stop())
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 while len(one.server.runtime._waiters) < 2:  # the publisher, and who stops it
                     await asyncio.sleep(0)
             driver._end_submitter(driver.lost_lead())
@@ -202,7 +202,7 @@ def test_commands_over_a_websocket_are_answered_without_a_quorum(tmp_path):
                     await ws.send_json(fields)
                     lines = []
                     while len(lines) < count:
-                        frame = await ws.receive(timeout=20)
+                        frame = await ws.receive(timeout=WAIT_S)
                         lines += [json.loads(one) for one in frame.data.splitlines()]
                     return lines
 
@@ -236,7 +236,7 @@ def test_a_bookmark_that_is_newer_than_a_node_has_waits(tmp_path):
         shared = FileLog(tmp_path / "log")
         async with nodes_of(shared, node_configuration("a", tmp_path)) as (node,):
             await node.start()
-            late = asyncio.create_task(get(node, f"{RECORDS}?as_of=1&wait=20"))
+            late = asyncio.create_task(get(node, f"{RECORDS}?as_of=1&wait=60"))
             await asyncio.sleep(0)
             await publish(node.server, 1)
             assert (await late)[0] == 200
@@ -249,7 +249,7 @@ def test_a_bookmark_that_is_newer_than_a_node_has_waits(tmp_path):
                 await ws.send_json(
                     {"c": "subscribe", "cid": "1", "t": "orders", "bm": "7", "wait": 0.1}
                 )
-                assert json.loads((await ws.receive(timeout=20)).data)["reason"] == "not yet"
+                assert json.loads((await ws.receive(timeout=WAIT_S)).data)["reason"] == "not yet"
 
     asyncio.run(play())
 
