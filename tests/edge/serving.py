@@ -137,7 +137,8 @@ class Running:
         self.end_loop()
 
     def end_loop(self):
-        """End the thread of a server that has stopped."""
+        """End the thread of a server that has stopped, and what a busy machine has not ended yet."""
+        asyncio.run_coroutine_threadsafe(_end_others(), self.loop).result(WAIT_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
@@ -228,6 +229,13 @@ class Running:
         """Send these bytes and go away without reading."""
         with self.connection() as raw:
             raw.sendall(data)
+
+
+async def _end_others():
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for one in others:
+        one.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def records(topic, **parameters):

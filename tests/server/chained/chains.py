@@ -1,10 +1,11 @@
 """A chained server and its upstream, with a relay between them that loses what it should."""
 
 import asyncio
+import time
 
 from sow.server.api.nodes import Upstream
 from sow.server.chained import upstream
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import WAIT_S, Running, configuration
 
 ORDERS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -15,10 +16,23 @@ ORDERS = """
 """
 
 
+SOON_S = 0.5
+"""How long an upstream server that is lost may take to answer; one that is there has all the time
+that a busy machine needs."""
+
+
 def hurry(monkeypatch):
-    """Notice losses at once, without a change of what is noticed."""
+    """Notice at once what is closed, without a change of what is noticed."""
     monkeypatch.setattr(upstream, "LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(upstream, "ANSWER_S_MAX", 0.5)
+    monkeypatch.setattr(upstream, "ANSWER_S_MAX", WAIT_S)
+
+
+def until(holds):
+    """Wait until something holds, which another loop brings about."""
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 class Relay:
@@ -27,6 +41,7 @@ class Relay:
     def __init__(self, running):
         self._running = running
         self._open = set()
+        self._looks = 0
         self._passing = asyncio.Event()
         self._passing.set()
         self._server = running.wait(self._listen(0))
@@ -60,11 +75,20 @@ class Relay:
     async def _pass(self, reader, writer):
         while data := await reader.read(65536):
             await self._passing.wait()
+            self._looks += data.startswith(b"GET /readyz ")
             writer.write(data)
 
     def be_silent(self, silent=True):
         """Pass nothing on, and close nothing."""
+        upstream.ANSWER_S_MAX = WAIT_S
         self._running.call(self._passing.clear if silent else self._passing.set)
+
+    def be_lost(self):
+        """Be silent, and have it noticed soon."""
+        upstream.ANSWER_S_MAX = SOON_S
+        begun = self._looks
+        until(lambda: self._looks > begun + 1)  # which knows that
+        self._running.call(self._passing.clear)
 
     def cut(self):
         """Close all connections, and accept none."""

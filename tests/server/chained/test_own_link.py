@@ -37,7 +37,7 @@ def test_a_publisher_of_numbered_messages_goes_on_over_a_loss(pair):
             publisher = client.idempotent_publisher("me")
             await publisher.publish("orders", [{"id": 1}])
             await publisher.drain()
-            await asyncio.to_thread(pair.relay.be_silent)
+            await asyncio.to_thread(pair.relay.be_lost)
             await publisher.publish("orders", [{"id": 2}])
             draining = asyncio.create_task(publisher.drain())
             while (await asyncio.to_thread(pair.chained.get, "/readyz")).status != 503:
@@ -55,7 +55,7 @@ def test_a_publisher_of_numbered_messages_goes_on_over_a_loss(pair):
 def test_a_write_on_its_way_is_never_acknowledged(pair):
     with pair.chained.socket() as one:
         one.ask({"c": "publish", "t": "orders", "d": {"id": 1}})
-        pair.relay.be_silent()
+        pair.relay.be_lost()
         ack = one.ask({"c": "publish", "t": "orders", "d": {"id": 2}}, cid="2")[-1]
         assert (ack["status"], ack["reason"]) == ("failure", "upstream lost")
         assert own_link.UNKNOWN in ack["detail"]

@@ -118,7 +118,7 @@ def test_a_loss_meanwhile_leaves_what_there_was(pair):
         lines = begin(one, {**ALL, "opts": "oof"})
         name = lines[0]["s"]
         command = {**ALL, "s": name, "opts": "oof,replace", "filter": "/x > 1"}
-        pair.relay.be_silent()
+        pair.relay.be_lost()
         one.send({**command, "cid": "2"})
         ack = one.until(c="ack", cid="2")[-1]
         assert (ack["status"], ack["reason"]) == ("failure", "upstream lost")

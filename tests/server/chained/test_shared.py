@@ -1,7 +1,6 @@
 """Equal subscriptions of many sessions are one upstream; late members hold what others hold."""
 
 import asyncio
-import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -24,17 +23,8 @@ from tests.server.chained.chains import (
     known,
     lines_up_to,
     numbers,
+    until,
 )
-
-
-def until(holds):
-    """Wait until something holds, which another loop brings about."""
-    for _ in range(500):
-        if holds():
-            return
-        time.sleep(0.01)
-    assert holds()
-
 
 OPTIONS = ["", "oof", "oof,timestamp", "select=[/id,/x]"]
 

@@ -11,7 +11,7 @@ from tests.edge.serving import Running, configuration, records
 from tests.server.chained.chains import ALL, BACK, LOST, begin, lines_up_to, numbers
 
 
-@pytest.mark.parametrize("how", ["cut", "be_silent"])
+@pytest.mark.parametrize("how", ["cut", "be_lost"])
 def test_a_loss_is_reported_and_what_came_meanwhile_follows(pair, how):
     with pair.chained.socket() as one:
         begin(one, ALL)
