@@ -13,13 +13,27 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from sow.errors import ClientError
 
 Result = TypeVar("Result")
+
+LOOK_S = 0.2
+"""How long Ctrl-C may wait: a library that hears of it first, as polars does, may have it end no
+wait, and Python looks for it between two of them."""
+
+
+def _outcome(future: Future[Result]) -> Result:
+    """What a future has in the end."""
+    while True:
+        try:
+            return future.result(LOOK_S)
+        except TimeoutError:
+            if future.done():  # it may be its own error
+                return future.result()
 
 
 class Bridge:
@@ -46,7 +60,7 @@ class Bridge:
                 if self._ends:
                     raise ClientError("the client is closed; make another one")
                 future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            return future.result()
+            return _outcome(future)
         except CancelledError:
             raise ClientError("the client was closed meanwhile; make another one") from None
         except KeyboardInterrupt:

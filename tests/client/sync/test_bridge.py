@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from sow.client.sync import bridge as module
 from sow.client.sync.bridge import (
     Bridge,
     SyncWrapper,
@@ -81,14 +82,38 @@ class Endless:
             self.cancelled.set()
 
 
-def test_an_interrupt_ends_the_wait_and_cancels_the_work(bridge):
-    """Ctrl-C, which comes to the main thread while it waits."""
+@pytest.mark.parametrize("ends_waits", [True, False], ids=["Python alone", "beside polars"])
+def test_an_interrupt_ends_the_wait_and_cancels_the_work(bridge, ends_waits):
+    """Ctrl-C, which comes to the main thread while it waits; polars is told of it first, and has it
+    end no wait."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.siginterrupt(signal.SIGINT, ends_waits)
     main = threading.get_ident()
     endless = Endless(lambda: signal.pthread_kill(main, signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         bridge.wait(endless.work())
     assert endless.cancelled.wait(60)
     assert bridge.wait(give(7)) == 7
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("its own"), None])
+def test_work_may_take_longer_than_a_look_and_fail_by_a_timeout_of_its_own(
+    bridge, monkeypatch, error
+):
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+
+    async def work():
+        await asyncio.sleep(0.01)
+        if error is not None:
+            raise error
+        return 7
+
+    if error is None:
+        assert bridge.wait(work()) == 7
+    else:
+        with pytest.raises(TimeoutError, match="its own"):
+            bridge.wait(work())
 
 
 def test_who_waits_in_another_thread_is_sent_of_the_end():
@@ -140,7 +165,7 @@ def test_items_come_one_by_one_and_none_is_lost_by_a_timeout(bridge):
         with pytest.raises(TimeoutError):
             each.next(0.001)
         bridge.wait(items.put(item))
-        assert each.next(5) == item
+        assert each.next(60) == item
     bridge.wait(items.put("d"))
     bridge.wait(items.put(None))
     assert list(each) == ["d"]
