@@ -137,7 +137,7 @@ class Running:
         self.end_loop()
 
     def end_loop(self):
-        """End the thread of a server that has stopped, and what a busy machine has not ended yet."""
+        """End the thread of a server that has stopped, and what it has not ended yet."""
         asyncio.run_coroutine_threadsafe(_end_others(), self.loop).result(WAIT_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
