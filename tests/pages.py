@@ -48,7 +48,8 @@ class Browser:
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What a coroutine of Playwright's returns."""
-        waited = asyncio.wait_for(work, WAIT_S)
+        # Playwright says what it has waited for, if it gives up by itself.
+        waited = asyncio.wait_for(work, WAIT_S + 10)
         return asyncio.run_coroutine_threadsafe(waited, self._loop).result()
 
     def page(self, **options: Any) -> "Page":
@@ -56,6 +57,7 @@ class Browser:
 
         async def made() -> Any:
             context = await self._browser.new_context(**options)
+            context.set_default_timeout(1000 * WAIT_S)
             return await context.new_page()
 
         return Page(self, self.call(made()))

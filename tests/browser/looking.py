@@ -37,6 +37,15 @@ FOUND = """async () => {
 """What axe finds in a page: all its rules, those of best practice among them."""
 
 
+NOTED = """(selector) => {
+  window.noted = [];
+  const note = () =>
+    document.querySelectorAll(selector).forEach((one) => window.noted.push(one.title));
+  const all = {subtree: true, childList: true, attributes: true};
+  new MutationObserver(note).observe(document.body, all);
+}"""
+
+
 class Waited:
     """Something of Playwright's whose answers are waited for, and all that it leads to."""
 
@@ -87,6 +96,11 @@ class Looked:
     def until(self, script, *given):
         """Wait until a function of JavaScript says yes in the page."""
         self.page.wait_for_function(patient(script), arg=list(given))
+
+    def note(self, selector):
+        """Have the page keep the titles of all that matches from now on, however soon it goes, as
+        `window.noted`."""
+        self.page.evaluate(NOTED, selector)
 
     def text(self, selector):
         return self.page.locator(selector).inner_text()

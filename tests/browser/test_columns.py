@@ -52,9 +52,9 @@ def test_a_row_is_chosen_and_leaves_with_its_pinned_cells(console, server):
     console.page.keyboard.press("Escape")
     console.page.get_by_role("rowheader", name="BETA").click()
     console.page.get_by_label("The record").get_by_text('"id": 2').wait_for()
+    console.note("regular-table tr.gone th[title=match]")
     server.publish("orders", {"id": 2, "symbol": "BETA", "price": 0})
-    gone = "regular-table tr.gone th[title=match]"
-    console.page.locator(gone).wait_for(state="attached")
+    console.until("() => window.noted.length > 0")
     console.until_grid("ACME", "ACME")
 
 

@@ -26,12 +26,12 @@ def test_the_records_of_a_topic_stay_current(console, server):
 def test_a_row_leaves_with_its_reason(console, server, gone):
     console.open("topic", "orders", filter="/price > 1", order="/id")
     console.until_grid("1", "2", "3")
+    console.note("regular-table tr.gone td")
     if gone == "match":
         server.publish("orders", {"id": 2, "price": 0})
     else:
         server.request("DELETE", records("orders", filter="/id = 2"))
-    console.page.locator("regular-table tr.gone").wait_for(state="attached")
-    assert console.page.locator("regular-table tr.gone td").first.get_attribute("title") == gone
+    console.until("([gone]) => window.noted.includes(gone)", gone)
     console.until_grid("1", "3")
     console.page.locator("#left", has_text=gone).wait_for()
     console.page.locator("regular-table tr.gone").wait_for(state="detached")
@@ -40,8 +40,9 @@ def test_a_row_leaves_with_its_reason(console, server, gone):
 def test_a_cell_that_changes_is_lit_up_for_a_moment(console, server):
     console.open("topic", "orders", order="/id")
     console.until_grid("1", "2", "3")
+    console.note("regular-table td.hot, regular-table td.warm")
     server.publish("orders", {"id": 2, "symbol": "BETA", "price": 7})
-    console.page.locator("regular-table td.hot, regular-table td.warm").first.wait_for()
+    console.until("() => window.noted.length > 0")
     console.until("() => !document.querySelector('regular-table td.hot, regular-table td.warm')")
 
 
@@ -134,8 +135,7 @@ def test_records_are_gone_through_with_the_keys_alone(console, server):
     grid.evaluate(HELD, ["ArrowDown", 59])
     record.get_by_text('"id": 59,').wait_for()
     chosen = console.page.get_by_role("row", selected=True)
-    chosen.wait_for()
-    assert chosen.get_attribute("aria-rowindex") == "61"
+    console.until("() => document.querySelector('tr.chosen')?.ariaRowIndex === '61'")
     assert grid.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
     # It is in view, below the heads of the columns.
     console.until(
@@ -187,8 +187,9 @@ def test_who_hears_the_page_is_not_sent_of_every_record_that_leaves(console, ser
         server.publish("orders", row | {"price": 0})
     console.page.get_by_text("No record matches.").wait_for()
     console.until("() => window.spoken.length > 0")
-    (spoken,) = set(console.page.evaluate("() => window.spoken")) - {""}
-    assert spoken.endswith("left, the last one: match")
+    spoken = set(console.page.evaluate("() => window.spoken")) - {""}
+    assert all(text.endswith("left, the last one: match") for text in spoken)
+    assert len(spoken) < len(rows) / 4, "once in ten seconds, however long this takes"
 
 
 def test_the_address_holds_the_view(console):

@@ -14,12 +14,13 @@ def test_records_with_coordinates_are_shown_where_they_are(console, server):
     console.open("topic", "buses")
     console.page.get_by_role("button", name="Map").click()
     console.page.get_by_role("img", name="Where 3 records").wait_for()
-    colours = """() => {
-      const map = document.querySelector("#map");
-      const drawn = map.getContext("2d").getImageData(0, 0, map.width, map.height);
-      return new Set(new Uint32Array(drawn.data.buffer)).size;
-    }"""
-    assert console.page.evaluate(colours) > 3
+    console.until(
+        """() => {
+          const map = document.querySelector("#map");
+          const drawn = map.getContext("2d").getImageData(0, 0, map.width, map.height);
+          return new Set(new Uint32Array(drawn.data.buffer)).size > 3;
+        }"""
+    )
     server.request("DELETE", records("buses", filter="/id = 0"))
     console.page.get_by_role("img", name="Where 2 records").wait_for()
     assert "as=map" in console.page.url
