@@ -43,7 +43,7 @@ class Story:
         self.asked = set()
         """Those of which an acknowledgement was sent, answered or not."""
         self.until = {}
-        """When the last lease of a number ends, if nobody has given it back."""
+        """When the leases of a number end that were taken over HTTP."""
         self.deliveries = 0
 
     def deliver(self, number, until=None):
@@ -51,9 +51,11 @@ class Story:
         self.deliveries += 1
         if until is not None:
             ends_s = datetime.fromisoformat(until).timestamp()
-            before_s = self.until.get(number, 0.0)
-            assert before_s <= ends_s - LEASE_US / 1e6 + 0.001, "a message is with two at once"
-            self.until[number] = ends_s
+            others_s = self.until.setdefault(number, [])
+            # A busy machine may read two answers in another order than they were given.
+            apart_s = (abs(ends_s - one_s) for one_s in others_s)
+            assert min(apart_s, default=1e9) >= LEASE_US / 1e6 - 0.001, "it is with two at once"
+            others_s.append(ends_s)
 
 
 async def publish(session, story):
@@ -99,7 +101,6 @@ async def follow(session, story, rng):
                         number = line["d"]["n"]
                         story.deliver(number)
                         story.asked.add(number)
-                        story.until.pop(number, None)
                         waiting[line["bm"]] = number
                         await socket.send_json(
                             {"c": "sow_delete", "cid": line["bm"], "t": "jobs", "bm": line["bm"]}
@@ -128,7 +129,7 @@ async def drain(victim, story):
     async with aiohttp.ClientSession(victim.url) as session:
         left = set()
         while missing := story.published - story.done - story.asked - left:
-            async with session.post(f"{JOBS}?n=10&wait=5") as answer:
+            async with session.post(f"{JOBS}?n=10&wait=60") as answer:
                 taken = await answer.json()
             assert taken, f"{len(missing)} messages are lost, such as {min(missing)}"
             for one in taken:
