@@ -27,7 +27,7 @@ def run(running):
             async with Client(running.url, name="test", retry=RETRY) as client:
                 return await work(client)
 
-        return asyncio.run(asyncio.wait_for(session(), 20))
+        return asyncio.run(asyncio.wait_for(session(), 60))
 
     async def empty(client):
         async with client.consume("jobs", max_backlog=10) as messages:

@@ -8,7 +8,7 @@ import pytest
 from sow.client import LiveWindow, Message
 from sow.errors import ClientError
 
-SOON_S = 5.0
+SOON_S = 60.0
 
 
 async def until(holds):

@@ -138,7 +138,7 @@ def test_messages_of_bytes_are_published_as_they_are(tmp_path):
             return [record["id"] for record in (await client.query("packed")).records]
 
     try:
-        assert asyncio.run(asyncio.wait_for(work(), 15)) == [1, 2, 3]
+        assert asyncio.run(asyncio.wait_for(work(), 60)) == [1, 2, 3]
     finally:
         server.close()
 
@@ -157,7 +157,7 @@ def test_a_batch_has_more_than_a_part_may_have(tmp_path, monkeypatch):
             assert await client.publish_once("orders", FRAME, writer="w", epoch=1) == first
 
     try:
-        asyncio.run(asyncio.wait_for(work(), 30))
+        asyncio.run(asyncio.wait_for(work(), 60))
         assert server.records("orders", order_by="/id") == ROWS
     finally:
         server.close()
@@ -393,7 +393,7 @@ def test_numbered_messages_end_with_what_does_not_pass(what):
     kinds = {"replaced": Disconnected, "away": Unreachable, "log": AnotherLog, "gap": ClientError}
     reasons = {"away": "unreachable", "log": "another log", "gap": "sequence gap"}
     expected = (kinds[what], reasons.get(what, what), [])
-    assert asyncio.run(asyncio.wait_for(work(), 20)) == expected
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == expected
 
 
 def test_followers_that_name_each_other_are_left_to_the_caller():
@@ -407,4 +407,4 @@ def test_followers_that_name_each_other_are_left_to_the_caller():
             await publisher.drain()
         await publisher.close()
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))

@@ -27,7 +27,7 @@ def using(server):
             async with Client(server.url, name="test", retry=RETRY) as client:
                 return await work(client)
 
-        return asyncio.run(asyncio.wait_for(session(), 20))
+        return asyncio.run(asyncio.wait_for(session(), 60))
 
     return run
 
@@ -238,7 +238,7 @@ def test_a_server_that_stays_away_ends_the_subscription(server):
             await anext(messages)
 
     with pytest.raises(Disconnected):
-        asyncio.run(asyncio.wait_for(work(), 20))
+        asyncio.run(asyncio.wait_for(work(), 60))
 
 
 # Live views.

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.crash import runner
 
 GROWTH_BYTES = 40_000
-START_S_MAX = 30
+START_S_MAX = 120
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([runner.__name__])

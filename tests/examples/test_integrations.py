@@ -173,7 +173,7 @@ def package(tmp_path_factory):
     for name in ("sow.js", "sow.d.ts"):
         shutil.copy(CONSOLE_FOLDER / name, console)
     shutil.copy(ROOT / "LICENSE", root)
-    subprocess.run(PACKAGE["scripts"]["prepack"], shell=True, cwd=folder, check=True, timeout=60)
+    subprocess.run(PACKAGE["scripts"]["prepack"], shell=True, cwd=folder, check=True, timeout=300)
     return folder
 
 
@@ -190,7 +190,7 @@ def test_what_the_package_lists_is_there_and_nothing_else_is(package):
 def test_npm_packs_that(package):
     done = subprocess.run(
         ["npm", "pack", "--dry-run", "--json", "--offline", "--ignore-scripts"],
-        cwd=package, capture_output=True, text=True, timeout=120, check=True,
+        cwd=package, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     (packed,) = json.loads(done.stdout)
     assert {one["path"] for one in packed["files"]} == {
@@ -213,6 +213,6 @@ def test_the_package_is_imported_by_its_name(package, tmp_path):
     """
     (tmp_path / "try.mjs").write_text(script)
     done = subprocess.run(
-        [*node(), "try.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [*node(), "try.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert (done.stdout, done.stderr) == ("true true\n", "")

@@ -23,7 +23,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_SOURCE = shutil.ignore_patterns(
     ".*", "build", "dist", "data", "__pycache__", "*.egg-info", "*.pyc", "*.so"
 )
-WAIT_S = 120
+WAIT_S = 600
+"""A safety net: a compiler may run for long on a busy machine."""
 
 
 def copy_of_the_source(directory: Path) -> Path:

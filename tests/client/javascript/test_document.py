@@ -42,7 +42,7 @@ def test_the_examples_run(server, tmp_path):
     for block, shown in zip(blocks, SHOWN.values(), strict=True):
         file = tmp_path / "example.mjs"
         file.write_text(block.text.replace(THERE, server.url))
-        done = subprocess.run([*node(), str(file)], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([*node(), str(file)], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr) == (0, ""), block.place
         at = 0
         for text in shown:

@@ -203,7 +203,7 @@ def following(way):
     way.wait(client.publish("orders", {"id": 1}))
     messages = client.sow_and_subscribe("orders", oof=True)
     way.wait(messages.open())
-    found = [way.next(messages).c, way.wait(messages.next(5)).c, way.next(messages).c]
+    found = [way.next(messages).c, way.wait(messages.next(60)).c, way.next(messages).c]
     way.wait(client.publish("orders", {"id": 2}))
     found += [message.document() for message in way.wait(messages.batch())]
     found += [bool(messages.name), messages.bookmark.count("-"), messages.resumed, messages.gaps]
@@ -259,10 +259,10 @@ def consuming(way):
     way.wait(client.publish("tasks", [{"id": 1}, {"id": 2}]))
     messages = way.enter(client.consume("work", max_backlog=2))
     way.wait(messages.open())
-    first, second = way.wait(messages.next(5)), way.next(messages)
+    first, second = way.wait(messages.next(60)), way.next(messages)
     found = [messages.queue, first.document(), second.body, first.deliveries]
     found += [len(first.key), first.bookmark.isdigit(), way.wait(first.ack())]
-    found += [way.wait(second.cancel()), way.wait(way.wait(messages.next(5)).ack())]
+    found += [way.wait(second.cancel()), way.wait(way.wait(messages.next(60)).ack())]
     found.append(way.wait(messages.next(0.01)))
     way.leave(messages)
     way.wait(messages.close())
@@ -370,11 +370,11 @@ def test_two_threads_that_read_one_subscription_are_sent(client):
 def test_messages_come_one_by_one_also_after_a_timeout(client):
     client.publish("orders", {"id": 1})
     with client.sow_and_subscribe("orders") as messages:
-        assert [messages.next(5).c for _ in range(3)] == ["group_begin", "sow", "group_end"]
+        assert [messages.next(60).c for _ in range(3)] == ["group_begin", "sow", "group_end"]
         client.publish("orders", {"id": 2})
         assert next(messages).document() == {"id": 2}
         for number in range(3, 6):
             with pytest.raises(TimeoutError):
                 messages.next(0.01)
             client.publish("orders", {"id": number})
-            assert messages.next(5).document() == {"id": number}
+            assert messages.next(60).document() == {"id": number}

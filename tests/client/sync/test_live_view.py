@@ -70,7 +70,7 @@ def test_a_live_view_may_be_gone_through_while_records_leave(client):
             if record["id"] == 0:
                 client.delete("orders", filter="1=1")
                 while len(live):
-                    live.change(5)
+                    live.change(60)
         assert list(live.values()) == []
 
 

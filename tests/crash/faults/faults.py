@@ -228,7 +228,7 @@ class Run:
 
     async def _caught_up(self, subscribers, stored, running):
         """Subscribers have had the time to read to the end."""
-        end = time.monotonic() + WAIT_S / 4
+        end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             self._check(running[2:])
             if all(one.lines and one.lines[-1] == stored[-1] for one in subscribers):

@@ -32,7 +32,7 @@ def played(work, batch_bytes=10, batch_blocks=4):
     async def play():
         engine = Engine()
         appender = Appender(engine.store, batch_bytes, batch_blocks)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await work(engine, appender)
             await appender.close()
 

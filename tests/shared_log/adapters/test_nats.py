@@ -97,7 +97,7 @@ def test_an_address_with_tls_sends_nothing_in_plain_text(requires, says):
         await log.close()
         assert not any(b"secret" in one or b"CONNECT" in one for one in said)
 
-    asyncio.run(asyncio.wait_for(play(), 20))
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_a_password_is_sent_as_it_is_meant():

@@ -55,7 +55,7 @@ class InMemory:
 
 def played(work):
     async def play():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await work(InMemory())
 
     asyncio.run(play())
