@@ -26,9 +26,10 @@ def changed_fields(old: Definition | QueueSettings, new: Definition | QueueSetti
     """The fields in which two definitions of one kind differ."""
     names = {field.name for field in dataclasses.fields(new)} - {"line"}
     found = {name for name in names if getattr(old, name) != getattr(new, name)}
-    if isinstance(old, Topic) and isinstance(new, Topic) and old.queue and new.queue:
-        found |= changed_fields(old.queue, new.queue)
-        found.discard("queue")
+    if "queue" in found:
+        assert isinstance(old, Topic) and isinstance(new, Topic)
+        if old.queue and new.queue:
+            found = found - {"queue"} | changed_fields(old.queue, new.queue)
     return found
 
 
