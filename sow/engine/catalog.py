@@ -165,10 +165,10 @@ class Catalog:
     def members(self, name: str) -> list[LiveTopic]:
         """The topics of the definition of this name: one, or those of a pattern; none of a queue
         that a reload has removed."""
-        pattern, topic = self.patterns.get(name), self.topics.get(name)
-        if pattern is None:
-            return [] if topic is None else [topic]
-        return list(pattern.members.values())
+        pattern = self.patterns.get(name)
+        if pattern is not None:
+            return list(pattern.members.values())
+        return [self.topics[name]] if name in self.topics else []
 
     def pattern_of(self, topic: LiveTopic) -> PatternTopic | None:
         """The pattern that a topic belongs to, if any."""
