@@ -138,6 +138,8 @@ class Reconfiguration:
         self._differences: list[Difference] = []
         self._at_rest: dict[str, str] = {}
         """What is only changed of queues without messages, by the queues' names."""
+        self._queues: list[Topic] = []
+        """Queues with other settings."""
         self._refused: list[str] = []
         """What cannot be changed, whatever the engine does meanwhile."""
 
@@ -151,7 +153,7 @@ class Reconfiguration:
         yield from self._compare()
         steps = yield from self._settled()
         # In the step that has found them without messages, before some come again.
-        self._changes.change_queues(self._removed, [one.definition for one in self._differences])
+        self._changes.change_queues(self._removed, self._queues)
         engine.adopt(
             replace(
                 engine.configuration,
@@ -296,6 +298,8 @@ class Reconfiguration:
         if fields & AT_REST_FIELDS and isinstance(new, Topic):
             named = ", ".join(filling(new, fields & AT_REST_FIELDS))
             self._at_rest[new.name] = f"{named} of queue {new.name} cannot be changed"
+        if fields & QUEUE_FIELDS and isinstance(new, Topic):
+            self._queues.append(new)
         for element in elements_of(old, new, fields - allowed):
             self._refused.append(f"{element} of {kind_of(new)} {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):

@@ -179,19 +179,19 @@ class TopicChanges:
                 held = counted(count, "message")
                 yield f"{what} while it has {held} (let consumers acknowledge them)"
 
-    def change_queues(self, removed: Iterable[Definition], changed: Iterable[Definition]) -> None:
+    def change_queues(self, removed: Iterable[Definition], changed: Iterable[Topic]) -> None:
         """Nothing is a message of queues that are being removed any more, and others go by what
-        has changed of them; what is no queue, or not here yet, is passed over."""
+        has changed of them; of what is removed and is no queue nothing is done."""
         for definition in removed:
             topic = self._catalog.topics.get(definition.name)
             if isinstance(topic, SourceTopic) and topic.queue is not None:
                 topic.queue.stop()
         for definition in changed:
-            topic = self._catalog.topics.get(definition.name)
-            if isinstance(definition, Topic) and definition.queue and topic is not None:
-                topic.redefine(definition)
-                if isinstance(topic, SourceTopic) and topic.queue is not None:
-                    topic.queue.change(definition.queue)
+            topic = self._catalog.topics[definition.name]
+            topic.redefine(definition)
+            if isinstance(topic, SourceTopic) and topic.queue is not None:
+                assert definition.queue is not None
+                topic.queue.change(definition.queue)
 
     def retain(self, topic: LiveTopic, definition: Definition) -> Task[None]:
         """Retain other events of the records of a series."""
