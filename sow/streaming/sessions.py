@@ -121,14 +121,11 @@ class Session:
         self.write: Callable[[int], object] = no_owner  # to the socket, or judges what waits
         self.is_paced = False  # see `pace`
         self.lines: list[bytes] = []  # for the next frame
-        self._has_record_lines = False
-        """Some of these lines have records of answers."""
+        self._has_record_lines = False  # some of these have records of answers
         self._held_back: HeldBack | None = None
         self.folds = False  # what waits is being folded, a step at a time
         self._begins: Task[None] | None = None  # what precedes folding
-        self._conflating = False
-        """All of it is folded, because it is over its bounds or soon will be; else only what is
-        folded on queueing, and exceeded the budget of a step."""
+        self._conflating = False  # all of it is folded, not only what is on queueing
         self._sent = (0, 0)
 
     @property
@@ -144,8 +141,7 @@ class Session:
 
     def entitle(self, rights: Permissions, shown: object = None) -> None:
         """Set what its client may do from now on."""
-        self.rights = rights
-        self.shown = shown
+        self.rights, self.shown = rights, shown
 
     def belong_to(self, owner: Owner) -> None:
         """From now on `owner` writes its frames, as long as that socket exists."""
@@ -452,14 +448,23 @@ class Session:
         waits_for_client = self._waits_for_client
         if not waits_for_client:
             self.overflow.pause()
-        if self.ended is None and self._worth_folding:
+        if self.ended is None and not self.folds and self.overflow.is_worth_folding:
             self.conflate(now_us)
         if self.folds or not self.outbox.full:
             return bool(self.outbox)
         is_too_late = waits_for_client and self.overflow.lasts_too_long(now_us)
         if is_too_late or not self.connected or self.overflow.is_excessive:
-            self.end(SLOW, now_us)
+            self._give_up_on_client(now_us)
         return True
+
+    def _give_up_on_client(self, now_us: int) -> None:
+        """Close the session, unless folding what has come since it was folded helps again."""
+        if self.ended is None and self.overflow.folding_helps:
+            self.conflate(now_us)
+        if not self.outbox.full:
+            self.overflow.pause()
+        elif not self.folds:
+            self.end(SLOW, now_us)
 
     @property
     def _is_left_waiting(self) -> bool:
@@ -479,11 +484,8 @@ class Session:
 
     def conflate(self, now_us: int) -> None:
         """Give up what may be given up, and fold the whole queue if the session allows it: the
-        caller continues with `fold_some` while it `folds`.
-
-        A queue that is not short is not even walked through here: a publisher that fills one fills
-        those of all slow subscribers of the same topic.
-        """
+        caller continues with `fold_some` while it `folds`. A queue that is not short is not even
+        walked through here: a publisher that fills one fills those of all slow subscribers."""
         self.folds = self._conflating = True
         self._begins = self._begins or self._begin_folding(now_us)
         if self.outbox.is_folded_at_once:
@@ -501,7 +503,7 @@ class Session:
             self.fail(error, now_us)
         if self.ended is None and self._conflating and not self.folds:
             self._conflating = False
-            self.overflow.note_folded()
+            self.overflow.note_folded(self.outbox.full)
             self._send_notice(now_us)
         return self.folds
 
@@ -530,11 +532,8 @@ class Session:
     def wants_folding(self) -> bool:
         """Whether idle time is well spent on conflating the queue before it is full."""
         fraction = self.settings.background_conflation_fraction
-        return self.conflates and self.outbox.fills(fraction) and self._worth_folding
-
-    @property
-    def _worth_folding(self) -> bool:
-        return not self.folds and self.overflow.is_worth_folding
+        fills = self.conflates and not self.folds and self.outbox.fills(fraction)
+        return fills and self.overflow.is_worth_folding
 
     def _send_notice(self, now_us: int) -> None:
         """Notify the client of how much it will not get."""

@@ -7,7 +7,10 @@ import json
 from collections import deque
 from dataclasses import replace
 
+import pytest
+
 from sow.core.definitions import SessionSettings, Topic
+from sow.streaming.sessions import SLOW
 from tests.laws.harness import SECOND, World, short
 from tests.laws.slow import kinds, slow, topic, world_of
 from tests.laws.tables import play
@@ -53,6 +56,29 @@ def test_a_queue_that_conflation_does_not_help_ends_the_session_after_some_patie
     assert kinds(client.lines()) == ["close"]
 
 
+@pytest.mark.parametrize("bound", [10, 60])
+@pytest.mark.parametrize("away", [False, True])
+def test_a_queue_holds_as_many_records_as_its_bound_however_slowly_they_change(bound, away):
+    world = world_of(topic(), queue_messages_max=bound)
+    client = slow(world)
+    session = client.session
+    if away:
+        session.disconnect()
+    for px in range(12 * bound):
+        world.publish("t", {"id": px % bound, "px": px})
+        world.advance(5 * SECOND // bound)
+        assert session.outbox.message_count <= 1.1 * bound + 2, "a tenth more, and the notice"
+    world.check()
+    assert session.ended is None
+    if not away:
+        latest = {document["id"]: document["px"] for _, document in client.data()}
+        assert latest == {px % bound: px for px in range(11 * bound, 12 * bound)}
+    for px in range(2 * bound):
+        world.publish("t", {"id": px % (bound + 1), "px": px})
+        world.advance(5 * SECOND // bound)
+    assert session.ended == SLOW
+
+
 def test_a_client_that_reads_a_burst_away_is_kept():
     play("""
     sessions  QueueMaxMessages=2
@@ -86,11 +112,11 @@ def test_a_snapshot_that_waits_is_not_touched():
     world.publish("t", *({"id": number} for number in range(5)))
     client = world.client()
     client.execute(b'{"c":"sow_and_subscribe","t":"t","cid":"1"}')
-    for px in range(20):
+    for px in range(21):
         world.publish("t", {"id": 1, "px": px})
     lines = client.lines()
     assert kinds(lines)[:8] == ["ack", "group_begin", *["sow"] * 5, "group_end"]
-    assert short(lines)[5:] == [("p", {"id": 1, "px": 19})]
+    assert short(lines)[5:] == [("p", {"id": 1, "px": 20})]
 
 
 def test_deletes_are_not_conflated_away():

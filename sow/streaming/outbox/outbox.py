@@ -140,10 +140,11 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Over one of the bounds."""
+        """Over one of the bounds. The line of the notice, which says what was folded, does not
+        count: a queue that holds as many records as it may is within them."""
         settings, queue = self._settings, self.queue
         return (
-            queue.message_count > settings.queue_messages_max
+            queue.message_count - (self._notice is not None) > settings.queue_messages_max
             or queue.bytes > settings.queue_bytes_max
         )
 

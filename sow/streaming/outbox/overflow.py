@@ -45,7 +45,8 @@ class Overflow:
     """What is known of a queue that is over its bounds, or has been."""
 
     __slots__ = (
-        "_folded_to", "_full_since_us", "_queue", "_settings", "dropped", "given_up", "is_noted",
+        "_folded_to", "_full_since_us", "_queue", "_settings", "dropped", "folding_helps",
+        "given_up", "is_noted",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, settings: SessionSettings) -> None:
@@ -57,6 +58,8 @@ class Overflow:
         """The last times that subscriptions were given up."""
         self.is_noted = False
         """Something is known of the queue: looked for without a call, as it is for most not."""
+        self.folding_helps = False
+        """Folding has brought it within its bounds: only what has come since can exceed them."""
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
 
@@ -65,14 +68,15 @@ class Overflow:
         self.dropped += lines
         self.given_up.append(GivenUp(now_us, tuple(topics[:GIVEN_UP_MAX]), len(topics), lines))
 
-    def note_folded(self) -> None:
-        """All of the queue was folded."""
-        self.is_noted = True
+    def note_folded(self, is_full: bool) -> None:
+        """All of the queue was folded, and still `is_full` or not."""
+        self.is_noted, self.folding_helps = True, not is_full
         self._folded_to = (self._queue.message_count, self._queue.bytes)
 
     def end(self) -> None:
         """Nothing waits any more."""
-        self.is_noted, self._full_since_us, self._folded_to = False, None, None
+        self.is_noted = self.folding_helps = False
+        self._full_since_us = self._folded_to = None
 
     def pause(self) -> None:
         """It is within its bounds, or does not wait for its client: no time counts."""

@@ -34,12 +34,12 @@ def test_time_counts_from_the_first_call_after_a_pause(overflow):
 
 def test_what_was_folded_is_worth_it_again_when_it_has_grown_or_was_empty(outbox, overflow):
     assert overflow.is_worth_folding
-    overflow.note_folded()
+    overflow.note_folded(is_full=False)
     outbox.push(b"x", 1, 0, 0)
     assert not overflow.is_worth_folding, "a tenth of the bound, and not more"
     outbox.push(b"x", 1, 0, 0)
     assert overflow.is_worth_folding
-    overflow.note_folded()
+    overflow.note_folded(is_full=False)
     overflow.end()
     assert overflow.is_worth_folding
     assert not overflow.is_noted
