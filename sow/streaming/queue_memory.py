@@ -260,7 +260,8 @@ class QueueMemory:
             times = known.get(place, 0)
             known[place] = times + 1
             if not times:
-                grown += size_of(state)
+                # Of each update of a client that does not read, so without a call.
+                grown += len(state) + STATE_BYTES if type(state) is bytes else size_of(state)
         return grown
 
     def _remove(self, states: Iterable[State]) -> int:
@@ -271,7 +272,7 @@ class QueueMemory:
                 known[place] -= 1
             else:
                 del known[place]
-                shrunk += size_of(state)
+                shrunk += len(state) + STATE_BYTES if type(state) is bytes else size_of(state)
         return shrunk
 
     def _grow(self, states: int, beside: int, is_shared: bool) -> None:

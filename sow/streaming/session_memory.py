@@ -14,7 +14,14 @@ from itertools import islice
 from typing import Protocol
 
 from sow.core.cooperative import Task
-from sow.streaming.queue_memory import ENTRY_BYTES, Holders, KeptStates, QueueMemory, QueueShare
+from sow.streaming.queue_memory import (
+    ENTRY_BYTES,
+    Holders,
+    KeptStates,
+    QueueMemory,
+    QueueShare,
+    State,
+)
 
 ROW_BYTES = 50
 """A row of an answer that is not read yet."""
@@ -104,6 +111,14 @@ class QueueCount:
         self.share.memory.common += common
         held = max(states + common, entry.size) - held
         self.share.exchange(beside + held, alone, gone, entry.states())
+
+    def grow(self, entry: Entry, grown: int, gone: State, come: State) -> None:
+        """A state in an entry without its line becomes another one, and what the entry takes so
+        many bytes more: what `change` does of most updates."""
+        share = self._behind.get(entry, self.share)
+        self.common += grown
+        share.memory.common += grown
+        share.exchange(grown, 0, (gone,), (come,))
 
     def note_stripped(self, size: int) -> None:
         """Lines of so many bytes were dropped. Not counted again, at ten microseconds an entry."""

@@ -224,6 +224,21 @@ class UpdateEncoder:
         delta = self._delta_line(update)
         return delta if len(delta) < len(whole) else whole
 
+    def grown(self, before: Update, after: Update) -> int | None:
+        """By how many bytes both the shortest line and the states of an update are longer than of
+        the one before it in its place; None: only the line says it."""
+        old, new = before.new, after.new
+        if not old or not new or self.topic.message_type.name != "json":
+            return None
+        if before.delta is not None or after.delta is not None or self.shape.select is not None:
+            return None
+        if before.old is not after.old or before.parting is not after.parting:
+            return None
+        place = before.identity, before.first_seq, before.first_ts_us, before.mark
+        if place != (after.identity, after.first_seq, after.first_ts_us, after.mark):
+            return None
+        return len(new) - len(old)
+
     def again(self, content: Update | Columns) -> list[bytes]:
         """The lines of what was sent, once more."""
         if not isinstance(content, Update):

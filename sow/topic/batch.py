@@ -470,10 +470,18 @@ def compose(current: Update, new: Update) -> Update:
         known, old = current.known, current.old
         if delta is not None:
             delta = None if current.delta is None else composed(current.delta, delta)
-    return new._replace(
-        known=known,
-        old=old,
-        delta=delta,
+    return Update(  # each update of a client that does not read passes here: `_replace` is dear
+        new.identity,
+        known,
+        new.new,
+        new.seq,
+        new.ts_us,
         first_seq=current.first_seq,
         first_ts_us=current.first_ts_us,
+        reason=new.reason,
+        parting=new.parting,
+        delta=delta,
+        merged=new.merged,
+        old=old,
+        mark=new.mark,
     )

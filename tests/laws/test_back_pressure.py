@@ -4,7 +4,9 @@ The rules are 12 and 13 of docs/semantics.md.
 """
 
 import json
-from collections import deque
+import sys
+from collections import Counter, deque
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -77,6 +79,44 @@ def test_a_queue_holds_as_many_records_as_its_bound_however_slowly_they_change(b
         world.publish("t", {"id": px % (bound + 1), "px": px})
         world.advance(5 * SECOND // bound)
     assert session.ended == SLOW
+
+
+def test_an_update_for_a_client_that_does_not_read_takes_few_calls():
+    """Its line is made when it leaves, and not for each update that is folded into it."""
+    counts, rounds = [], 10
+    for follows in (False, True):
+        world = world_of(topic(), queue_messages_max=100)
+        session = slow(world, *[{"c": "subscribe", "t": "t"}] * follows, {"c": "flush"}).session
+
+        def turn(px, world=world, session=session):
+            world.publish("t", *({"id": number, "px": px} for number in range(100)))
+            while session.folds:
+                world.executor.sessions.fold_some(world.now)
+
+        for px in range(3):
+            turn(px)
+        with calls_counted() as calls:
+            for px in range(3, 3 + rounds):
+                turn(px)
+        counts.append(calls.total() / rounds / 100)
+    assert session.outbox.message_count == 101
+    assert counts[1] - counts[0] <= 55, counts
+
+
+@contextmanager
+def calls_counted():
+    """What is called meanwhile, of Python and of C."""
+    calls = Counter()
+
+    def count(_frame, event, _called):
+        if event in ("call", "c_call"):
+            calls[event] += 1
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
 
 
 def test_a_client_that_reads_a_burst_away_is_kept():

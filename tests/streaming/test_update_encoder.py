@@ -156,3 +156,34 @@ def test_a_delivery_is_dated_once_its_topics_policy_is_another():
     assert not sent.delivery.is_dated
     allow(sent.lines.topic, "off")
     assert sent.delivery.is_dated
+
+
+LONG = {"id": 1, "px": 1, "text": "longer"}
+
+
+@pytest.mark.parametrize(
+    ("after", "key", "grown"),
+    [
+        (update(None, LONG, first_seq=5), {}, 16),
+        (update(None, LONG, seq=1_000, first_seq=5), {}, 16),
+        (update(None, LONG, seq=1_000), {}, None),
+        (update(None, None, first_seq=5), {}, None),
+        (update(TWO, LONG, first_seq=5), {}, None),
+        (update(None, LONG, delta={"text": "longer"}), {"delta": True}, None),
+        (update(None, LONG)._replace(identity="10"), {}, None),
+        (update(None, LONG)._replace(mark=b',"edit":true'), {}, None),
+        (update(None, LONG)._replace(first_ts_us=1), {"shape": Shape(timestamps=True)}, None),
+        (update(None, LONG), {"shape": Shape(select=("/px",))}, None),
+    ],
+)
+def test_how_much_longer_a_line_becomes_is_known_without_it_or_not_at_all(after, key, grown):
+    encoder, before = lines(oof=True, **key), update(None, ONE)
+    assert encoder.grown(before, after) == grown
+    if grown is not None:
+        assert len(encoder.shortest_line(after)) - len(encoder.shortest_line(before)) == grown
+
+
+def test_a_line_of_another_type_is_encoded_to_know_its_length():
+    encoder = lines(replace(ORDERS, message_type="nvfix"))
+    before, after = (Update("1", False, text, 5, 0, 5, 0) for text in (b"id=1\x01", b"id=11\x01"))
+    assert encoder.grown(before, after) is None

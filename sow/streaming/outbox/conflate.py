@@ -25,7 +25,9 @@ leave or be added. Of a queue that counts, the next passage goes on behind the l
 before (`passed`): a client that does not read costs others what is sent to it, not what waits.
 
 What waits counts for a client (`sow.streaming.session_memory`) from `count_for` until all of it has
-left. Of a session that is away (`keep_lean`) what counts holds no lines that can be made again.
+left. Of a session that is away (`keep_lean`) what counts holds no lines that can be made again, and
+of no session does an update that others were folded into: its line is made when it leaves, and not
+for each of them.
 """
 
 from collections import deque
@@ -246,8 +248,11 @@ class Queue:
         self.bytes -= entry.size
         if self.count is None:
             entry.rewrite(update, group)
-        else:
+        elif entry.frame or (grown := entry.encoder.grown(entry.update, update)) is None:
             self.count.change(entry, partial(self._rewrite, entry, update, group))
+        else:
+            self.count.grow(entry, grown, entry.update.new or b"", update.new or b"")
+            entry.grow(update, group, grown)
         self.bytes += entry.size
 
     def _rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
@@ -364,54 +369,46 @@ class Queue:
         group: int,
         since_us: int,
     ) -> None:
-        """Queue an update, or fold it into an earlier one that matches."""
-
-        def enter(
-            of: Update = update,
-            behind: QueuedUpdate | None = None,
-            apart: bool = False,
-            moved: int = 0,
-        ) -> None:
-            """Queue it at the end, as the newer one of a pair if it stands `behind` an older one;
-            `apart`: another update of its record stands between the two, and it must not move in
-            front of that."""
-            entry = QueuedUpdate(membership, encoder, place, of, group, since_us, moved)
-            if behind is not None:
-                self.pair(behind, entry, apart)
-            self.append(entry, folded=True)
-            membership.enter(entry)
-
+        """Queue an update, or fold it into an earlier one that matches. It is queued as the newer
+        one of a pair if it stands behind an older one, and `apart` if another update of its record
+        stands between the two: it must not move in front of that."""
         current = membership.newest.get(place)
         if current is not None and current.older is not None:
             current = self._reunite(current)
-        if current is None:
-            enter()
-            return
-        older, last = current.older, membership.last(encoder, update)
-        # Another update of its record waits behind the place into which this one would go.
-        overtakes = (older or current).number < last != current.number
-        if overtakes and place[-1] == (update.identity,):
-            # The topic's policy has changed, and under the former one the record waits elsewhere.
-            enter()
-            return
-        if older is None and self._released() < current.group < group:
-            enter(behind=current, apart=overtakes)
-            return
-        folded, starved = encoder.fold(current.update, update), _is_starved(current)
-        if folded == "kept current":
-            return
-        if not isinstance(folded, Update) or (overtakes and starved):
-            enter()
-        elif folded.is_void:
-            membership.give_up(current)
-            self.kill(current)
-        elif not overtakes and (starved or not encoder.queue_policy.appends):
-            self.rewrite(current, folded, group)
-            membership.reach(current)
-        else:
-            apart = overtakes or current.apart
-            self.kill(current)
-            enter(_moved(folded, update), older, apart, current.moved + 1)
+        older, apart, moved = None, False, 0
+        if current is not None:
+            older, last = current.older, membership.last(encoder, update)
+            # Another update of its record waits behind the place into which this one would go.
+            overtakes = (older or current).number < last != current.number
+            if overtakes and place[-1] == (update.identity,):
+                # The policy has changed, and under the former one the record waits elsewhere.
+                older = None
+            elif older is None and self._released() < current.group < group:
+                older, apart = current, overtakes
+            else:
+                folded, starved = encoder.fold(current.update, update), _is_starved(current)
+                if folded == "kept current":
+                    return
+                if not isinstance(folded, Update) or (overtakes and starved):
+                    older = None
+                elif folded.is_void:
+                    membership.give_up(current)
+                    self.kill(current)
+                    return
+                elif not overtakes and (starved or not encoder.queue_policy.appends):
+                    self.rewrite(current, folded, group)
+                    if last != current.number:
+                        membership.reach(current)
+                    return
+                else:
+                    apart, moved = overtakes or current.apart, current.moved + 1
+                    self.kill(current)
+                    update = _moved(folded, update)
+        entry = QueuedUpdate(membership, encoder, place, update, group, since_us, moved)
+        if older is not None:
+            self.pair(older, entry, apart)
+        self.append(entry, folded=True)
+        membership.enter(entry)
 
     # Pairs.
 

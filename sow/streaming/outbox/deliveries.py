@@ -194,8 +194,9 @@ class Delivery:
             self._keyed = []
             for encoder, run in groupby(self._parts, lambda part: part[0]):
                 updates = [update for _, content in run for update in updates_of(content)]
+                topic, policy = encoder.topic, encoder.queue_policy
                 self._keyed += [
-                    (encoder, (encoder.topic, encoder.queue_policy, key), update)
+                    (encoder, (topic, policy, key), update)
                     for key, update in zip(encoder.keys(updates), updates, strict=True)
                 ]
         return self._keyed

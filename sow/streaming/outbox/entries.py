@@ -273,9 +273,23 @@ class QueuedUpdate(Foldable):
 
     def rewrite(self, update: Update, group: int) -> None:
         """Replace its update in its position by another one of `group`."""
-        self.reframe(self.encoder.shortest_line(update))
-        self.update, self._states_bytes = update, -1
-        self.group = max(self.group, group)
+        grown = self.encoder.grown(self.update, update)
+        if grown is None:
+            self.reframe(self.encoder.shortest_line(update))
+            self.update, self._states_bytes = update, -1
+            self.group = max(self.group, group)
+        else:
+            self.strip()
+            self.grow(update, group, grown)
+
+    def grow(self, update: Update, group: int, grown: int) -> None:
+        """Replace its update by one with so many more bytes; its line is made when it leaves."""
+        self.update = update
+        self.size += grown
+        if self._states_bytes >= 0:
+            self._states_bytes += grown
+        if group > self.group:
+            self.group = group
 
     def fold_away(self) -> None:
         """Another entry has taken its update in."""
@@ -316,7 +330,9 @@ class Membership:
     has saved the member.
     """
 
-    __slots__ = ("_number", "_passage", "eager", "name", "newest", "reached", "saved")
+    __slots__ = (
+        "_number", "_passage", "eager", "encoders", "name", "newest", "reached", "saved",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -340,6 +356,8 @@ class Membership:
         """The newest single update of each place; later ones are folded into it."""
         self.reached: dict[tuple[UpdateEncoder, str], int] = {}
         """The number of each record's last update: with Match it may wait in several places."""
+        self.encoders: set[UpdateEncoder] = set()
+        """Those of its single updates, including some that have left."""
 
     def begin(self, passage: int) -> None:
         """Restart at the first of its entries in a passage through the queue."""
@@ -368,6 +386,7 @@ class Membership:
         # Inserted again, so that nearly all numbers stay in order.
         self.reached.pop(record, None)
         self.reached[record] = entry.number
+        self.encoders.add(entry.encoder)
 
     def number_of(self, entry: QueuedUpdate) -> int:
         """The number of an entry; 0 if a passage has not reached it yet."""

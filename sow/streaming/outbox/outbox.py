@@ -448,12 +448,26 @@ class Outbox:
         What waits of one that has ended stays: it may have been replaced, and later lines under its
         name rely on everything that was sent before.
         """
+        if not self._may_give_up:
+            return []
         found = dict.fromkeys(
             entry.membership
             for entry in self.queue
             if isinstance(entry, Foldable) and entry.policy == "unsubscribe"
         )
         return [one for one in found if self._memberships.get(one.name) is one]
+
+    @property
+    def _may_give_up(self) -> bool:
+        """Whether a topic that may wait has that policy: looked for each time a queue is folded, so
+        without a call for each entry."""
+        frames = [one for one in self.queue.entries if type(one) is QueuedDelivery]
+        lines = (line for one in self._memberships.values() for line in one.encoders)
+        return (
+            bool(self.queue.unfolded)
+            or any(one.delivery.policy == "unsubscribe" for one in frames)
+            or any(line.queue_policy.policy == "unsubscribe" for line in lines)
+        )
 
     def drop(self, memberships: Collection[Membership]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""

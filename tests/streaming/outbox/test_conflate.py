@@ -461,7 +461,8 @@ def test_bytes_are_counted_anew_when_an_entry_says_something_else():
     queue.check()
     queue.rewrite(entry, entry.update, group=2)
     assert entry.group == 3
-    assert b"longer" in entry.frame
+    assert entry.frame == b"", "it is made when it leaves"
+    assert b"longer" in entry.line
 
 
 def test_what_is_to_be_gone_through_stands_behind_what_was():
