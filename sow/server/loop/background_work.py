@@ -294,11 +294,13 @@ class GcPacing:
         passes = gc.get_count()[2]
         if passes != self._passes:  # objects have become old
             self._passes = passes
-            count, entries = _old()
-            if count > MANY_OBJECTS or entries > ENTRIES:
+            count = len(gc.get_objects(generation=2))
+            if count < OLD_OBJECTS:
+                return  # fifty times a second: their entries are looked at once they are enough
+            if count > MANY_OBJECTS or _entries_of_old() > ENTRIES:
                 self._settled += count
                 gc.freeze()
-            elif count >= OLD_OBJECTS:
+            else:
                 self._collect()
 
     def _collect(self) -> None:
@@ -322,11 +324,10 @@ class GcPacing:
         self._stayed = self._frozen_max = gc.get_freeze_count()
 
 
-def _old() -> tuple[int, int]:
-    """The number of old objects, and of entries in them; holds no reference to them afterwards."""
-    old = gc.get_objects(generation=2)
+def _entries_of_old() -> int:
+    """The number of entries in old objects; holds no reference to them afterwards."""
     # A list, and not a generator: none of our code runs for each of them.
-    return len(old), sum(map(len, [one for one in old if type(one) in SIZED]))
+    return sum(map(len, [one for one in gc.get_objects(generation=2) if type(one) in SIZED]))
 
 
 Guarded = tuple[RowPolicy, str | None]

@@ -82,18 +82,18 @@ def test_what_was_there_at_the_beginning_is_not_looked_through():
     assert all(one is not made for one in gc.get_objects())
 
 
-def test_a_dictionary_that_grows_is_settled_before_it_is_long(monkeypatch):
-    monkeypatch.setattr(module, "OLD_OBJECTS", 10_000)
+def test_a_dictionary_that_grows_is_settled_before_it_is_looked_through_as_a_long_one(monkeypatch):
     collector = Collector()
     growing = collector.age({at: [] for at in range(50)})
-    monkeypatch.setattr(module, "ENTRIES", module._old()[1] + 50)
+    monkeypatch.setattr(module, "ENTRIES", module._entries_of_old() + 50)
     assert collector.look() == 0
     assert gc.is_tracked(growing)
-    assert any(one is growing for one in gc.get_objects()), "it is not long yet"
+    assert any(one is growing for one in gc.get_objects()), "there are few beside it"
     growing.update((at, []) for at in range(50, 150))
     collector.age(growing)
     gc.collect(1)
-    assert collector.look() == 0, "and not looked through for that"
+    monkeypatch.setattr(module, "OLD_OBJECTS", 100)
+    assert collector.look() == 0, "it is long now"
     assert all(one is not growing for one in gc.get_objects())
 
 
@@ -190,7 +190,7 @@ def test_lists_of_a_load_cost_the_collector_nothing_however_many_wait(monkeypatc
 
     def collect(generation=2):
         if generation == 2:
-            examined.append(module._old()[1])
+            examined.append(module._entries_of_old())
         return plain(generation)
 
     monkeypatch.setattr(gc, "collect", collect)
