@@ -42,24 +42,6 @@ def test_rows_come_in_each_form(orders):
     assert orders.records("/sow/columns") == []
 
 
-def test_groups_of_records_as_they_were(orders):
-    before = orders.get(records("orders")).headers["SOW-Bookmark"]
-    orders.publish("orders", {"id": 2, "symbol": "A", "price": 1})
-    answer = orders.get(records("orders", **REQUESTED, as_of=before, order_by="/symbol"))
-    assert (answer.json, answer.headers["SOW-Bookmark"]) == (ROWS, before)
-    found = orders.records("orders", **REQUESTED, as_of=before, filter="/price > 10")
-    assert [row["n"] for row in found] == [1, 1]
-
-
-def test_what_is_wrong_is_sent_at_its_place(orders):
-    wrong = {**REQUESTED, "projection": "/symbol, SUM(MAX(/price)) AS /x"}
-    problem = orders.get(records("orders", **wrong)).json
-    assert problem["reason"] == "bad filter"
-    assert problem["position"] == wrong["projection"].index("MAX")
-    assert problem["detail"].startswith("projection: MAX at position 4 is inside SUM")
-    assert orders.get(records("orders", projection="/symbol")).status == 400
-
-
 def test_a_stream_reports_rows_and_what_becomes_of_them(orders):
     with orders.events("orders", **REQUESTED, oof="true") as events:
         snapshot = [event.line["d"] for event in events.until("group_end") if event.name == "sow"]

@@ -6,7 +6,6 @@ import pytest
 
 from tests.edge.arrow import (
     ARROW,
-    documents,
     rows,
     table,
 )
@@ -71,20 +70,6 @@ def test_columns_and_fields_that_rows_cannot_have_are_refused(server, query, say
     assert (answer.status, says in answer.json["detail"]) == (400, True)
 
 
-def test_an_extent_is_what_a_read_of_it_gives(server):
-    start = server.get("/v1/log/extent").json["newest"]
-    for n in range(5):
-        server.publish("orders", {"id": n}, {"id": n + 100})
-        server.publish("loud", {"id": n})
-    part = server.get(f"/v1/log/extent?topics=orders&from={start}&limit=3").json
-    assert part["rows"] == 3
-    answer = server.get(f"/v1/log?topics=orders&from={part['from']}&to={part['to']}", ARROW)
-    assert [d["id"] for d in documents(answer)] == [0, 100, 1]
-    rest = server.get(f"/v1/log/extent?topics=orders&from={part['to']}").json
-    assert rest["rows"] == 7
-    assert rest["to"] == rest["newest"]
-
-
 def test_the_extent_of_a_topic_without_a_log_is_refused(server):
     for topic in ("orders-C", "memory"):
         answer = server.get(f"/v1/log/extent?topics={topic}")
@@ -101,13 +86,3 @@ def test_records_in_arrow_are_columns_or_rows_like_those_of_the_log(server):
     with_meta = table(server.get(records("orders", meta="true", filter="/id = 2"), ARROW))
     assert {field.name: str(field.type) for field in with_meta.schema} == SCHEMA
     assert [json.loads(row["value"])["id"] for row in with_meta.to_pylist()] == [2]
-
-
-def test_a_record_in_arrow_is_itself_whatever_stands_beside_it(server):
-    server.post("orders", b'{"id":1,"n":9007199254740993,"day":"2025-01-02","in":{"a": [1]}}')
-    server.publish("orders", {"id": 2, "n": 0.5, "day": "", "in": "x"})
-    rows = table(server.get(records("orders"), ARROW)).to_pylist()
-    # Columns of what other tests have published stay, and are null.
-    first, second = [{k: v for k, v in row.items() if v is not None} for row in rows]
-    assert first == {"id": 1, "n": "9007199254740993", "day": "2025-01-02", "in": '{"a": [1]}'}
-    assert second == {"id": 2, "n": "0.5", "day": "", "in": '"x"'}

@@ -19,16 +19,6 @@ def test_a_batch_larger_than_the_queue_reaches_a_client_that_reads(server):
         assert [ws.line()["d"] for _ in range(BATCH)] == documents
 
 
-def test_a_release_larger_than_the_queue_reaches_a_follower_of_a_conflated_topic(server):
-    documents = [{"id": number, "pad": "x" * 100} for number in range(BATCH)]
-    with server.socket() as ws:
-        ws.ask({"c": "subscribe", "t": "orders-C"})
-        for _ in range(3):
-            server.post("orders", lines_of(documents), kind="application/x-ndjson")
-        seen = {ws.line()["d"]["id"] for _ in range(BATCH)}
-    assert seen == set(range(BATCH))
-
-
 def test_a_large_snapshot_reaches_a_client_while_updates_follow(server):
     documents = [{"id": number, "pad": "x" * 200} for number in range(20_000)]
     server.post("orders", lines_of(documents), kind="application/x-ndjson")

@@ -5,20 +5,6 @@ import json
 from tests.edge.test_checkpoints import by_hand
 
 
-def test_a_consumer_is_remembered_over_a_restart_and_can_be_forgotten(server):
-    server.publish("orders", {"id": 1}, {"id": 2})
-    newest = server.get("/v1/log/extent").json["newest"]
-    body = json.dumps({"bookmark": newest}).encode()
-    assert server.request("PUT", "/v1/log/consumers/reader", data=body).status == 200
-    server.stop()
-    server.start()
-    (found,) = server.get("/v1/log/consumers").json
-    assert (found["name"], found["bookmark"]) == ("reader", newest)
-    assert server.request("DELETE", "/v1/log/consumers/reader").status == 200
-    assert server.get("/v1/log/consumers").json == []
-    assert server.request("DELETE", "/v1/log/consumers/reader").status == 404
-
-
 def test_what_a_consumer_has_not_read_is_kept(server):
     server.publish("orders", {"id": 1}, {"id": 2})
     newest = int(server.get("/v1/log/extent").json["newest"])

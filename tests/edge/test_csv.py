@@ -5,8 +5,6 @@ import io
 
 import pytest
 
-from sow.server.api.records import FORMATS
-from tests.edge.arrow import table
 from tests.edge.serving import configuration, records, served
 
 TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -45,33 +43,6 @@ def test_numbers_keep_their_digits_on_the_way_out_and_in(place):
     assert rows(place.get(records("typed", format="csv"))) == rows(answer)
 
 
-def test_a_format_may_be_named_in_the_address(place):
-    place.publish("plain", {"id": 1})
-    kinds = {"json": FORMATS[0], "ndjson": FORMATS[1], "csv": FORMATS[2], "arrow": FORMATS[3]}
-    for name, kind in kinds.items():
-        answer = place.get(records("plain", format=name), "text/html")
-        assert answer.headers["Content-Type"].startswith(kind)
-    assert table(place.get(records("plain", format="arrow"))).to_pylist() == [{"id": 1}]
-    refused = place.get(records("plain", format="xml"))
-    assert (refused.status, "json, ndjson, csv, arrow" in refused.json["detail"]) == (400, True)
-
-
-def test_a_bad_row_refuses_all_by_index_and_field(place):
-    place.publish("typed", {"id": "1"})
-    for body, index, field in (
-        (b"id,px\n1,2\n2,x\n", 1, "/px"),
-        (b"id,px\n1,2\n,3\n", 1, None),
-        (b"id\n1\n2,3\n", 1, None),
-    ):
-        answer = place.post("typed", body, "text/csv")
-        assert (answer.status, answer.json["index"], answer.json.get("field")) == (
-            400,
-            index,
-            field,
-        )
-    assert place.records("typed") == [{"id": "1"}]
-
-
 def test_rows_may_be_deltas_and_of_other_types(place):
     place.publish("plain", {"id": 1, "a": {"b": 1, "c": 2}})
     headers = {"Content-Type": "text/csv; charset=utf-8"}
@@ -82,14 +53,6 @@ def test_rows_may_be_deltas_and_of_other_types(place):
     assert place.post("notes", b"value\nx\n", "text/csv", k="1").status == 200
     place.post("notes", b'say "hi"', "text/plain", k="1")
     assert rows(place.get(records("notes", format="csv"))) == [["value"], ['say "hi"']]
-
-
-def test_many_rows_come_in_pieces_and_go_out_as_a_stream(place):
-    body = "id,n\n" + "".join(f"{number},{number / 4}\n" for number in range(3_000))
-    assert place.post("plain", body.encode(), "text/csv").json["published"] == 3_000
-    found = rows(place.get(records("plain", format="csv")))
-    assert found[0] == ["id", "n"]
-    assert [row[0] for row in found[1:]] == [str(number) for number in range(3_000)]
 
 
 def test_the_log_is_a_table_too(place):

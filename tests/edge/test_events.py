@@ -1,9 +1,5 @@
 """Server-sent events: the same query and subscribe, for browsers and curl."""
 
-import pytest
-
-from tests.edge.serving import stream
-
 
 def test_a_stream_is_a_snapshot_and_what_follows(server):
     server.publish("orders", {"id": 1})
@@ -13,32 +9,6 @@ def test_a_stream_is_a_snapshot_and_what_follows(server):
         update = events.until("p")[-1]
     assert names == ["group_begin", "sow", "group_end"]
     assert update.line["d"] == {"id": 2}
-
-
-def test_ids_are_bookmarks_of_a_log(server):
-    log = server.get("/v1/status").json["log"]
-    bookmark = server.publish("orders", {"id": 1}).json["bookmark"]
-    with server.events("orders") as events:
-        assert events.until("group_end")[-1].id == f"{log}-{bookmark}"
-        later = server.publish("orders", {"id": 2}).json["bookmark"]
-        assert events.until("p")[-1].id == f"{log}-{later}"
-
-
-def test_the_head_of_a_stream(server):
-    with server.events("orders") as events:
-        assert events.status == 200
-        assert events.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        assert events.headers["Cache-Control"] == "no-store"
-
-
-def test_a_stream_whose_client_has_gone_is_forgotten(server):
-    with server.socket() as ws:
-        with server.events("orders", filter="/id = 1") as events:
-            events.until("group_end")
-            assert len(server.get("/v1/sessions").json) == 2
-        while len(server.get("/v1/sessions").json) > 1:
-            ws.ask({"c": "heartbeat"})
-    assert server.get("/v1/topics/orders").json["subscriptions"] == 0
 
 
 def test_an_id_goes_on_in_its_own_log_and_begins_anew_in_another(server):
@@ -83,25 +53,3 @@ def test_an_operator_can_close_a_stream(server):
         server.request("DELETE", f"/v1/sessions/{session['id']}")
         assert events.until("close")[-1].line["reason"] == "closed by an operator"
         assert events.body() == b""
-
-
-@pytest.mark.parametrize(
-    ("topic", "parameters", "status"),
-    [
-        ("nope", {}, 404),
-        ("orders", {"filter": "/a ="}, 400),
-        ("orders", {"filter": "(" * 9000}, 413),
-        ("orders", {"snapshot": "maybe"}, 400),
-        ("orders", {"oof": "1"}, 400),
-        ("orders", {"other": "1"}, 400),
-        ("orders", {"no_empties": "true"}, 400),
-        ("orders", {"select": "id"}, 400),
-        ("orders", {"bookmark": "1", "snapshot": "true"}, 400),
-        ("orders", {"conflation_key": "/id"}, 400),
-    ],
-)
-def test_what_cannot_be_streamed_is_a_problem_not_a_stream(server, topic, parameters, status):
-    answer = server.get(stream(topic, **parameters))
-    assert answer.status == status
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert server.get("/v1/sessions").json == []

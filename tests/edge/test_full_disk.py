@@ -72,16 +72,6 @@ def test_what_readers_may_have_seen_is_stored_when_room_returns(server, refusing
     assert server.records("orders") == [{"id": 1}, {"id": 2}]
 
 
-def test_while_the_disk_refuses_reads_go_on_and_publishes_are_refused(server, refusing):
-    server.publish("orders", {"id": 1})
-    assert server.records("orders")[0] == {"id": 1}
-    with server.socket() as ws:
-        ack = ws.ask({"c": "publish", "t": "orders", "d": {"id": 3}})[-1]
-    assert (ack["status"], ack["reason"]) == ("failure", "disk full")
-    recovered(server)
-    assert server.publish("orders", {"id": 3}).status == 200
-
-
 FAILING = pytest.mark.parametrize("said", [StoreError("journal: Read-only file system")])
 
 

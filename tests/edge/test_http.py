@@ -6,7 +6,6 @@ from urllib.parse import quote
 import pytest
 
 from tests.edge.serving import records
-from tests.server.http.test_compression import unpacked
 
 ORDERS = [
     {"id": 1, "symbol": "A", "price": 10},
@@ -100,16 +99,6 @@ def test_ndjson_is_a_record_a_line(orders):
     assert answer.rows == ORDERS
 
 
-def test_an_absent_record_is_not_found(server):
-    answer = server.get(records("orders") + "/12345")
-    assert (answer.status, answer.json["reason"]) == (404, "not found")
-
-
-def test_a_topic_without_key_takes_the_publishers_key(server):
-    assert server.publish("keyless", {"v": 1}, k="mine").status == 200
-    assert server.get(records("keyless") + "/mine").json == {"v": 1}
-
-
 def test_a_record_of_a_conflated_topic_is_named_by_values_too(server):
     server.publish("orders", {"id": "a,b"})
     while {"id": "a,b"} not in server.records("orders-C"):
@@ -169,14 +158,6 @@ def _rows(answer):
     return answer.json if answer.body.startswith(b"[") else answer.rows
 
 
-def test_keys_of_a_topic_without_key_are_published_again_with_meta(server):
-    server.publish("keyless", {"v": 1}, k="mine")
-    before = server.get(records("keyless", meta="true")).body
-    server.clear()
-    assert server.post("keyless", before, meta="true").status == 200
-    assert server.get(records("keyless") + "/mine").json == {"v": 1}
-
-
 @pytest.mark.parametrize(
     ("method", "path", "says"),
     [
@@ -202,16 +183,6 @@ def test_the_extent_of_a_filtered_log_counts_what_the_log_shows(server):
     log, extent = (server.get(f"/v1/{name}?{question}") for name in ("log", "log/extent"))
     assert [row["d"]["id"] for row in log.rows] == [3]
     assert (extent.json["rows"], extent.json["to"]) == (1, log.headers["SOW-Bookmark"])
-
-
-def test_the_log_comes_in_the_form_that_is_liked_best(server):
-    assert (
-        "ndjson"
-        in server.get("/v1/log", "application/vnd.apache.arrow.stream;q=0.1, */*").headers[
-            "Content-Type"
-        ]
-    )
-    assert server.get("/v1/log", "image/png").status == 406
 
 
 @pytest.mark.parametrize(
@@ -258,19 +229,6 @@ def test_a_refusal_speaks_of_what_was_requested(server, method, topic, words):
 def test_the_servers_own_topics_are_never_suggested(server):
     for name in ("nope", "/sow/write", "sow/consumers"):
         assert "/sow/" not in server.get(records(name)).json["detail"].partition(";")[2]
-
-
-def test_sessions_are_described_and_can_be_closed(server):
-    with server.socket() as ws:
-        ws.ask({"c": "logon", "client": "me"})
-        ws.ask({"c": "subscribe", "t": "orders"})
-        (session,) = server.get("/v1/sessions").json
-        assert (session["client"], session["subscriptions"]) == ("me", 1)
-        assert server.request("DELETE", f"/v1/sessions/{session['id']}").status == 200
-        assert ws.rest()[-1]["c"] == "close"
-    gone = server.get("/v1/sessions?closed=true").json[0]
-    assert (gone["id"], gone["client"]) == (session["id"], "me")
-    assert gone["reason"] == "closed by an operator"
 
 
 def test_what_a_session_follows_is_sent_with_what_its_conflation_has_come_to(server):
@@ -329,18 +287,6 @@ def test_a_filter_of_the_full_size_fits_into_an_address(orders):
     assert orders.records("orders", filter=condition + " OR /id = 2") == [ORDERS[1]]
 
 
-@pytest.mark.parametrize("coding", ["gzip", "zstd"])
-@pytest.mark.parametrize("kind", ["application/json", "application/vnd.apache.arrow.stream"])
-def test_a_long_answer_is_packed_for_who_asks(server, coding, kind):
-    server.publish("orders", *({"id": at, "symbol": "ACME"} for at in range(4_000)))
-    plain = server.get(records("orders"), kind)
-    requested = {"Accept": kind, "Accept-Encoding": coding}
-    packed = server.request("GET", records("orders"), headers=requested)
-    assert packed.headers["Content-Encoding"] == coding
-    assert unpacked(coding, packed.body) == plain.body
-    assert len(packed.body) < len(plain.body) / 2
-
-
 def test_each_form_of_a_record_has_a_tag_of_its_own_and_any_is_good_for_a_change(server):
     server.post("fix", b"11=a\x0138=7\x01", "text/plain")
     (row,) = server.records("fix", meta="true")
@@ -365,26 +311,6 @@ def test_each_form_of_a_record_has_a_tag_of_its_own_and_any_is_good_for_a_change
         assert server.request("PUT", path, data=body, headers=requested).status == 200
 
 
-@pytest.mark.parametrize("kind", ["json", "ndjson", "csv", "arrow"])
-@pytest.mark.parametrize("count", [0, 2, 700])
-def test_rows_have_their_length_and_a_tag_that_ends_with_them(server, kind, count):
-    documents = [{"id": at, "note": "n" * 300} for at in range(count)]
-    for start in range(0, count, 500):
-        server.publish("orders", *documents[start : start + 500])
-    path = records("orders", format=kind)
-    answer, head = server.get(path), server.request("HEAD", path)
-    for one in (answer, head):
-        assert one.headers["Content-Length"] == str(len(answer.body))
-        assert one.headers["Cache-Control"] == "no-cache"
-        assert one.headers["ETag"] == answer.headers["ETag"]
-    known = {"If-None-Match": answer.headers["ETag"]}
-    assert server.request("GET", path, headers=known).status == 304
-    for other in (records("orders", format=kind, meta="true"), records("orders", top_n=1)):
-        assert count == 0 or server.request("GET", other, headers=known).status == 200
-    server.publish("orders", {"id": "new"})
-    assert server.request("GET", path, headers=known).status == 200
-
-
 @pytest.mark.parametrize("kind", ["ndjson", "csv", "arrow"])
 def test_a_range_of_the_log_has_its_length_and_a_tag(server, kind):
     server.publish("orders", *({"id": at, "note": "n" * 300} for at in range(500)))
@@ -395,21 +321,6 @@ def test_a_range_of_the_log_has_its_length_and_a_tag(server, kind):
         assert one.headers["ETag"] == answer.headers["ETag"]
     known = {"If-None-Match": answer.headers["ETag"]}
     assert server.request("GET", path, headers=known).status == 304
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        (records("orders", format="csv"), "text/csv"),
-        ("/", "text/html"),
-        ("/sow.js", "text/javascript"),
-        ("/metrics", "text/plain"),
-    ],
-)
-def test_a_text_says_that_it_is_utf_8(server, path, kind):
-    found = server.get(path).headers["Content-Type"]
-    assert found.startswith(f"{kind};")
-    assert "charset=utf-8" in found
 
 
 def test_the_tag_of_a_packed_record_is_good_for_a_change(server):

@@ -143,31 +143,6 @@ def test_a_connection_that_opens_while_the_server_stops_is_not_served_by_what_is
     server.close()
 
 
-def test_a_second_server_on_the_same_data_is_refused(tmp_path):
-    first = Process(tmp_path)
-    second = Process(tmp_path)
-    status, errors = second.end()
-    assert status == 1
-    assert f"in use by process {first.pid}" in errors
-    assert first.stop()[0] == 0
-
-
-def test_a_port_that_is_taken_is_named(tmp_path):
-    first = Process(tmp_path / "a")
-    port = first.url.rpartition(":")[2]
-    command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml"), "--no-pipelines"]
-    done = forks.run(
-        [*command, "--port", port, "--data-dir", str(tmp_path / "b")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
-    assert "Traceback" not in done.stderr
-    first.stop()
-
-
 @pytest.fixture(scope="module")
 def twenty_orders(tmp_path_factory):
     """The data of a server that has stored twenty orders, for tests to copy."""
@@ -328,16 +303,6 @@ def recovered_by(server):
     while server.get("/readyz").status != 200:
         assert time.monotonic() < until, "what was deleted has made no room"
         time.sleep(0.05)
-
-
-def test_what_not_even_the_reserve_takes_is_refused(server):
-    server.publish("orders", {"id": 1})
-    fill_the_disk(server, True)
-    server.call(setattr, server.server.engine.disk, "_takes", lambda _size_bytes: False)
-    for path in (records("orders", filter="1=1"), "/v1/log/consumers/x"):
-        answer = server.request("DELETE", path)
-        assert (answer.status, answer.json["reason"]) == (507, "disk full")
-    assert server.records("orders") == [{"id": 1}]
 
 
 def test_a_clock_that_is_set_back_or_forward_is_sent_of_and_stops_nothing(tmp_path, caplog):

@@ -132,29 +132,6 @@ def test_records_beyond_the_limit_are_refused_and_how_full_it_is_is_sent(limited
 # Groups.
 
 
-def test_groups_beyond_the_limit_are_refused_and_are_free_with_the_answer(limited):
-    server = limited("<GroupMemory>1MB</GroupMemory>", reread="<GroupMemory>8MB</GroupMemory>")
-    assert server.publish("pairs", *({"a": n, "b": {"c": n}} for n in range(1_000))).status == 200
-    each = "/v1/topics/pairs/records?projection=/a&grouping=/a"
-    answer = server.get(each)
-    assert (answer.status, answer.json["reason"]) == (507, "group memory")
-    assert "Limits/GroupMemory" in answer.json["detail"]
-    with server.socket() as ws:
-        asked = {"t": "pairs", "cid": "1", "opts": "projection=[/a],grouping=[/a]"}
-        for command in ("sow", "sow_and_subscribe"):
-            ws.send(asked | {"c": command})
-            ack = ws.until(c="ack")[-1]
-            assert (ack["status"], ack["reason"]) == ("failure", "group memory")
-        assert b"sow_group_memory_bytes 0.0\n" in server.get("/metrics").body
-        assert b"sow_group_memory_limit_bytes 1.048576e+06\n" in server.get("/metrics").body
-        changed = server.request("POST", "/v1/config/reload").json
-        assert changed == {"changes": ["limits changed"]}
-        assert server.get(each).status == 200
-        ws.send(asked | {"c": "sow_and_subscribe"})
-        assert ws.until(c="ack")[-1]["status"] == "success"
-        assert b"sow_group_memory_bytes 0.0\n" not in server.get("/metrics").body
-
-
 # Time.
 
 

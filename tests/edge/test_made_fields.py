@@ -12,19 +12,9 @@ TOPIC = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Ke
 <ConflatedTopic><Name>copy</Name><MessageType>json</MessageType>
 <UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
 SENT = {"desk": "7", "n": 1}
-MADE = {"desk": 7, "n": 1, "id": "7-1", "count": 1}
 
 
 orders = served(configuration(TOPIC), scope="function")
-
-
-def test_it_is_made_whichever_way_it_comes(orders):
-    orders.publish("orders", SENT)
-    with orders.socket() as socket:
-        for command in ("publish", "delta_publish"):
-            socket.ask({"c": command, "t": "orders", "d": SENT, "a": "processed"})
-    assert orders.records("orders") == [{**MADE, "count": 3}]
-    assert staged(orders, "orders", [SENT]).status == 200
 
 
 def test_a_delete_makes_the_keys_of_its_messages_as_a_publish_does(orders):
@@ -37,12 +27,6 @@ def test_a_delete_makes_the_keys_of_its_messages_as_a_publish_does(orders):
         delete = {"c": "sow_delete", "t": "orders", "d": {**SENT, "n": 2}, "a": "processed"}
         assert socket.ask(delete)[-1]["status"] == "success"
     assert orders.records("orders") == []
-
-
-def test_the_configuration_is_shown_with_them(orders):
-    (topic, _) = orders.get("/v1/config").json["topics"]
-    assert topic["enrichment"] == ["COALESCE(/count OF PREVIOUS, 0) + 1 AS /count"]
-    assert len(topic["preprocessing"]) == 2
 
 
 ARRIVALS = """<Topic><Name>ticks</Name><MessageType>json</MessageType><Key>/at</Key>

@@ -16,45 +16,12 @@ def bflat_body():
     return message_type("bflat").encode({"id": "x", "price": 5})
 
 
-def test_binary_is_marked_in_every_line(server):
-    d = base64.b64encode(BYTES).decode()
-    with server.socket() as ws:
-        ws.ask({"c": "sow_and_subscribe", "t": "binary", "opts": "oof"}, cid="s")
-        ws.send({"c": "publish", "t": "binary", "k": "b", "d": d})
-        ws.send({"c": "sow_delete", "t": "binary", "k": "b"})
-        lines = ws.until(c="oof")
-    assert [(line["d"], line["enc"]) for line in lines[-2:]] == [(d, "base64")] * 2
-
-
 def test_binary_rows_in_the_log_and_in_ndjson(server):
     server.post("binary", BYTES, "application/octet-stream", k="b")
     row = server.get(records("binary", meta="true"), "application/x-ndjson").rows[0]
     assert base64.b64decode(row["d"]) == BYTES
     logged = server.get("/v1/log?topics=binary&limit=1000000").rows[-1]
     assert base64.b64decode(logged["d"]) == BYTES
-
-
-def test_a_number_may_be_a_json_number(server):
-    with server.socket() as ws:
-        ws.ask({"c": "publish", "t": "double", "k": "a", "d": 1.5})
-        ws.ask({"c": "publish", "t": "int64", "k": "a", "d": 7})
-    assert server.records("double") == [{"value": 1.5}]
-    assert server.records("int64") == [{"value": 7}]
-
-
-@pytest.mark.parametrize("topic", ["string", "int64", "double", "binary"])
-def test_a_scalar_without_a_key_is_refused(server, topic):
-    answer = server.post(topic, b"1", "text/plain")
-    assert (answer.status, answer.json["reason"]) == (400, "bad sow key")
-
-
-def test_a_text_is_a_document_of_one_field(server):
-    server.post("string", json.dumps("a").encode(), "application/json", k="1")
-    server.post("string", json.dumps("b").encode(), "application/json", k="2")
-    assert server.records("string") == [{"value": "a"}, {"value": "b"}]
-    assert server.records("string", filter="/value > 'a'") == [{"value": "b"}]
-    (row,) = server.records("string", filter="/value > 'a'", meta="true")
-    assert (row["k"], row["d"]) == ("2", {"value": "b"})
 
 
 @pytest.mark.parametrize("framed", [False, True], ids=["d", "n"])

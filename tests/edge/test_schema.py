@@ -3,10 +3,7 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from sow.cli.main import main
-from tests.edge.arrow import staged
 from tests.edge.serving import Running, configuration, served
 
 SCHEMA = """<Schema><Field type="int64">/qty</Field><Field type="decimal(9,2)">/px</Field>
@@ -38,21 +35,6 @@ def test_a_websocket_is_sent_by_a_failure_ack(trades, command):
     assert [ack["status"] for ack in acks] == ["success", "failure"]
     assert (acks[1]["index"], acks[1]["field"]) == (0, "/qty")
     assert trades.records("trades") == [GOOD]
-
-
-def test_rows_of_a_batch_are_rejected_one_by_one(trades):
-    answer = staged(trades, "trades", [GOOD, BAD, {**GOOD, "id": 3}])
-    (rejected,) = answer.json["rejected"]
-    assert rejected["index"] == 1
-    assert "/qty" in rejected["reason"]
-
-
-def test_the_command_line_says_the_field(trades, tmp_path):
-    file = tmp_path / "rows.ndjson"
-    file.write_text(json.dumps(BAD) + "\n")
-    result = CliRunner().invoke(main, ["publish", "trades", str(file), "--url", trades.url])
-    assert result.exit_code == 1
-    assert "/qty" in result.stderr
 
 
 def test_a_delta_is_judged_by_the_fields_that_it_gives(trades):

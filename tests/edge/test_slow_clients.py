@@ -107,12 +107,3 @@ def test_a_slow_client_is_conflated_and_ends_with_the_newest_state(server):
             left = left[-200_000:] + raw.recv(65536)
             has_newest |= left.count(b'"n": %d,' % newest) >= 10
             was_sent |= b'"c":"heartbeat","conflated":' in left
-
-
-def test_a_slow_reader_of_a_query_holds_up_nobody(server):
-    server.publish("orders", *({"id": n, "blob": BLOB} for n in range(100)))
-    with server.connection(receive_bytes=65_536) as raw:
-        raw.sendall(b"GET /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert raw.recv(100).startswith(b"HTTP/1.1 200")
-        assert len(server.records("orders", filter="/id < 10")) == 10
-        assert server.publish("orders", {"id": 1}).status == 200

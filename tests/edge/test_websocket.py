@@ -59,11 +59,6 @@ def test_a_client_may_ask_for_text_frames(server, protocols, agreed, kind, binar
         assert bodies(other.settled(), "p") == documents, "what is shared stays as it is"
 
 
-def test_logon_names_the_session(server, ws):
-    ack = ws.ask({"c": "logon", "client": "me"})[-1]
-    assert ack["id"] in [session["id"] for session in server.get("/v1/sessions").json]
-
-
 def test_a_logon_names_the_log_as_every_door_does(server, ws):
     log = ws.ask({"c": "logon"})[-1]["log"]
     assert re.fullmatch("[0-9a-f]{16}", log)
@@ -74,38 +69,6 @@ def test_a_logon_names_the_log_as_every_door_does(server, ws):
 
 def test_heartbeat_is_returned(ws):
     assert kinds(ws.ask({"c": "heartbeat"})) == ["heartbeat", "ack"]
-
-
-def test_bodies_that_follow_are_stored_byte_for_byte(server, ws):
-    ws.ask({"c": "publish", "t": "orders", "n": 2}, '{"id" : 1}', b'{"id":2.0}')
-    assert server.get("/v1/topics/orders/records").body == b'[{"id" : 1},{"id":2.0}]'
-
-
-def test_a_frame_may_hold_many_commands_and_bodies(server, ws):
-    ws.send(
-        {"c": "publish", "t": "orders", "n": 1, "cid": "1"},
-        {"id": 1},
-        "",
-        {"c": "publish", "t": "pairs", "cid": "2", "d": {"a": 1, "b": {"c": 2}}},
-        {"c": "publish", "t": "orders", "n": 2, "cid": "3"},
-        {"id": 2},
-        {"id": 3},
-        {"c": "flush", "cid": "4"},
-    )
-    assert [line["cid"] for line in ws.until(cid="4")] == ["1", "2", "3", "4"]
-    assert len(server.records("orders")) == 3
-
-
-def test_a_bad_line_costs_its_neighbours_nothing(server, ws):
-    ws.send(
-        {"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "1"},
-        "{]",
-        {"c": "publish", "t": "nope", "d": {"id": 1}, "cid": "3"},
-        {"c": "publish", "t": "orders", "d": {"id": 2}, "cid": "4"},
-    )
-    acks = ws.until(cid="4")
-    assert [ack["status"] for ack in acks] == ["success", "failure", "failure", "success"]
-    assert len(server.records("orders")) == 2
 
 
 @pytest.mark.parametrize("command", ["sow", "subscribe", "zzz", "delta_publish"])
@@ -148,27 +111,6 @@ def test_a_sow_query_is_ack_group_and_completed(server, ws):
     assert kinds(lines) == ["ack", "group_begin", "sow", "group_end", "ack"]
     assert (lines[-1]["matches"], lines[-1]["returned"]) == (2, 1)
     assert len({line["s"] for line in lines}) == 1
-
-
-def test_a_snapshot_goes_on_as_a_subscription_without_gap_or_repeat(server, ws):
-    server.publish("orders", {"id": 1})
-    ws.send(
-        {"c": "sow_and_subscribe", "t": "orders", "cid": "1"},
-        {"c": "publish", "t": "orders", "d": {"id": 2}},
-    )
-    lines = ws.settled()
-    assert kinds(lines) == ["ack", "group_begin", "sow", "group_end", "p"]
-    assert int(lines[-1]["bm"]) == int(lines[-2]["bm"]) + 1
-
-
-def test_a_conflated_topic_is_followed(server, ws):
-    ws.ask({"c": "subscribe", "t": "orders-C"})
-    server.publish("orders", {"id": 1, "v": 0})
-    ws.until(c="p")
-    ws.send(*({"c": "publish", "t": "orders", "d": {"id": 1, "v": v}} for v in range(1, 50)))
-    seen = bodies(ws.until(c="p", d={"id": 1, "v": 49}), "p")
-    assert len(seen) < 49
-    assert [body["v"] for body in seen] == sorted(body["v"] for body in seen)
 
 
 @pytest.mark.parametrize(

@@ -55,20 +55,6 @@ def test_a_batch_whose_chunks_went_with_another_one_is_not_taken_for_that_one(se
     assert [row["id"] for row in server.records("orders")] == [0, 1]
 
 
-def test_what_was_staged_outlives_the_server(server):
-    staged(server, "orders", [{"id": 1}], writer="kept")
-    server.stop()
-    server.start()
-    assert committed(server, "orders", (0, "a", 1, 1), writer="kept").status == 200
-    assert server.records("orders") == [{"id": 1}]
-
-
-def test_what_was_staged_for_one_topic_is_not_there_for_another(server):
-    staged(server, "pairs", [{"a": 1, "b": {"c": 2}, "id": 9}], writer="astray")
-    assert committed(server, "orders", (0, "a", 1, 1), writer="astray").status == 409
-    assert server.records("orders") == []
-
-
 @pytest.mark.parametrize(
     ("parts", "status", "says"),
     [
@@ -153,14 +139,6 @@ def test_rows_that_replace_a_topic_are_all_published(server, operation):
     assert server.records("orders") == [{"id": 1}]
 
 
-def test_a_batch_is_forgotten_for_one_topic_alone(server):
-    staged(server, "orders", [{"id": 1}], writer="half")
-    staged(server, "pairs", [{"a": 1, "b": {"c": 2}}], writer="half")
-    assert server.request("DELETE", "/v1/writes/half/0?topic=orders").status == 200
-    assert committed(server, "orders", (0, "a", 1, 1), writer="half").status == 409
-    assert committed(server, "pairs", (0, "a", 1, 1), writer="half").status == 200
-
-
 def test_every_row_that_is_left_out_is_sent(server):
     values = [{"id": 1}, *({"no": n} for n in range(1_200))]
     answer = staged(server, "orders", values, writer="many", rejects="skip").json
@@ -168,10 +146,6 @@ def test_every_row_that_is_left_out_is_sent(server):
     assert [row["index"] for row in answer["rejected"]] == list(range(1, 1_201))
     refused = staged(server, "orders", values, writer="many").json
     assert len(refused["rejected"]) == 1_000
-
-
-def test_a_conflated_topic_takes_no_batch(server):
-    assert staged(server, "orders-C", [{"id": 1}]).json["reason"] == "invalid topic"
 
 
 def test_the_servers_own_topics_are_not_listed_and_not_written_to(server):
