@@ -20,12 +20,6 @@ def publish(*documents):
     return lambda client: client.publish("orders", documents)
 
 
-def test_one_document_or_many_are_published(using, server):
-    using(lambda client: client.publish("orders", {"id": 1}))
-    using(publish({"id": 2}, b'{"id":3}', '{"id":4}'))
-    assert server.records("orders") == [{"id": number} for number in (1, 2, 3, 4)]
-
-
 @pytest.mark.parametrize("body", [b'{"id":1}', b'{"id":\n1}'], ids=["websocket", "http"])
 @pytest.mark.parametrize("method", ["publish", "delta_publish"])
 def test_a_lifetime_of_0_is_for_ever(using, server, method, body):
@@ -37,27 +31,6 @@ def test_a_lifetime_of_0_is_for_ever(using, server, method, body):
 
     assert expires_us() > 0
     assert expires_us(expires_s=0) == 0
-
-
-def test_a_bad_message_is_named_by_its_index_and_the_client_goes_on(using, server):
-    async def work(client):
-        with pytest.raises(BadMessage) as bad:
-            await client.publish("orders", [{"id": 1}, {"no": 2}])
-        await client.publish("orders", {"id": 3})
-        return bad.value.index
-
-    assert using(work) == 1
-    assert server.records("orders") == [{"id": 3}]
-
-
-def test_the_index_counts_from_the_start_of_the_call(using):
-    async def work(client):
-        await client.publish("orders", [{"id": 1}, {"id": 2}])
-        with pytest.raises(BadMessage) as bad:
-            await client.publish("orders", [*({"id": at} for at in range(1500)), {"no": 1}])
-        return bad.value.index
-
-    assert using(work) == 1500
 
 
 def test_publishes_at_the_same_time_do_not_mix(using, server):

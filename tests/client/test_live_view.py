@@ -78,21 +78,6 @@ def test_a_subscription_whose_opening_was_given_up_is_still_refused(using):
     assert "no topic 'nope'" in using(work)
 
 
-def test_a_text_whose_fields_only_the_server_knows_is_followed_whole(server, using):
-    whole = [f"1=a\x012={value}\x013=c\x01" for value in "bxyz"]
-
-    async def work(client):
-        await client.publish("fixes", whole[0])
-        async with client.live("fixes", no_empties=True) as live:
-            found = list(live.values())
-            for value in "xy":
-                await client.delta_publish("fixes", f"1=a\x012={value}\x01")
-                found.append((await live.change(SOON_S)).new)
-            return found, live.subscription.gaps
-
-    assert using(work) == (whole[:3], 0)
-
-
 def test_a_connection_that_breaks_meanwhile_is_made_again(server, using):
     async def work(client):
         await client.publish("fixes", "1=a\x012=b\x01")

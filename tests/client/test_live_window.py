@@ -1,7 +1,5 @@
 """A live window as a list: in order, at the end of a turn, and after a gap."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -9,31 +7,6 @@ from sow.client import LiveWindow, Message
 from sow.errors import ClientError
 
 SOON_S = 60.0
-
-
-async def until(holds):
-    async with asyncio.timeout(SOON_S):
-        while not holds():
-            await asyncio.sleep(0)
-
-
-def test_it_is_a_list_that_stays_in_order(using):
-    async def work(client):
-        await client.publish("orders", [{"id": at, "px": at} for at in range(6)])
-        async with client.live("orders", order_by="/px DESC", top_n=3) as best:
-            first = [document["id"] for document in best]
-            await client.publish("orders", {"id": 0, "px": 4.5})
-            await until(lambda: best[1]["id"] == 0)
-            await client.delta_publish("orders", {"id": 5, "px": 4.2})
-            await until(lambda: best[0]["id"] == 0)
-            await client.delete("orders", filter="/id = 0")
-            await until(lambda: len(best.copy()) == 3 and best[0]["id"] == 5)
-            table = await best.to_arrow()
-            assert isinstance(best, LiveWindow)
-            assert table.column("sow_key").to_pylist() == best.keys
-            return first, [document["id"] for document in best[:2]], table.column("id").to_pylist()
-
-    assert using(work) == ([5, 4, 3], [5, 4], [5, 4, 3])
 
 
 def test_changes_say_who_has_entered_and_left(using):

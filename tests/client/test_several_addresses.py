@@ -14,7 +14,6 @@ import pytest
 
 from sow.client import Client, Disconnected, Retry, Subscription, Unreachable
 from sow.client.subscription import ELSEWHERE
-from sow.client.sync import Client as PlainClient
 from sow.errors import AnotherLog
 from tests.client.test_socket import REFUSED, A, B, ended, sockets_of
 from tests.client.test_subscription import at_once, end_sessions
@@ -256,16 +255,6 @@ def test_queries_and_publishes_go_on_at_once(world):
         return (await client.query("orders", order_by="/id")).records
 
     assert using(world, work) == [{"id": 1}, {"id": 2}]
-
-
-def test_without_asyncio_it_is_the_same(world):
-    with PlainClient(",".join(world.urls), retry=RETRY) as client:
-        client.publish("orders", {"id": 1})
-        with client.subscribe("orders") as messages:
-            world.move()
-            client.publish("orders", [{"id": 2}, {"id": 3}])
-            found = [messages.next(timeout_s=60).document()["id"] for _ in range(2)]
-        assert (found, messages.resumed, client.url) == ([2, 3], 1, world.urls[1])
 
 
 def test_a_session_is_taken_up_where_it_is(world):

@@ -2,13 +2,11 @@
 
 import asyncio
 import socket
-from itertools import pairwise
 
 import pytest
 
 from sow.client import Client, Disconnected, Retry
 from sow.client import subscription as module
-from sow.client.live_view import Change
 from sow.client.subscription import LeftRecords
 
 
@@ -54,37 +52,6 @@ def end_sessions(server):
     server.call(close_all)
 
 
-def test_nothing_is_lost_or_repeated_over_broken_connections(server, using):
-    async def work(client):
-        async with client.subscribe("orders") as messages:
-            found = []
-            for number in range(5):
-                await client.publish("orders", {"id": 2 * number})
-                found += await take(messages, 1)
-                await cut(messages)
-                await client.publish("orders", {"id": 2 * number + 1})
-                found += await take(messages, 1)
-            return found, messages.resumed, messages.gaps
-
-    assert using(work) == (list(range(10)), 5, 0)
-
-
-def test_a_session_that_is_gone_is_replaced_with_a_fresh_snapshot(server, using):
-    async def work(client):
-        await client.publish("orders", {"id": 1})
-        async with client.sow_and_subscribe("orders") as messages:
-            while (await anext(messages)).c != "group_end":
-                pass
-            await cut(messages)
-            end_sessions(server)
-            await client.publish("orders", {"id": 2})
-            gap = await anext(messages)
-            found = [await anext(messages) for _ in range(4)]
-            return gap.c, gap.exact, [message.c for message in found], messages.gaps
-
-    assert using(work) == ("gap", True, ["group_begin", "sow", "sow", "group_end"], 1)
-
-
 def break_when_logged_on(subscription):
     """The next connection breaks when its session is there and no command was sent on it."""
     connect = subscription._connect
@@ -128,34 +95,6 @@ def test_what_could_not_be_opened_is_opened_when_it_is_read(server, using):
         return [message.c for message in found], messages.gaps
 
     assert using(work) == (["group_begin", "sow", "group_end"], 0)
-
-
-def test_a_plain_subscription_says_that_updates_may_be_missing(server, using):
-    async def work(client):
-        async with client.subscribe("orders") as messages:
-            await cut(messages)
-            end_sessions(server)
-            reading = asyncio.ensure_future(anext(messages))
-            gap = await reading
-            await client.publish("orders", {"id": 3})
-            return gap.c, gap.exact, await take(messages, 1)
-
-    assert using(work) == ("gap", False, [3])
-
-
-def test_a_bookmark_subscription_goes_on_from_the_log(server, using):
-    async def work(client):
-        first = await client.publish("orders", {"id": 1})
-        async with client.subscribe("orders", bookmark=first) as messages:
-            await client.publish("orders", {"id": 2})
-            found = await take(messages, 1)
-            await cut(messages)
-            end_sessions(server)
-            await client.publish("orders", {"id": 3})
-            gap = await anext(messages)
-            return found + await take(messages, 1), gap.exact
-
-    assert using(work) == ([2, 3], True)
 
 
 def test_a_bookmark_subscription_that_nothing_has_come_to_begins_again_where_it_did(server, using):
@@ -211,20 +150,6 @@ def test_a_subscription_of_several_topics_goes_on_in_the_order_of_the_changes(se
     assert using(work) == ["/my/orders", "orders"] * 6
 
 
-def test_what_has_no_log_goes_on_with_what_comes_and_says_so(server, using):
-    async def work(client):
-        async with client.subscribe("passing", bookmark="now") as messages:
-            await client.publish("passing", {"id": 1})
-            found = await take(messages, 1)
-            await cut(messages)
-            end_sessions(server)
-            gap = await anext(messages)
-            await client.publish("passing", {"id": 2})
-            return gap.c, gap.exact, found + await take(messages, 1)
-
-    assert using(work) == ("gap", False, [1, 2])
-
-
 def test_a_server_that_stays_away_ends_the_subscription(server):
     async def nobody(*_):
         raise Disconnected("gone")
@@ -242,57 +167,6 @@ def test_a_server_that_stays_away_ends_the_subscription(server):
 
 
 # Live views.
-
-
-def test_a_live_view_is_the_topic_as_it_stands(server, using):
-    async def work(client):
-        await client.publish("orders", [{"id": 1, "px": 1, "q": 1}, {"id": 2, "px": 9, "q": 1}])
-        async with client.live("orders", filter="/px > 0") as live:
-            assert len(live) == 2
-            changes = live.changes()
-            await client.delta_publish("orders", {"id": 1, "px": 5})
-            updated = await anext(changes)
-            await client.publish("orders", {"id": 2, "px": 0})
-            left = await anext(changes)
-            return updated, left, list(live.values())
-
-    updated, left, records = using(work)
-    assert (updated.old, updated.new) == ({"id": 1, "px": 1, "q": 1}, {"id": 1, "px": 5, "q": 1})
-    assert (left.old, left.new) == ({"id": 2, "px": 9, "q": 1}, None)
-    assert records == [{"id": 1, "px": 5, "q": 1}]
-    assert isinstance(updated, Change)
-
-
-def test_a_live_view_is_exact_again_after_a_gap(server, using):
-    async def work(client):
-        await client.publish("orders", [{"id": 1}, {"id": 2}])
-        async with client.live("orders") as live:
-            await cut(live.subscription)
-            end_sessions(server)
-            await client.delete("orders", filter="/id = 1")
-            await client.publish("orders", {"id": 3})
-            async for _ in live.changes():
-                if live.subscription.gaps and {record["id"] for record in live.values()} == {2, 3}:
-                    break
-            return live.subscription.gaps
-
-    assert using(work) == 1
-
-
-def test_slow_readers_of_changes_get_fewer_of_them(server, using):
-    async def work(client):
-        async with client.live("orders") as live:
-            for px in range(20):
-                await client.publish("orders", {"id": 1, "px": px})
-            changes = live.changes()
-            seen = []
-            while not seen or seen[-1].new["px"] < 19:
-                seen.append(await anext(changes))
-            return seen
-
-    seen = using(work)
-    assert seen[0].old is None
-    assert all(later.old == earlier.new for earlier, later in pairwise(seen))
 
 
 def test_a_live_view_and_an_answer_are_tables_of_the_types_of_the_topic(server, using):
@@ -318,20 +192,6 @@ def test_a_live_view_and_an_answer_are_tables_of_the_types_of_the_topic(server, 
     assert some.column_names == ["sow_key", "t"]
     assert some.schema.field("t").equals(whole.schema.field("t"), check_metadata=True)
     assert len(frame) == 2
-
-
-def test_options_travel(server, using):
-    async def work(client):
-        await client.publish("orders", {"id": 1, "px": 1, "q": 1})
-        async with client.sow_and_subscribe(
-            "orders", delta=True, oof=True, select=["/id", "/px"], conflation="50ms"
-        ) as messages:
-            first = [await anext(messages) for _ in range(3)]
-            await client.publish("orders", {"id": 1, "px": 2, "q": 2})
-            update = await anext(messages)
-            return first[1].document(), update.delta, update.document()
-
-    assert using(work) == ({"id": 1, "px": 1}, True, {"id": 1, "px": 2})
 
 
 def test_what_has_left_is_remembered_within_a_bound(monkeypatch):
