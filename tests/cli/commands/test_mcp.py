@@ -7,7 +7,7 @@ import pytest
 
 from sow.cli.commands import mcp
 from sow.cli.commands.mcp import Conversation
-from sow.cli.mcp_tools import ANSWER_BYTES_MAX, TOOLS, AnswerText
+from sow.cli.mcp_tools import ANSWER_BYTES_MAX, TOOLS
 
 
 def said(sow, *requests, write=False):
@@ -99,15 +99,6 @@ def test_a_long_answer_is_cut_and_says_so(sow, server):
     *lines, last = text.splitlines()
     assert last == f"cut: {len(lines)} of 120"
     assert 20 < len(lines) < 120
-
-
-def test_lines_count_and_remarks_do_not():
-    found = AnswerText()
-    found.remark("advice")
-    found.add("a")
-    found.add("x" * ANSWER_BYTES_MAX)
-    found.add("b")  # nothing stands behind what is missing
-    assert found.text(1) == "advice\na\ncut: 1 of 3"
 
 
 @pytest.mark.parametrize(

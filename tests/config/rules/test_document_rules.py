@@ -99,10 +99,6 @@ def test_an_ordinary_name_is_no_pattern(sow):
     assert not sow(topic("/my/orders-C_2 é:x")).findings
 
 
-def test_an_unknown_message_type_is_answered_with_the_nearest(sow, only):
-    assert "did you mean 'json'?" in only(sow(topic("a", "jason")))
-
-
 @pytest.mark.parametrize("kind", MESSAGE_TYPES_REFUSED)
 def test_a_message_type_that_is_not_taken_is_refused_with_the_reason(sow, only, kind):
     text = only(sow(topic("a", kind)))

@@ -82,12 +82,6 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
     assert found.settings == (PipelineOption("spark.driver.memory", "2g"),)
 
 
-def test_what_is_left_out_has_its_default():
-    (found,) = loaded(pipeline(SOW, TO_FILES)).configuration.pipelines
-    assert (found.trigger_us, found.master, found.autostart) == (1_000_000, "local[2]", False)
-    assert (found.output_mode, found.source.time) == ("append", "ts")
-
-
 @all_cases(
     ("parts", "says"),
     [

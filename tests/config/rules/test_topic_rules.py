@@ -287,18 +287,6 @@ def test_a_merger_is_named_by_module_and_callable(sow, only, name):
     assert "does not name a callable" in only(sow(orders(more=f"<Merger>{name}</Merger>")))
 
 
-def test_what_a_queue_may_do_is_read(sow):
-    more = (
-        "<ConflationPolicy>always</ConflationPolicy><Placement>append</Placement>"
-        "<Match><Key>/a</Key><Key>/b</Key></Match>"
-        "<Merge><Field>/qty</Field><Operation>sum</Operation></Merge>"
-    )
-    topic = sow(orders(more=more)).configuration.topics[0]
-    assert (topic.conflation_policy, topic.placement) == ("always", "append")
-    assert topic.match == ("/a", "/b")
-    assert [(merge.field, merge.operation) for merge in topic.merges] == [("/qty", "sum")]
-
-
 @pytest.mark.parametrize("text", ["50", "0%", "101%", "half"])
 def test_a_percentage_is_from_1_to_100(instance, only, text):
     xml = f"<Sessions><BackgroundConflationAt>{text}</BackgroundConflationAt></Sessions>"
