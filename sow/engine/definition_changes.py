@@ -27,7 +27,8 @@ def changed_fields(old: Definition | QueueSettings, new: Definition | QueueSetti
     names = {field.name for field in dataclasses.fields(new)} - {"line"}
     found = {name for name in names if getattr(old, name) != getattr(new, name)}
     if "queue" in found:
-        assert isinstance(old, Topic) and isinstance(new, Topic)
+        assert isinstance(old, Topic)
+        assert isinstance(new, Topic)
         if old.queue and new.queue:
             found = found - {"queue"} | changed_fields(old.queue, new.queue)
     return found
