@@ -30,6 +30,12 @@ SHARED_LOG = (
         "            self._writer.passed(position, entry.hash)\n",
     ),
     Mutation(
+        "a block as long as what was sent is taken for it",
+        "sow/shared_log/writer.py",
+        "block != first.block",
+        "len(block) != len(first.block)",
+    ),
+    Mutation(
         "an answer to an earlier attempt counts for a later one",
         "sow/shared_log/writer.py",
         "            if entry.token == token:\n",
