@@ -413,7 +413,7 @@ ELEMENTS = {
     "STREAMING_OUTPUT_MODE": MODE,
     "UNSUPPORTED_STREAMING_OPERATOR_WITHOUT_WATERMARK": MODE,
     "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING": Meant("SQL", "group by window(…) instead"),
-    "UNSUPPORTED_DATATYPE": Meant("SQL", "cast to another type"),
+    "UNSUPPORTED_DATA": Meant("SQL", "cast to another type"),
     "DATATYPE_MISSING_SIZE": Meant("SQL", "write one"),
     "PARTITION_COLUMN_NOT_FOUND_IN_SCHEMA": Meant("Option partitionBy", "name columns of the rows"),
     "INVALID_CONF_VALUE": Meant("Setting", "write a value as Spark documents it"),

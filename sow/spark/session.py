@@ -18,6 +18,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _configured(builder: Any, settings: Mapping[str, str]) -> Any:
     from pyspark.logger import PySparkLogger
 
     for name in ("SQL", "DataFrame"):  # which write down what is raised anyway, as JSON
-        PySparkLogger.getLogger(f"{name}QueryContextLogger").disabled = True
+        PySparkLogger.getLogger(f"{name}QueryContextLogger").setLevel(CRITICAL)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
