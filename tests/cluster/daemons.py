@@ -8,11 +8,11 @@ end of the process that would have written it.
 import os
 import re
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Condition, Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sow.spark.java import ensure_java
 
@@ -24,7 +24,7 @@ LAST_LINES = 40
 WORKERS = 2
 DEPLOY = "org.apache.spark.deploy"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
-EXECUTOR = b"CoarseGrainedExecutorBackend"
+EXECUTOR = re.compile(rb"CoarseGrainedExecutorBackend\0.*--app-id\0([^\0]+)", re.DOTALL)
 AT = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 
@@ -71,13 +71,12 @@ class Daemon:
             self._has_ended = True
             self._news.notify_all()
 
-    def executors(self) -> list[int]:
-        """The processes of executors that it has started, as a worker does."""
-        found = Path(f"/proc/{self._process.pid}/task").glob("*/children")
-        children = [int(child) for path in found for child in path.read_text().split()]
-        return [
-            child for child in children if EXECUTOR in Path(f"/proc/{child}/cmdline").read_bytes()
-        ]
+    def executors(self) -> list[tuple[bytes, int]]:
+        """The executors that it has started, as a worker does: application and process."""
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        children = [int(child) for thread in threads for child in _read(thread).split()]
+        called = ((EXECUTOR.search(_read(Path(f"/proc/{one}/cmdline"))), one) for one in children)
+        return [(found[1], child) for found, child in called if found is not None]
 
     def said(self, pattern: str) -> str:
         """The first group of `pattern` in the first line of the log that has it, once one has."""
@@ -113,6 +112,13 @@ class Daemon:
             self._reader.join()
 
 
+def _read(file: Path) -> bytes:
+    """What is in a file of a thread or process, which may end meanwhile."""
+    with suppress(OSError):
+        return file.read_bytes()
+    return b""
+
+
 def _spark_home() -> Path:
     from pyspark.find_spark_home import _find_spark_home
 
@@ -144,8 +150,11 @@ class Cluster:
         return self
 
     def executors(self) -> list[int]:
-        """The processes of all executors that run now."""
-        return [found for worker in self._workers for found in worker.executors()]
+        """The processes of the executors of the newest application: those of one before it may
+        take a while to end."""
+        found = [one for worker in self._workers for one in worker.executors()]
+        newest = max((application for application, _ in found), default=b"")
+        return [process for application, process in found if application == newest]
 
     def _worker(self, number: int) -> Daemon:
         directory = self._directory / f"worker-{number}"
@@ -160,6 +169,13 @@ class Cluster:
         traceback: TracebackType | None,
     ) -> None:
         self._running.__exit__(kind, error, traceback)
+
+
+def executors_of(spark: Any, count: int) -> int:
+    """How many executors a session has, once so many tasks have run at the same time."""
+    rows = spark.sparkContext.parallelize(range(count), count)
+    rows.barrier().mapPartitions(lambda some: some).collect()
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver
 
 
 def connect_server(directory: Path, python: Path) -> Daemon:

@@ -9,6 +9,7 @@ import pytest
 
 from conflated_topics.recorded import Spec, conflate_table
 from conflated_topics.spark import conflate
+from tests.cluster.daemons import WORKERS, executors_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -36,9 +37,7 @@ def bookmarks(frame):
 
 
 def test_both_workers_have_an_executor(spark):
-    # The driver counts as one.
-    spark.range(0, 100, 1, PARTS).mapInArrow(lambda batches: batches, "id long").count()
-    assert spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3
+    assert executors_of(spark, WORKERS) == WORKERS
 
 
 def test_rows_that_executors_write_are_there_once(spark, server, written):

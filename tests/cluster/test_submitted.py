@@ -1,4 +1,7 @@
-"""Jobs of spark-submit: from a wheel, with its own settings, killed and begun again with others."""
+"""Jobs of spark-submit: from a wheel, with its own settings, killed and begun again with others.
+
+The driver to be killed goes on until it is, however late that comes.
+"""
 
 import json
 import os
@@ -19,7 +22,7 @@ import json, sys
 import sow
 from sow.spark import session
 
-url, start, checkpoint = sys.argv[1:]
+url, start, checkpoint, trigger = sys.argv[1:]
 spark = session("ours", "local[7]", {{"spark.sql.shuffle.partitions": "9"}})
 conf = spark.sparkContext.getConf()
 print(json.dumps({{
@@ -31,12 +34,13 @@ log = spark.readStream.format("sow").options(
     url=url, topic="orders", startingBookmark=start, maxRowsPerTrigger="{A_BATCH}"
 ).load()
 sink = log.select("value", "op").writeStream.format("sow").options(url=url, topic="loud")
-query = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+sink = sink.option("checkpointLocation", checkpoint).trigger(**json.loads(trigger))
+query = sink.start()
 told = False
 while not query.awaitTermination(0.1):
     if query.recentProgress and not told:
         told = True
-        print(json.dumps({{"batches": len(query.recentProgress)}}), flush=True)
+        print(json.dumps({{"rows": query.recentProgress[0]["numInputRows"]}}), flush=True)
 """
 
 
@@ -91,22 +95,27 @@ class Driver:
         return self._process.wait()
 
 
+def publish(server, first, until):
+    for start in range(first, until, 1_000):
+        server.publish("orders", *({"id": n} for n in range(start, start + 1_000)))
+
+
 def test_a_driver_that_is_killed_goes_on_with_other_cores(server, cluster, python, tmp_path):
     server.clear()
     start = server.get("/v1/log/extent").json["newest"]
-    for first in range(0, ROWS, 1_000):
-        server.publish("orders", *({"id": n} for n in range(first, first + 1_000)))
     arguments = (server.url, start, str(tmp_path / "shared"))
+    publish(server, 0, ROWS // 2)
     one = {"spark.cores.max": "1", "spark.sql.shuffle.partitions": "3"}
-    driver = Driver(python, tmp_path, cluster.url, one, *arguments)
+    driver = Driver(python, tmp_path, cluster.url, one, *arguments, '{"processingTime": "0 s"}')
     said = driver.said()
-    assert driver.said()["batches"] < ROWS // A_BATCH
+    assert driver.said()["rows"] == A_BATCH
     driver.kill()
     assert said["master"] == cluster.url
     assert said["partitions"] == "3"
     assert Path(said["sow"]).is_relative_to(python.parents[1])
+    publish(server, ROWS // 2, ROWS)
     two = {"spark.cores.max": "2", "spark.sql.shuffle.partitions": "5"}
-    driver = Driver(python, tmp_path, cluster.url, two, *arguments)
+    driver = Driver(python, tmp_path, cluster.url, two, *arguments, '{"availableNow": true}')
     assert driver.said()["partitions"] == "5"
     assert driver.end() == 0
     assert {row["id"] for row in server.records("loud")} == set(range(ROWS))
