@@ -83,6 +83,13 @@ def _dead_letters(
             f"{name!r} is the underlying topic, so that each dead message would be a new one",
             "name another Topic",
         )
+    elif queue.text("underlying") in _reached(root, name):
+        findings.error(
+            *place,
+            f"dead messages of {name!r} come back to {queue.text('underlying')!r} by other queues, "
+            "so that none would ever be dead",
+            "name another Topic",
+        )
     elif topic.element.name != "Topic" or is_many(topic):
         findings.error(
             *place,
@@ -91,6 +98,19 @@ def _dead_letters(
         )
     else:
         _agree(queue, topic, "DeadLetterTopic", findings)
+
+
+def _reached(root: Section, name: str) -> set[str]:
+    """Where dead messages of a topic come to through queues."""
+    reached, coming = set[str](), [name]
+    while coming:
+        source = coming.pop()
+        for one in root.sections("topics"):
+            letters = one.text("dead_letters")
+            if letters and one.text("underlying") == source and letters not in reached:
+                reached.add(letters)
+                coming.append(letters)
+    return reached
 
 
 def _semantics(queue: Section, findings: Diagnostics) -> None:

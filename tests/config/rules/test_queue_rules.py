@@ -64,6 +64,14 @@ def test_what_does_not_fit_is_said_where_it_is_written(sow, xml, element, said):
     assert finding.instead
 
 
+def test_dead_messages_do_not_come_back_by_other_queues(sow):
+    other = queue(letters("orders")).replace("jobs", "others").replace(">orders</Und", ">dead</Und")
+    found = sow(ORDERS + DEAD + queue(letters("dead")) + other).errors
+    assert [(one.element, "by other queues" in one.message) for one in found] == [
+        ("DeadLetterTopic", True)
+    ] * 2
+
+
 @pytest.mark.parametrize("element", ["Priority", "BarrierExpression"])
 def test_messages_without_fields_have_no_priority_and_no_barrier(sow, element):
     value = "/p" if element == "Priority" else "/p = 1"
