@@ -229,8 +229,7 @@ class Outbox:
             # Of clients that keep up nothing waits, or counts: without another call.
             queue.count = None
             queue.entries.append(entry)
-            queue.message_count += delivery.message_count
-            queue.bytes += delivery.size
+            queue.message_count, queue.bytes = delivery.message_count, delivery.size
 
     def _folds_at_once(self, membership: Membership, delivery: Delivery, group: int) -> bool:
         """Whether the updates of a delivery are folded into what waits now. Not while a passage
