@@ -1,8 +1,18 @@
 """Consumers of the log: what is remembered of a reader, and kept for it."""
 
+import asyncio
 import json
 
-from tests.edge.test_checkpoints import by_hand
+
+def by_hand(server):
+    """Until the server starts again its checkpointer does what a test says, and nothing beside it
+    every second."""
+
+    async def end(task):
+        task.cancel()
+        await asyncio.wait((task,))
+
+    server.wait(end(server.server.checkpointer._task))
 
 
 def test_what_a_consumer_has_not_read_is_kept(server):
