@@ -25,7 +25,6 @@ conflated topic, or allow a pattern fewer topics than there are: `without_place`
     Actions             at once; runs that wait go on
 """
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,17 +34,31 @@ from operator import attrgetter
 from sow.config.elements.table import ROOT
 from sow.core.cooperative import Task
 from sow.core.definitions import (
-    BackPressure,
     Configuration,
     ConflatedTopic,
     Definition,
-    QueueSettings,
     Topic,
     View,
 )
 from sow.core.paths import Path
 from sow.engine.catalog import Catalog
-from sow.engine.definition_changes import changed_fields, elements_of, filling, kind_of
+from sow.engine.definition_changes import (
+    AT_REST_FIELDS,
+    BACK_PRESSURE_FIELDS,
+    EVENT_FIELDS,
+    FILTER_FIELDS,
+    INDEX_FIELDS,
+    MADE_FIELDS,
+    PACE_FIELDS,
+    QUEUE_FIELDS,
+    READ_WHEN_NEEDED,
+    ROW_FIELDS,
+    changeable,
+    changed_fields,
+    elements_of,
+    filling,
+    kind_of,
+)  # fmt: skip
 from sow.engine.engine import Engine
 from sow.engine.patterns import PatternTopic, copied_from
 from sow.engine.queries import FilterCache
@@ -56,24 +69,6 @@ from sow.expressions import compile_projection
 from sow.messages import message_type
 from sow.topic.queue_policy import make_merger
 
-INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
-BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))
-PACE_FIELDS = frozenset({"interval_us", "schedule"})
-FILTER_FIELDS = frozenset({"filter"})
-READ_WHEN_NEEDED = frozenset({"history", "records_max"})
-"""Fields of a topic that nothing is made of: another value only has to be there."""
-MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
-EVENT_FIELDS = frozenset({"series"})
-QUEUE_FIELDS = frozenset(field.name for field in dataclasses.fields(QueueSettings))
-AT_REST_FIELDS = frozenset({"underlying", "semantics", "priority", "barrier"})
-"""Those that say what becomes of messages, which have come under others while there are some."""
-ROW_FIELDS = frozenset(
-    {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
-)
-CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS
-CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | EVENT_FIELDS | READ_WHEN_NEEDED | QUEUE_FIELDS
-CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
-CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 COMPARED_AT_ONCE = 500
 """Definitions compared in one step: two microseconds each."""
 DIFFERENT_IS_WORTH = 100
@@ -288,19 +283,12 @@ class Reconfiguration:
             self._refused.append(f"Engine of {kind_of(new)} {new.name} cannot be changed")
             return Difference(new, set())
         fields = changed_fields(old, new)
-        allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
-        if isinstance(new, ConflatedTopic) and new.engine == "embedded":
-            allowed = CHANGEABLE_IN_COPIES
-        if isinstance(new, View):
-            allowed = CHANGEABLE_IN_VIEWS
-        if isinstance(old, Topic) and isinstance(new, Topic) and not (old.series and new.series):
-            allowed -= EVENT_FIELDS
         if fields & AT_REST_FIELDS and isinstance(new, Topic):
             named = ", ".join(filling(new, fields & AT_REST_FIELDS))
             self._at_rest[new.name] = f"{named} of queue {new.name} cannot be changed"
         if fields & QUEUE_FIELDS and isinstance(new, Topic):
             self._queues.append(new)
-        for element in elements_of(old, new, fields - allowed):
+        for element in elements_of(old, new, fields - changeable(old, new)):
             self._refused.append(f"{element} of {kind_of(new)} {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
             self._check_keys(old, new)

@@ -2,8 +2,14 @@
 
 from dataclasses import fields, replace
 
-from sow.core.definitions import ConflatedTopic, QueueSettings, Topic, View
-from sow.engine.definition_changes import SECTION, changed_elements, changed_fields, kind_of
+from sow.core.definitions import ConflatedTopic, QueueSettings, Series, Topic, View
+from sow.engine.definition_changes import (
+    SECTION,
+    changeable,
+    changed_elements,
+    changed_fields,
+    kind_of,
+)
 from tests.cases import all_cases
 
 ORDERS = Topic("orders", "json", keys=("/id",))
@@ -46,3 +52,13 @@ def test_a_queue_differs_in_the_fields_of_its_settings():
 def test_a_view_that_spark_computes_differs_in_the_elements_of_the_view():
     old, new = (replace(ORDERS, view=replace(VIEW, filter=text)) for text in (None, "/a = 1"))
     assert changed_elements(old, new) == ["Filter"]
+
+
+def test_what_a_reload_may_change_depends_on_what_it_is():
+    series = replace(ORDERS, series=Series())
+    assert "series" in changeable(series, series)
+    assert "series" not in changeable(ORDERS, series) | changeable(series, ORDERS)
+    copy = ConflatedTopic("copy", "json", "orders")
+    assert changeable(copy, copy) >= {"interval_us", "filter"}
+    by_spark = replace(copy, engine="spark")
+    assert not changeable(by_spark, by_spark) & {"interval_us", "filter"}
