@@ -19,7 +19,7 @@ COPIES = ConflatedTopic("copies", "json", "desks", interval_us=SECOND, topic_for
 
 @pytest.mark.parametrize(
     ("definitions", "bytes_max"),
-    [((DESKS,), 2_250), ((DESKS, COPIES), 4_900)],
+    [((DESKS,), 2_300), ((DESKS, COPIES), 5_000)],
     ids=["alone", "with a conflated topic"],
 )
 def test_a_topic_takes_little_memory_beside_its_records(definitions, bytes_max):
