@@ -180,6 +180,8 @@ class MessageConsumer(ShownState):
         is_gone = isinstance(error, ClosedByServer)
         async for _ in self._retry.attempts():
             session = None if is_gone else self._session
+            if self._socket is not None:
+                await self._socket.give_up()
             try:
                 socket = await self._sockets.connect(session, self._seen if session else None)
                 if socket.resumed:

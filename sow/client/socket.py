@@ -77,11 +77,11 @@ class Socket:
             await socket._log_on(fields)
         except BaseException:
             # Refused or cancelled: the caller has no socket to close.
-            await socket._give_up()
+            await socket.give_up()
             raise
         return socket
 
-    async def _give_up(self) -> None:
+    async def give_up(self) -> None:
         """Close it, however long the server takes to."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
@@ -128,7 +128,7 @@ class Socket:
             lines = read_lines(frame.data)
             for line in lines:
                 if line.c == "close":
-                    await self._give_up()
+                    await self.give_up()
                     raise closed(self.url, line.reason or "", by_server=True)
             return lines
         why = str(frame.extra or frame.data or "no reason given")

@@ -320,6 +320,8 @@ class Subscription(ShownState):
             # A subscription that was not acknowledged may not have arrived, and the session would
             # continue without it.
             known = (self._session, self._seen) if self.name else (None, None)
+            if self._socket is not None:
+                await self._socket.give_up()
             socket: Socket | None = None
             try:
                 socket = await self._connect(*known)
