@@ -84,6 +84,27 @@ def test_a_session_that_never_heard_what_to_follow_is_not_taken_up(server, using
     assert using(work) == ("gap", "expired", 1, 0, [2])
 
 
+def test_a_server_that_takes_a_logon_and_no_subscription_keeps_no_connection(server, using):
+    """As a chained server does whose upstream is lost, at each attempt."""
+
+    async def work(client):
+        async with client.subscribe("orders") as messages:
+            begin, refused = messages._begin, []
+
+            async def refuse(*given):
+                refused.append(messages._socket._socket)
+                if len(refused) == 3:
+                    messages._begin = begin
+                raise Disconnected("upstream lost")
+
+            messages._begin = refuse
+            end_sessions(server)
+            assert (await anext(messages)).c == "gap"
+            return [one.closed for one in refused]
+
+    assert using(work) == [True, True, True]
+
+
 def test_what_could_not_be_opened_is_opened_when_it_is_read(server, using):
     async def work(client):
         messages = client.sow_and_subscribe("orders")
