@@ -101,6 +101,11 @@ def objects_max(catalog: Catalog, sessions: SessionManager) -> int:
     return catalog.objects_max() + SESSION_OBJECTS * len(sessions) + waiting
 
 
+def owns_process() -> bool:
+    """Whether a server that starts here has the process for itself."""
+    return threading.current_thread() is threading.main_thread()
+
+
 class Server:
     """One server. `start` takes the data directory and the port, `stop` releases them.
 
@@ -449,7 +454,7 @@ class Server:
             self._moments.follow(self.runtime)
 
     def _pace_gc(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if not owns_process():
             return  # the process is another program's; what GcPacing holds for a moment is, too
         garbage = GcPacing(lambda: objects_max(self.engine.catalog, self.executor.sessions))
         garbage.begin()

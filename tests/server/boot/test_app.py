@@ -14,7 +14,13 @@ from sow.core.definitions import (
 from sow.errors import Damaged, StoreError
 from sow.expressions import parser
 from sow.server.boot import app
-from sow.server.boot.app import QUEUED_OBJECT_BYTES, Server, new_session_name, objects_max
+from sow.server.boot.app import (
+    QUEUED_OBJECT_BYTES,
+    Server,
+    new_session_name,
+    objects_max,
+    owns_process,
+)
 from tests.server.boot.servers import ORDERS, SLOW, configuration, publish, records
 
 
@@ -52,7 +58,9 @@ def test_what_waits_for_sessions_is_plausible_and_no_reason_to_examine_all_objec
 
 
 @pytest.mark.parametrize("is_guest", [False, True])
-def test_only_a_server_whose_process_it_is_paces_the_collector(served, is_guest):
+def test_only_a_server_whose_process_it_is_paces_the_collector(served, is_guest, monkeypatch):
+    monkeypatch.setattr("sow.server.boot.app.owns_process", owns_process)  # not that of tests
+
     async def paced(server):
         return "looking for garbage" in server.runtime.idle_work
 
