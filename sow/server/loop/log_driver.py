@@ -75,6 +75,20 @@ class Submitter(Protocol):
         ...
 
 
+CANCELLED_AGAIN_S = 0.5
+"""A task that goes on though it was cancelled is cancelled again after this."""
+
+
+async def end_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: `asyncio.wait_for` of Python 3.11, in clients of engines,
+    forgets that it was cancelled where its answer comes in the same turn."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        ended, tasks = await asyncio.wait(tasks, timeout=CANCELLED_AGAIN_S)
+        await asyncio.gather(*ended, return_exceptions=True)
+
+
 class LogDriver:
     """One node of the log `shared`, which says `lead` when it leads. `now_us` passes steadily. Who
     `has_records` begins no log."""
@@ -137,10 +151,7 @@ class LogDriver:
         """Stop; nothing is submitted or released any more."""
         self._end()
         self._end_submitter(OutcomeUnknown(f"this node has left the shared log: {UNKNOWN}"))
-        tasks = [*self._tasks, *([self._reading] if self._reading else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all({*self._tasks, *([self._reading] if self._reading else [])})
 
     def _end(self) -> None:
         self._is_over = True

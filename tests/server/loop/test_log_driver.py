@@ -2,13 +2,14 @@
 applied; and what a thread of the journal makes of it."""
 
 import asyncio
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 from sow.errors import NotLeading, StoreError, UnsafeLog
 from sow.server.loop import log_driver
-from sow.server.loop.log_driver import LogDriver
+from sow.server.loop.log_driver import LogDriver, end_all
 from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
 from sow.shared_log.writer import IN_FLIGHT_MAX
 from tests.shared_log.engine import Faults, SimulatedEngine, SimulatedLog
@@ -369,3 +370,18 @@ def test_nothing_is_appended_to_a_log_that_its_engine_has_lost():
         assert submitter.errors[0].reason == "outcome unknown"
 
     played(work)
+
+
+def test_a_call_that_forgets_that_it_was_cancelled_is_cancelled_again():
+    async def call():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1e6)
+        await asyncio.sleep(1e6)
+
+    async def work(_nodes):
+        task = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        await end_all({task})
+        return task.cancelled()
+
+    assert played(work)
