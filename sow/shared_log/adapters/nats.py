@@ -35,8 +35,12 @@ IN_FLIGHT_BYTES = 64 * BLOCK_BYTES_MAX
 """What waits for the socket: several times what a writer has on its way."""
 NOT_FOUND, IN_USE = 10059, 10058
 """JetStream's numbers: a stream is not there; somebody else has made it just now."""
+NO_PEERS, UNAVAILABLE = 10005, 503
+"""What JetStream says until its servers know of each other: as a number, and as a class of them."""
 STREAM_ANSWER_S, AGAIN_S = 1.0, 0.02
 """Asking for a stream costs nothing, so that is done again sooner than for an entry."""
+NOT_YET_S = 0.2
+"""Servers hear of each other in seconds."""
 CUT_OFF_S = 10.0
 """A server through which no entry has passed for so long is left when it fails: an election takes
 4 to 9 s."""
@@ -256,7 +260,10 @@ class NatsLog:
 
     async def _stream_made(self, connection: "NatsConnection") -> dict[str, Any]:
         """What is known of the stream. Several nodes may make it at once; then some are never
-        answered, as nobody is while the servers elect a leader: so the request is sent again."""
+        answered, as nobody is while the servers elect a leader, and servers that have just begun
+        refuse what they do soon: so the request is sent again, nearly until the time is up."""
+        now_s = asyncio.get_running_loop().time
+        end_s = now_s() + self.answer_s - STREAM_ANSWER_S
         stream = self.place.stream
         config = {"name": stream, "subjects": [self._subject], "discard": "new"}
         more = {"num_replicas": self._replicas, "deny_delete": True, "duplicate_window": NS}
@@ -270,9 +277,15 @@ class NatsLog:
             if "config" in info:
                 return info
             error = info.get("error", {})
-            if error and error["err_code"] not in (NOT_FOUND, IN_USE):
+            number = error.get("err_code")
+            if number == NO_PEERS or error.get("code") == UNAVAILABLE:
+                if now_s() > end_s:
+                    raise ValueError(error.get("description", error))
+                await asyncio.sleep(NOT_YET_S)
+                continue
+            if error and number not in (NOT_FOUND, IN_USE):
                 raise ValueError(error.get("description", error))
-            request = ("CREATE", make) if error.get("err_code") == NOT_FOUND else ("INFO", b"")
+            request = ("CREATE", make) if number == NOT_FOUND else ("INFO", b"")
 
 
 class EncryptedClient(Client):

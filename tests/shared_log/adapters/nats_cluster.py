@@ -74,8 +74,11 @@ class NatsCluster:
 
     def wait(self, names=()):
         """Until JetStream answers: the servers have elected a leader, and caught up with it."""
-        for name in names or self.names:
+        names = names or self.names
+        for name in names:
             until(lambda name=name: self._is_healthy(name), f"{name} is healthy")
+        if len(names) > 1:
+            until(lambda: self._is_known(names), "the servers know of each other")
 
     def kill(self, name):
         self.processes.kill(name)
@@ -117,6 +120,15 @@ class NatsCluster:
             is_elected = len(self.names) == 1 or bool(meta and meta.get("leader"))
             return is_elected and self.monitored(name, "healthz")["status"] == "ok"
         return False
+
+    def _is_known(self, names):
+        """Whether the leader of all sees each: a stream may be placed on it."""
+        meta = self.monitored(names[0], "jsz")["meta_cluster"]
+        if (leader := meta.get("leader")) is None:
+            return False
+        seen = self.monitored(leader, "jsz")["meta_cluster"].get("replicas", ())
+        there = {one["name"] for one in seen if not one.get("offline")}
+        return there >= set(names) - {leader}
 
     def close(self):
         self.processes.close()

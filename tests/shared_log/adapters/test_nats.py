@@ -334,3 +334,42 @@ def test_a_server_that_is_cut_off_from_the_others_is_left(cluster):
         assert not log._connection.is_cut_off
 
     played(cluster, work)
+
+
+class Scripted:
+    """A connection that is answered as it is told."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def ask(self, subject, body):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+NOT_THERE = {"error": {"code": 404, "err_code": nats.NOT_FOUND}}
+OFFLINE = {"error": {"code": 400, "err_code": nats.NO_PEERS, "description": "peer offline"}}
+NO_LEADER = {"error": {"code": 503, "err_code": 10008, "description": "unavailable"}}
+MADE = {"config": {}}
+
+
+def made(*answers, answer_s=ANSWER_S):
+    log = NatsLog(NatsPlace(servers=["nats://127.0.0.1"], unsafe=True), answer_s)
+    return asyncio.run(log._stream_made(Scripted(*answers)))
+
+
+def test_servers_that_do_not_know_of_each_other_yet_are_asked_again(monkeypatch):
+    monkeypatch.setattr(nats, "NOT_YET_S", 0)
+    assert made(NOT_THERE, OFFLINE, OFFLINE, NO_LEADER, MADE) == MADE
+
+
+@pytest.mark.parametrize("answer", [OFFLINE, NO_LEADER])
+def test_servers_that_never_know_of_each_other_are_named_before_the_time_is_up(answer):
+    why = answer["error"]["description"]
+    with pytest.raises(ValueError, match=why):
+        made(answer, answer_s=nats.STREAM_ANSWER_S)
+
+
+def test_what_is_refused_for_good_is_not_asked_again(monkeypatch):
+    monkeypatch.setattr(nats, "NOT_YET_S", 60)
+    with pytest.raises(ValueError, match="no such account"):
+        made({"error": {"code": 400, "err_code": 1, "description": "no such account"}})
