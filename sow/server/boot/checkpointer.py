@@ -108,8 +108,9 @@ class Checkpointer:
     @property
     def failure(self) -> str | None:
         """Why the last checkpoint could not be written, until one is."""
-        if self._failure is None and self._without_room:
-            return f"the disk has no room for one of {clipped(min(self._without_room))}"
+        lacking = self._without_room & self._checkpoints.keys()
+        if self._failure is None and lacking:
+            return f"the disk has no room for one of {clipped(min(lacking))}"
         return self._failure
 
     async def close(self) -> None:

@@ -225,6 +225,9 @@ async def test_a_checkpoint_without_room_is_not_begun_and_an_operator_is_sent_on
         await asyncio.sleep(3 * CHECK_S)
     assert caplog.text.count("has no room for one of orders") == 1
     assert place.checkpoint.slices == []
+    assert "no room for one of orders" in place.checkpointer.failure
+    del place.checkpointer._checkpoints["orders"]  # a reload removes the topic
+    assert place.checkpointer.failure is None
     await place.close()
 
 
