@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import forks
 from tests.effort import TIMES
+from tests.garbage import collect
 from tests.needs import LeftOut, check_may_open_pages
 from tests.pages import Browser
 from tests.recordings import recordings as found_or_made
@@ -221,7 +222,7 @@ def own_garbage():
     """What a file leaves open fails its own last test, and not one of another file, in which the
     collector happens to run."""
     yield
-    gc.collect()
+    collect()
 
 
 @pytest.fixture(scope="session")

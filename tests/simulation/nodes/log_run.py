@@ -9,9 +9,7 @@
 
 import argparse
 import asyncio
-import gc
 import json
-import logging
 import os
 import sys
 import tempfile
@@ -31,7 +29,7 @@ from sow.errors import SowError
 from tests.simulation.nodes.log_cluster import LogCluster, log_topics, virtual
 from tests.simulation.nodes.network import Network
 from tests.simulation.nodes.readers import retry
-from tests.simulation.nodes.run import FAR_BEHIND_BYTES, Simulation
+from tests.simulation.nodes.run import FAR_BEHIND_BYTES, Simulation, silent
 from tests.simulation.nodes.virtual_loop import Process, VirtualLoop
 
 ACTS = {
@@ -259,19 +257,6 @@ def run(seed, steps=150):
         except AssertionError as error:
             again = f"python -m tests.simulation.nodes.log_run --seed {seed} --steps {steps}"
             raise AssertionError(f"{again}\n{error}") from error
-
-
-@contextmanager
-def silent():
-    """Who is killed closes nothing, so what is collected of it would warn."""
-    ignored, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
-    logging.disable()
-    try:
-        yield
-    finally:
-        gc.collect()
-        logging.disable(logging.NOTSET)
-        sys.unraisablehook = ignored
 
 
 def _run(seed, steps):

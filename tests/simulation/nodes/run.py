@@ -8,12 +8,11 @@ batches            nobody ever sees a part of one
 """
 
 import asyncio
-import gc
 import json
 import logging
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -23,6 +22,7 @@ import aiohttp
 
 from sow.client import Client
 from sow.errors import SowError, UnknownTopic
+from tests.garbage import collect
 from tests.simulation.nodes.cluster import Cluster
 from tests.simulation.nodes.network import Network
 from tests.simulation.nodes.readers import EXACT, FORMS, Mover, Watcher, retry
@@ -321,16 +321,23 @@ async def _rows(client, topic, asked):
 
 def run(seed, steps=150):
     """Run one seed; what fails says how to see it again."""
-    # Who is killed closes nothing, so what is collected of it would warn.
+    with silent():
+        try:
+            _run(seed, steps)
+        except AssertionError as error:
+            again = f"python -m tests.simulation.nodes --seed {seed} --steps {steps}"
+            raise AssertionError(f"{again}\n{error}") from error
+
+
+@contextmanager
+def silent():
+    """Who is killed closes nothing, so what is collected of it would warn."""
     ignored, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
     logging.disable()
     try:
-        _run(seed, steps)
-    except AssertionError as error:
-        again = f"python -m tests.simulation.nodes --seed {seed} --steps {steps}"
-        raise AssertionError(f"{again}\n{error}") from error
+        yield
     finally:
-        gc.collect()
+        collect()
         logging.disable(logging.NOTSET)
         sys.unraisablehook = ignored
 
