@@ -25,6 +25,7 @@ from sow.errors import (
 )
 from tests.client.test_idempotent import RETRY, Connection, Server, numbers
 from tests.edge.serving import Running, configuration
+from tests.ports import free_port
 
 
 def bodies(count, start=0):
@@ -183,8 +184,8 @@ def test_a_server_that_dies_and_comes_again_with_another_configuration(
     tmp_path, monkeypatch, dies_at
 ):
     monkeypatch.setattr("sow.client.publisher.CHUNK_BYTES", 20_000)
-    running = [Running(configuration(TOPIC), tmp_path)]
-    port = int(running[0].url.rpartition(":")[2])
+    port = free_port()
+    running = [Running(replace(configuration(TOPIC), port=port), tmp_path)]
     asking, requested = Http.json, []
 
     async def json(http, method, path, *arguments, **more):

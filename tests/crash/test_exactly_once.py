@@ -23,6 +23,7 @@ from sow.client import Client, Retry
 from sow.errors import ClientError
 from tests.crash.test_crash import read_log
 from tests.crash.victim import FORKS, START_S_MAX, Victim
+from tests.ports import free_port
 
 KILLS = int(os.environ.get("SOW_KILLS", "10"))
 SEED = int(os.environ.get("SOW_SEED", "20240808"))
@@ -120,8 +121,8 @@ async def finish(url, store):
 def test_each_message_is_in_the_log_once_whoever_is_killed(tmp_path, capsys):
     rng, said = random.Random(SEED), []
     data, store = tmp_path / "data", tmp_path / "store"
-    victim = Victim(data)
-    port = int(victim.url.rsplit(":", 1)[1])
+    port = free_port()
+    victim = Victim(data, port)
     first = 1
     publishing = Publishing(victim.url, store, first)
     for _ in range(KILLS):

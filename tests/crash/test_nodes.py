@@ -12,7 +12,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -23,6 +22,7 @@ import pytest
 
 from sow.client import Client, Retry
 from tests.crash.test_crash import read_log
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("SOW_KILLS", "5"))
@@ -50,23 +50,12 @@ NODES = ("primary", "follower 1", "follower 2", "edge 1", "edge 2")
 pytestmark = pytest.mark.edge
 
 
-def free_port():
-    """A port with free ones behind it, below those that systems give to connections, as far as that
-    can be known."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
-
-
 class Nodes:
     """The processes; `start` and `kill` those that are this test's own."""
 
     def __init__(self, directory, http, chance):
         self.directory, self._http, self._chance = directory, http, chance
-        port = free_port()
-        self.ports = {name: port + at for at, name in enumerate(NODES)}
+        self.ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
         self.urls = {name: f"http://127.0.0.1:{port}" for name, port in self.ports.items()}
         self.edges = [self.urls["edge 1"], self.urls["edge 2"]]
         self._words = {

@@ -29,6 +29,7 @@ from sow.server.boot.app import Server
 from sow.server.loop.runtime import loop_factory
 from tests.answers import Answer
 from tests.edge.described import DESCRIBED
+from tests.ports import free_port
 
 WAIT_S = 60.0
 """A safety net for what never comes; on a busy machine one batch of Spark takes half as long."""
@@ -41,12 +42,14 @@ def configuration(topics, more=""):
     return replace(loaded.configuration, port=0)
 
 
-def served(config, scope="module", checks=True):
-    """A fixture: a server of this configuration; it `checks` that no error was logged."""
+def served(config, scope="module", checks=True, restarts=False):
+    """A fixture: a server of this configuration; it `checks` that no error was logged. If it
+    `restarts`, nobody else is given its port meanwhile."""
 
     @pytest.fixture(scope=scope)
     def running(tmp_path_factory):
-        server = Running(config, tmp_path_factory.mktemp("data"))
+        own = replace(config, port=free_port()) if restarts else config
+        server = Running(own, tmp_path_factory.mktemp("data"))
         yield server
         server.close()
         assert not checks or server.errors == []

@@ -15,6 +15,7 @@ from sow.security.authentication.tokens import sum_of
 from sow.server.boot.follower import Follower, Upstream
 from sow.streaming.sessions import BARRED
 from tests.edge.serving import Events, Running, configuration, stream
+from tests.ports import free_port
 from tests.virtual_clock import VirtualClock
 
 TOPICS = """
@@ -53,7 +54,7 @@ class Following(Running):
 
 @pytest.fixture
 def primary(tmp_path):
-    server = Running(CONFIG, tmp_path / "primary")
+    server = Running(replace(CONFIG, port=free_port()), tmp_path / "primary")
     yield server
     server.close()
 
@@ -206,7 +207,6 @@ def test_it_goes_on_where_it_was_after_a_stop_and_after_the_primarys(primary, tm
 def test_it_starts_anew_when_the_primary_has_and_goes_on_by_the_log(primary, tmp_path):
     primary.publish("orders", {"id": 1, "n": 1})
     with following(primary, tmp_path / "one") as follower:
-        primary._config = replace(CONFIG, port=primary.server.port)
         primary.stop()
         assert follower.records("orders") == [{"id": 1, "n": 1}]
         primary.start()
@@ -219,7 +219,6 @@ def test_it_starts_anew_when_the_primary_has_and_goes_on_by_the_log(primary, tmp
 
 
 def test_several_starts_of_the_primary_take_one_of_a_follower(primary, tmp_path):
-    primary._config = replace(CONFIG, port=primary.server.port)
     primary.stop()
     primary.start()
     primary.publish("orders", {"id": 1, "n": 1})
@@ -260,7 +259,7 @@ def test_a_reload_reaches_it_at_its_place(primary, tmp_path):
     later = replace(CONFIG, topics=(*CONFIG.topics, replace(CONFIG.topics[2], name="slower")))
     with following(primary, tmp_path / "one") as follower:
         primary.publish("orders", {"id": 1, "n": 1})
-        primary.server._reloader._reread = lambda: replace(later, port=0)
+        primary.server._reloader._reread = lambda: replace(later, port=primary._config.port)
         assert primary.request("POST", "/v1/config/reload").status == 200
         until(lambda: follower.get("/v1/topics/slower").status == 200)
         assert follower.records("slower") == primary.records("slower") == [{"id": 1, "n": 1}]
@@ -269,7 +268,9 @@ def test_a_reload_reaches_it_at_its_place(primary, tmp_path):
 
 def under(primary, topics):
     """The primary's topics from now on, by a reload that gives up what has no place."""
-    primary.server._reloader._reread = lambda: replace(CONFIG, topics=topics, port=0)
+    primary.server._reloader._reread = lambda: replace(
+        CONFIG, topics=topics, port=primary._config.port
+    )
     answer = primary.request("POST", "/v1/config/reload?allow_loss=true")
     assert answer.status == 200, answer.body
 
@@ -310,7 +311,7 @@ def test_a_queue_that_a_reload_adds_reaches_it_and_lives_on(primary, tmp_path, i
 def test_what_a_start_of_the_primary_gave_up_is_given_up(primary, tmp_path):
     primary.publish("orders", {"id": 1, "n": 1})
     with following(primary, tmp_path / "one") as follower:
-        primary._config = replace(CONFIG, topics=CONFIG.topics[1:2], port=primary.server.port)
+        primary._config = replace(CONFIG, topics=CONFIG.topics[1:2], port=primary._config.port)
         primary._more = {"allow_loss": True}
         primary.stop()
         primary.start()
@@ -342,7 +343,6 @@ def test_what_was_given_up_while_it_was_away_does_not_come_back(tmp_path):
 
 @pytest.mark.parametrize("is_away", [True, False])
 def test_a_directory_of_an_earlier_moment_under_the_primary_is_noticed(primary, tmp_path, is_away):
-    primary._config = replace(CONFIG, port=primary.server.port)
     primary.publish("orders", {"id": 1, "n": 1})
     primary.stop()
     shutil.copytree(tmp_path / "primary", tmp_path / "earlier")
@@ -392,7 +392,7 @@ def test_while_its_disk_is_full_it_takes_no_more_and_then_goes_on(primary, tmp_p
 def test_what_comes_right_after_a_start_is_of_the_topics_of_that_start(primary, tmp_path):
     later = replace(CONFIG.topics[0], name="trades", file_name="trades.sow")
     with following(primary, tmp_path / "one") as follower:
-        primary._config = replace(CONFIG, topics=(*CONFIG.topics, later), port=primary.server.port)
+        primary._config = replace(CONFIG, topics=(*CONFIG.topics, later), port=primary._config.port)
         primary.stop()
         primary.start()
         # Before it is found again.

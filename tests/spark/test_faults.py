@@ -8,7 +8,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock, Thread
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -30,6 +29,7 @@ from sow.spark.writer import SowWriter
 from tests.crash.victim import Victim
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.ports import free_port
 from tests.spark.proxy import Cut, Proxy, Sent
 from tests.spark.stopping import Gate, Stopping
 
@@ -164,8 +164,8 @@ class Kills:
 
     def __init__(self, data, moments):
         self._data, self.moments = data, list(moments)
-        self.victim = Victim(data)
-        self._port = urlsplit(self.victim.url).port
+        self._port = free_port()
+        self.victim = Victim(data, self._port)
         self._is_up = True
         self._one_at_a_time = Lock()
 

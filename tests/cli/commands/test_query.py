@@ -18,6 +18,7 @@ from tests import forks
 from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
 from tests.edge.serving import Running, configuration
+from tests.ports import free_port
 
 
 def rows(text):
@@ -277,14 +278,14 @@ def test_a_line_has_what_its_message_has_and_no_more(capfdbinary):
 
 
 def test_a_server_that_goes_and_comes_back_is_followed_again(tmp_path):
-    first = Running(configuration(TOPICS), tmp_path)
+    config, again = replace(configuration(TOPICS), port=free_port()), None
+    first = Running(config, tmp_path)
     first.publish("orders", {"id": 1, "px": 5})
-    port, again = int(first.url.rpartition(":")[2]), None
     try:
         with Terminal("watch", "orders", "--url", first.url, columns=40, NO_COLOR="1") as terminal:
             terminal.wait_for(r"(?m)^1 +5")
             first.close()
-            again = Running(replace(configuration(TOPICS), port=port), tmp_path)
+            again = Running(config, tmp_path)
             again.publish("orders", {"id": 1, "px": 77})
             shown = terminal.wait_for(r"(?m)^1 +77")
             assert max(map(len, shown.splitlines())) <= 40

@@ -30,8 +30,8 @@ from sow.errors import ClientError
 from sow.server.api.nodes import Upstream
 from sow.store import repair
 from tests import forks
-from tests.crash.test_nodes import free_port
 from tests.edge.certificates import certificates
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.edge
 
@@ -211,9 +211,9 @@ def test_sighup_reads_the_file_again_or_says_why_not(command, tmp_path):
 
 def test_a_node_that_waits_for_its_log_says_so_and_takes_no_sighup_for_an_end(command, tmp_path):
     """Nobody answers at the engine's address, so there is no server yet."""
-    port = free_port()
+    port, *engine = free_ports(4)
     shared = "<Log><Engine>nats</Engine><Servers>{}</Servers><Node>a</Node></Log><SOW>"
-    servers = ",".join(f"nats://127.0.0.1:{port + at}" for at in (1, 2, 3))
+    servers = ",".join(f"nats://127.0.0.1:{one}" for one in engine)
     (tmp_path / "config.xml").write_text(CONFIG.replace("<SOW>", shared.format(servers)))
     command[-1] = str(port)
     process = forks.started(command, stdout=forks.PIPE, stderr=forks.PIPE, text=True)

@@ -19,6 +19,7 @@ from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
 from tests.cli.test_rates import copy, node, session, topic
 from tests.edge.serving import Running, configuration
+from tests.ports import free_port
 
 SLOW = {
     "id": "7", "client": "grid", "user": "anna", "address": "192.0.2.7",
@@ -195,7 +196,7 @@ def test_a_terminal_of_another_size_is_filled_anew(server):
 
 
 def test_a_server_that_comes_back_is_shown_again(tmp_path):
-    config = configuration(TOPICS)
+    config = replace(configuration(TOPICS), port=free_port())
     first = Running(config, tmp_path)
     url = first.url
     again = None
@@ -204,7 +205,7 @@ def test_a_server_that_comes_back_is_shown_again(tmp_path):
             terminal.wait_for("by in; sort")
             first.close()
             terminal.wait_for("away; waiting for it: ")
-            again = Running(replace(config, port=int(url.rpartition(":")[2])), tmp_path)
+            again = Running(config, tmp_path)
             terminal.wait_for(r"(?m)^in \d+/s  sessions")
             terminal.type("q")
             assert terminal.end()[0] == 0

@@ -9,7 +9,6 @@ import asyncio
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -150,7 +149,6 @@ class World:
     def restart(self):
         """The server stops, and starts where it was."""
         server = self._server
-        server._config = replace(server._config, port=server.address[1])
         server.stop()
         server.start()
 
@@ -159,7 +157,6 @@ class World:
         log is as long as the one before was."""
         server = self._server
         newest = int(server.get("/v1/log/extent").json["newest"])
-        server._config = replace(server._config, port=server.address[1])
         server.stop()
         shutil.rmtree(server._directory)
         server.start()

@@ -40,7 +40,7 @@ def test_what_is_played_in_a_page_is_a_table():
     assert FOUND.keys() >= IN_A_PAGE
 
 
-running = served(configuration(TOPICS))
+running = served(configuration(TOPICS), restarts=True)
 
 
 @pytest.fixture(scope="module")

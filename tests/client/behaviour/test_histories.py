@@ -23,7 +23,7 @@ AGENTS = [
 ]
 
 
-running = served(configuration(TOPICS))
+running = served(configuration(TOPICS), restarts=True)
 
 
 def change(chance, world):

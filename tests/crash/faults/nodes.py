@@ -17,8 +17,8 @@ import aiohttp
 
 from sow.cli.main import main as cli
 from tests.crash import runner
-from tests.crash.test_nodes import free_port
 from tests.crash.victim import FORKS
+from tests.ports import free_ports
 from tests.shared_log.adapters.relay import Relay
 
 ROOT = Path(__file__).parents[3]
@@ -53,8 +53,8 @@ class Nodes:
 
     def __init__(self, directory, engine, http):
         self.directory, self._engine, self._http = directory, engine, http
-        port = free_port()
-        self.urls = {name: f"http://127.0.0.1:{port + at}" for at, name in enumerate(NAMES)}
+        ports = zip(NAMES, free_ports(len(NAMES)), strict=True)
+        self.urls = {name: f"http://127.0.0.1:{port}" for name, port in ports}
         self.relays = {name: [] for name in NAMES}
         self._processes = {}
         self._paused = set()

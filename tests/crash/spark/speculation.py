@@ -5,7 +5,6 @@ Not collected by default, since that takes half a minute to start: ``make crash-
 """
 
 import os
-import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.spark.stopping import Gate, Stopping
 from tests.spark.test_faults import BATCH, end_of_log, ids
 
@@ -41,11 +41,6 @@ def process(ready, *command):
         finally:
             found.terminate()
             rest.result()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

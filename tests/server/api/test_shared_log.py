@@ -10,7 +10,7 @@ from sow.server.api.shared_log import SharedLogHandler
 from sow.server.boot import log_reports
 from sow.server.loop import log_checkpoint
 from sow.server.loop.log_checkpoint import LogMark
-from tests.crash.test_nodes import free_port
+from tests.ports import free_port
 from tests.server.boot.log_nodes import WAIT_S, node_configuration, nodes_of
 from tests.server.boot.servers import publish, records
 from tests.shared_log.files import FileLog

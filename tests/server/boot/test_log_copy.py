@@ -19,7 +19,7 @@ from sow.server.loop.log_checkpoint import read_checkpoint
 from sow.shared_log.chain import ChainState
 from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
-from tests.crash.test_nodes import free_port
+from tests.ports import free_port
 from tests.server.boot.log_nodes import node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, publish, records
 from tests.shared_log.files import FileLog

@@ -19,7 +19,7 @@ from sow.server.loop import log_driver
 from sow.server.loop.log_checkpoint import MARK_FILE
 from sow.server.loop.log_driver import LogDriver
 from sow.store import environment
-from tests.crash.test_nodes import free_port
+from tests.ports import free_port
 from tests.server.boot.log_nodes import WAIT_S, Node, node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, publish, records
 from tests.shared_log.files import FileLog

@@ -6,6 +6,7 @@ import time
 from sow.server.api.nodes import Upstream
 from sow.server.chained import upstream
 from tests.edge.serving import WAIT_S, Running, configuration
+from tests.ports import free_port
 
 ORDERS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -44,8 +45,8 @@ class Relay:
         self._looks = 0
         self._passing = asyncio.Event()
         self._passing.set()
-        self._server = running.wait(self._listen(0))
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = free_port()
+        self._server = running.wait(self._listen(self.port))
         self.url = f"http://127.0.0.1:{self.port}"
 
     async def _listen(self, port):

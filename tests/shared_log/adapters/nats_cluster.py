@@ -5,7 +5,8 @@ import urllib.request
 from contextlib import suppress
 
 from tests.needs import nats_server
-from tests.shared_log.adapters.processes import Processes, free_ports, until
+from tests.ports import free_ports
+from tests.shared_log.adapters.processes import Processes, until
 from tests.shared_log.adapters.relay import Links
 
 CONFIGURATION = """

@@ -11,7 +11,8 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.shared_log.adapters.processes import Processes, free_ports, until
+from tests.ports import free_ports
+from tests.shared_log.adapters.processes import Processes, until
 from tests.shared_log.adapters.relay import Links
 
 SAFE = {"synchronous_standby_names": "'ANY 1 (p1, p2, p3)'"}

@@ -7,34 +7,19 @@ and `pause` are for a process with its children: those of PostgreSQL are session
 
 import os
 import pwd
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 GUARD = "from tests.shared_log.adapters.processes import guard; guard()"
 WAIT_S = 60
 """Nothing takes so long, on a busy machine either."""
-PORTS = random.SystemRandom()
-
-
-def free_ports(n):
-    """Ports that nobody listens on, below those that systems give to others meanwhile."""
-    with ExitStack() as held:
-        found = []
-        while len(found) < n:
-            one = held.enter_context(socket.socket())
-            with suppress(OSError):
-                one.bind(("127.0.0.1", PORTS.randrange(10_000, 30_000)))
-                found.append(one.getsockname()[1])
-        return found
 
 
 def tree(pid):

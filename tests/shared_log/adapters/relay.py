@@ -13,6 +13,8 @@ import asyncio
 import threading
 from contextlib import suppress
 
+from tests.ports import free_port
+
 PIECE_BYTES = 64 * 1024
 
 
@@ -21,7 +23,7 @@ class Relay:
 
     def __init__(self, target):
         self._target = target
-        self.port = None
+        self.port = free_port()
         self.delay_s = 0.0
         self._requests, self._answers = asyncio.Event(), asyncio.Event()
         self._connections = set()
@@ -31,9 +33,8 @@ class Relay:
     async def start(self):
         """Listen, at the same port as before."""
         self._server = await asyncio.start_server(
-            self._accept, "127.0.0.1", self.port or 0, limit=PIECE_BYTES
+            self._accept, "127.0.0.1", self.port, limit=PIECE_BYTES
         )
-        self.port = self._server.sockets[0].getsockname()[1]
         self.heal()
 
     def cut(self):

@@ -6,7 +6,8 @@ from contextlib import suppress
 
 from aiohttp import ClientSession, web
 
-from tests.shared_log.adapters.processes import Processes, free_ports, until
+from tests.ports import free_port
+from tests.shared_log.adapters.processes import Processes, until
 
 BUCKET = "logs"
 
@@ -23,7 +24,7 @@ class S3Server:
     """One server with one bucket."""
 
     def __init__(self):
-        (self.port,) = free_ports(1)
+        self.port = free_port()
         self.ports = {"moto": self.port}
         self.processes = Processes("s3")
         command = ("-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port))

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from sow.errors import UnsafeLog
 from sow.shared_log.adapters import kafka, kafka_safety
 from sow.shared_log.adapters.kafka import KafkaLog, KafkaPlace
+from tests.ports import free_port
 from tests.shared_log import conformance
-from tests.shared_log.adapters.processes import free_ports
 from tests.shared_log.conformance import check, unanswered
 
 pytestmark = pytest.mark.edge
@@ -188,7 +188,7 @@ def test_a_trim_never_goes_beyond_the_end(monkeypatch):
 
 def test_nobody_there_is_no_answer():
     async def play():
-        (nobody,) = free_ports(1)
+        nobody = free_port()
         log = KafkaLog(KafkaPlace(servers=[f"127.0.0.1:{nobody}"]), 0.5)
         await unanswered(log.append(b"lost"))
         await unanswered(log.last())

@@ -10,9 +10,9 @@ from nats.aio.client import Client
 from sow.errors import LogUnanswered, UnsafeLog
 from sow.shared_log.adapters import nats
 from sow.shared_log.adapters.nats import PAGE_BLOCKS, NatsLog, NatsPlace
+from tests.ports import free_port
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.nats_cluster import NatsCluster
-from tests.shared_log.adapters.processes import free_ports
 from tests.shared_log.conformance import cases, check, read, read_once, unanswered
 
 pytestmark = [pytest.mark.edge, pytest.mark.nats_server]
@@ -165,7 +165,7 @@ def test_a_server_that_does_not_wait_for_its_disk_is_refused_before_anything_is_
 
 
 def test_what_cannot_be_read_is_refused(cluster):
-    (nobody,) = free_ports(1)
+    nobody = free_port()
     monitors = [*cluster.monitor_urls[:2], f"http://127.0.0.1:{nobody}"]
     words = (cluster.servers[2], monitors[2], "<Monitor>")
     asyncio.run(refused(place(cluster, stream="unread", monitors=monitors), *words))

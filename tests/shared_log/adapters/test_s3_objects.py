@@ -9,7 +9,7 @@ from sow.errors import ConfigError, LogUnanswered, UnsafeLog
 from sow.shared_log.adapters import s3_objects
 from sow.shared_log.adapters.s3 import S3Log
 from sow.shared_log.adapters.s3_objects import Objects, S3Place
-from tests.shared_log.adapters.processes import free_ports
+from tests.ports import free_port
 from tests.shared_log.adapters.s3_server import S3Server, WithoutCondition, url
 
 
@@ -85,7 +85,7 @@ def test_a_store_without_the_condition_is_refused_before_anything_is_written(ref
 @pytest.mark.edge
 def test_nobody_there_is_no_answer_and_names_no_secret():
     async def play():
-        (nobody,) = free_ports(1)
+        nobody = free_port()
         log = S3Log(S3Place(url=url(nobody, "away")))
         with pytest.raises(LogUnanswered) as found:
             await log.last()
