@@ -102,7 +102,7 @@ class NatsCluster:
     def monitored(self, name, path):
         """What the monitoring port of a server says."""
         url = f"http://127.0.0.1:{self.monitors[name]}/{path}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return json.load(answer)
 
     def leader(self, stream):
@@ -124,12 +124,12 @@ class NatsCluster:
 
     def _is_known(self, names):
         """Whether the leader of all sees each: a stream may be placed on it."""
-        meta = self.monitored(names[0], "jsz")["meta_cluster"]
-        if (leader := meta.get("leader")) is None:
-            return False
-        seen = self.monitored(leader, "jsz")["meta_cluster"].get("replicas", ())
-        there = {one["name"] for one in seen if not one.get("offline")}
-        return there >= set(names) - {leader}
+        with suppress(OSError):
+            leader = self.monitored(names[0], "jsz")["meta_cluster"].get("leader")
+            meta = self.monitored(leader, "jsz")["meta_cluster"] if leader else {}
+            there = {one["name"] for one in meta.get("replicas", ()) if not one.get("offline")}
+            return bool(leader) and there >= set(names) - {leader}
+        return False
 
     def close(self):
         self.processes.close()

@@ -27,6 +27,11 @@ SETTINGS = {
     "autovacuum_naptime": "1min",
     "logging_collector": "off",
 }
+FOLLOW = """
+select count(*) from pg_stat_replication where state = 'streaming'
+and (sync_state <> 'async' or current_setting('synchronous_standby_names') = '')
+"""
+"""How many standbys there are; one that has said nothing yet is asynchronous."""
 
 
 def programs(processes):
@@ -112,15 +117,14 @@ class PostgresCluster:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "PGCONNECT_TIMEOUT": "5"},
+            env={**os.environ, "PGCONNECT_TIMEOUT": "60"},
         )
         return done.stdout.strip()
 
     def wait(self):
-        """Until the primary takes commits, and all standbys that run follow it."""
+        """Until the primary takes commits, and all standbys that run follow it and count."""
         standbys = sum(map(self.processes.is_running, self.names)) - 1
-        query = "select count(*) from pg_stat_replication where state = 'streaming'"
-        until(lambda: self._answers(query, str(standbys)), f"{standbys} standbys stream")
+        until(lambda: self._answers(FOLLOW, str(standbys)), f"{standbys} standbys follow")
 
     def _answers(self, query, expected):
         assert self.processes.is_running(self.primary), self.processes.said(self.primary)

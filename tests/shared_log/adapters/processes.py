@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 GUARD = "from tests.shared_log.adapters.processes import guard; guard()"
-WAIT_S = 60
+WAIT_S = 180
 """Nothing takes so long, on a busy machine either."""
 
 
@@ -37,6 +37,12 @@ def signal_all(pid, number):
     for one in tree(pid):
         with suppress(ProcessLookupError):
             os.kill(one, number)
+
+
+def is_alive(pid):
+    """Whether a process has not ended."""
+    said = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, check=False)
+    return said.stdout.strip()[:1] not in (b"", b"Z")
 
 
 def guard():
@@ -111,10 +117,13 @@ class Processes:
     def kill(self, name, number=signal.SIGKILL):
         """End a process, as if its machine had lost its power."""
         process = self._running.pop(name)
-        for pid in tree(process.pid) if number == signal.SIGKILL else [process.pid]:
+        pids = tree(process.pid)
+        for pid in pids if number == signal.SIGKILL else [process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         process.wait(WAIT_S)
+        # A child that is dying holds what the next life needs, as PostgreSQL's shared memory.
+        until(lambda: not any(map(is_alive, pids)), f"{name} and its children have ended")
         self._tell(-process.pid)
 
     def pause(self, name):

@@ -3,9 +3,12 @@
 import asyncio
 import json
 import secrets
+from contextlib import suppress
 
 import pytest
 from nats.aio.client import Client
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as RequestTimeout
 
 from sow.errors import LogUnanswered, UnsafeLog
 from sow.shared_log.adapters import nats
@@ -13,7 +16,7 @@ from sow.shared_log.adapters.nats import PAGE_BLOCKS, NatsLog, NatsPlace
 from tests.ports import free_port
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.nats_cluster import NatsCluster
-from tests.shared_log.conformance import cases, check, read, read_once, unanswered
+from tests.shared_log.conformance import WAIT_S, cases, check, read, read_once, unanswered
 
 pytestmark = [pytest.mark.edge, pytest.mark.nats_server]
 
@@ -67,7 +70,7 @@ def played(cluster, work, harness=NatsHarness):
     async def play():
         one = harness(cluster)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 await work(one)
         finally:
             await one.close()
@@ -90,7 +93,7 @@ def test_an_address_with_tls_sends_nothing_in_plain_text(requires, says):
 
         server = await asyncio.start_server(greet, "127.0.0.1", 0)
         address = f"tls://user:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        log = NatsLog(NatsPlace(servers=[address], unsafe=True), IN_A_FAULT_S)
+        log = NatsLog(NatsPlace(servers=[address], unsafe=True), ANSWER_S)
         async with server:
             with pytest.raises(LogUnanswered, match=says):
                 await log.last()
@@ -114,13 +117,24 @@ def test_a_password_is_sent_as_it_is_meant():
         async with server:
             for user in ("u:p%40%3A%25", "to%40ken"):
                 place = NatsPlace(servers=[f"nats://{user}@127.0.0.1:{port}"], unsafe=True)
-                log = NatsLog(place, IN_A_FAULT_S)
+                log = NatsLog(place, ANSWER_S)
                 await unanswered(log.last())
                 await log.close()
         first, second = (json.loads(one.removeprefix(b"CONNECT ")) for one in said)
         assert (first["user"], first["pass"], second["auth_token"]) == ("u", "p@:%", "to@ken")
 
-    asyncio.run(asyncio.wait_for(play(), 20))
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+async def asked(client, subject, request=None):
+    """What JetStream answers; while its servers elect a leader it answers nothing of use."""
+    body = b"" if request is None else json.dumps(request).encode()
+    while True:
+        with suppress(NoRespondersError, RequestTimeout):
+            answer = json.loads((await client.request(subject, body, timeout=20)).data)
+            if answer.get("error", {}).get("code") != nats.UNAVAILABLE:
+                return answer
+        await asyncio.sleep(0.1)
 
 
 async def refused(place, *words):
@@ -182,7 +196,7 @@ def test_a_stream_of_other_settings_is_refused(cluster):
         client = Client()
         await client.connect(cluster.servers[0])
         config = {"name": "old", "subjects": ["old.log"], "max_msgs": 5, "num_replicas": 1}
-        await client.request("$JS.API.STREAM.CREATE.old", json.dumps(config).encode(), timeout=20)
+        assert "error" not in await asked(client, "$JS.API.STREAM.CREATE.old", config)
         await client.close()
 
     asyncio.run(make())
@@ -214,12 +228,10 @@ def test_settings_that_change_under_a_connection_are_refused_until_they_are_mend
         await log.append(b"1")
         await client.connect(cluster.servers[0])
         api = f"$JS.API.STREAM.%s.{harness.stream}"
-        said = json.loads((await client.request(api % "INFO", timeout=20)).data)
+        said = await asked(client, api % "INFO")
         text = json.dumps(change).replace("STREAM", harness.stream)
         for config in ({**said["config"], **json.loads(text)}, said["config"]):
-            body = json.dumps(config).encode()
-            answer = json.loads((await client.request(api % "UPDATE", body, timeout=20)).data)
-            assert "error" not in answer
+            assert "error" not in await asked(client, api % "UPDATE", config)
             if config != said["config"]:
                 with pytest.raises(UnsafeLog, match=says):
                     await until_refused(log)
@@ -238,7 +250,8 @@ def test_a_block_of_another_writer_is_read_whatever_its_headers_say(cluster):
         client = Client()
         await client.connect(cluster.servers[0])
         for status in ("100", "404", "503"):
-            await client.request(f"{harness.stream}.log", b"", headers={"Status": status})
+            subject, headers = f"{harness.stream}.log", {"Status": status}
+            await client.request(subject, b"", timeout=20, headers=headers)
         await client.close()
         await log.append(b"2")
         found = await read(log, 0, 5)
@@ -253,7 +266,8 @@ def test_a_silent_line_is_noticed_and_mended(cluster):
         first = await log.append(b"1")
         log.answer_s = IN_A_FAULT_S
         reading = asyncio.create_task(read_once(log, first, 1, []))
-        await log.last()
+        with suppress(LogUnanswered):  # on a busy machine
+            await log.last()
         await harness.cut(log)
         await unanswered(asyncio.gather(*(log.append(b"late %d" % n) for n in range(8))))
         await unanswered(reading)

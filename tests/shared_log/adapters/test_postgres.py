@@ -14,7 +14,7 @@ from sow.shared_log.adapters.postgres import PostgresLog, PostgresPlace
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.postgres_cluster import PostgresCluster
 from tests.shared_log.adapters.processes import until
-from tests.shared_log.conformance import cases, check, read, read_once, unanswered
+from tests.shared_log.conformance import WAIT_S, cases, check, read, read_once, unanswered
 
 pytestmark = [pytest.mark.edge, pytest.mark.postgres_server]
 
@@ -51,7 +51,7 @@ def played(cluster, work):
     async def play():
         one = PostgresHarness(cluster)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 await work(one)
         finally:
             await one.close()
@@ -73,19 +73,20 @@ async def refused(place, *words):
 @contextmanager
 def setting(cluster, name, value):
     """A setting of the primary, for a while."""
+    before = cluster.ask(f"show {name}")
     cluster.ask(f"alter system set {name} = '{value}'")
     try:
         reload(cluster, name, value)
         yield
     finally:
         cluster.ask(f"alter system reset {name}")
-        reload(cluster)
+        reload(cluster, name, before)
+        cluster.wait()
 
 
-def reload(cluster, name="", value=""):
+def reload(cluster, name, value):
     cluster.ask("select pg_reload_conf()")
-    if name:
-        until(lambda: cluster.ask(f"show {name}") == value, f"{name} is {value}")
+    until(lambda: cluster.ask(f"show {name}") == value, f"{name} is {value}")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,8 @@ def test_a_silent_line_is_noticed_and_mended(cluster):
         first = await log.append(b"1")
         log.answer_s = IN_A_FAULT_S
         reading = asyncio.create_task(read_once(log, first, 1, []))
-        await log.last()
+        with suppress(LogUnanswered):  # on a busy machine
+            await log.last()
         await harness.cut(log)
         await unanswered(asyncio.gather(*(log.append(b"late %d" % n) for n in range(8))))
         await unanswered(reading)
