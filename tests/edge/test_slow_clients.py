@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sow.streaming.outbox.overflow import BURST_FACTOR
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import WAIT_S, Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
 BOUND = 500_000
@@ -21,6 +21,12 @@ def running(tmp_path_factory):
     server = Running(config, tmp_path_factory.mktemp("data"))
     yield server
     server.close()
+
+
+@pytest.fixture
+def patience(monkeypatch):
+    """Who was given up has the time that a busy machine needs to read why."""
+    monkeypatch.setattr("sow.server.net.session_writer.GRACE_S", WAIT_S)
 
 
 def handshake(raw, server):
@@ -60,7 +66,7 @@ def fill(server, ended, topic="loud"):
     raise AssertionError("the slow client was never given up")
 
 
-def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server, caplog):
+def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server, caplog, patience):
     with server.connection(receive_bytes=65_536) as raw:
         handshake(raw, server)
         raw.sendall(masked('{"c":"subscribe","t":"loud"}'))
@@ -73,7 +79,7 @@ def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server
     assert said.endswith(" bytes waited"), "an operator reads of it in the log"
 
 
-def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
+def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server, patience):
     with server.connection(receive_bytes=65_536) as raw:
         raw.sendall(b"GET /v1/topics/loud/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 200")

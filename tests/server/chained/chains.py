@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from sow.server.api.nodes import Upstream
-from sow.server.chained import upstream
+from sow.server.chained import link, upstream
 from tests.edge.serving import WAIT_S, Running, configuration
 from tests.ports import free_port
 
@@ -17,15 +17,16 @@ ORDERS = """
 """
 
 
-SOON_S = 0.5
+SOON_S = 0.1
 """How long an upstream server that is lost may take to answer; one that is there has all the time
 that a busy machine needs."""
 
 
 def hurry(monkeypatch):
-    """Notice at once what is closed, without a change of what is noticed."""
+    """Notice at once what is closed, and do not take a machine that stands still for a loss."""
     monkeypatch.setattr(upstream, "LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(upstream, "ANSWER_S_MAX", WAIT_S)
+    for module in (upstream, link):
+        monkeypatch.setattr(module, "ANSWER_S_MAX", WAIT_S)
 
 
 def until(holds):
@@ -42,7 +43,8 @@ class Relay:
     def __init__(self, running):
         self._running = running
         self._open = set()
-        self._looks = 0
+        self._loses = ""
+        """How far it is with being lost."""
         self._passing = asyncio.Event()
         self._passing.set()
         self.port = free_port()
@@ -63,7 +65,8 @@ class Relay:
             for one in (writer, there[1]):
                 one.transport.abort()
             return
-        ways = [self._pass(reader, there[1]), self._pass(there[0], writer)]
+        looks = asyncio.Event()
+        ways = [self._ask(reader, there[1], looks), self._answer(there[0], writer, looks)]
         tasks = [asyncio.ensure_future(way) for way in ways]
         self._open.update((writer, there[1]))
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -73,23 +76,30 @@ class Relay:
             one.transport.abort()
             self._open.discard(one)
 
-    async def _pass(self, reader, writer):
+    async def _ask(self, reader, writer, looks):
+        while data := await reader.read(65536):
+            (looks.set if data.startswith(b"GET /readyz ") else looks.clear)()
+            if looks.is_set() and self._loses == "from the next look on":
+                self._passing.clear()
+            await self._passing.wait()
+            writer.write(data)
+
+    async def _answer(self, reader, writer, looks):
         while data := await reader.read(65536):
             await self._passing.wait()
-            self._looks += data.startswith(b"GET /readyz ")
+            if looks.is_set() and self._loses == "after an answer":
+                upstream.ANSWER_S_MAX, self._loses = SOON_S, "from the next look on"
             writer.write(data)
 
     def be_silent(self, silent=True):
         """Pass nothing on, and close nothing."""
-        upstream.ANSWER_S_MAX = WAIT_S
+        upstream.ANSWER_S_MAX, self._loses = WAIT_S, ""
         self._running.call(self._passing.clear if silent else self._passing.set)
 
     def be_lost(self):
-        """Be silent, and have it noticed soon."""
-        upstream.ANSWER_S_MAX = SOON_S
-        begun = self._looks
-        until(lambda: self._looks > begun + 1)  # which knows that
-        self._running.call(self._passing.clear)
+        """Be silent, and have it noticed soon: only a look that is not answered has little time."""
+        self._loses = "after an answer"
+        until(lambda: not self._passing.is_set())
 
     def cut(self):
         """Close all connections, and accept none."""

@@ -5,9 +5,13 @@ import pytest
 from tests.server.chained.chains import Pair, hurry
 
 
-@pytest.fixture
-def pair(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
     hurry(monkeypatch)
+
+
+@pytest.fixture
+def pair(tmp_path):
     pair = Pair(tmp_path)
     yield pair
     pair.close()

@@ -4,7 +4,7 @@ upstream."""
 import sys
 from contextlib import ExitStack
 
-from tests.server.chained.chains import ALL, LOST, Pair, begin, hurry, logged_on
+from tests.server.chained.chains import ALL, LOST, Pair, begin, logged_on
 
 TELLING = tuple(
     f"/sow/{module}.py"
@@ -53,8 +53,7 @@ def test_what_cannot_go_on_is_closed(pair):
             assert socket.rest()[-1] == {"c": "close", "reason": "upstream lost"}
 
 
-def test_who_has_waited_for_too_long_is_closed(tmp_path, monkeypatch):
-    hurry(monkeypatch)
+def test_who_has_waited_for_too_long_is_closed(tmp_path):
     pair = Pair(tmp_path, more="<Sessions><ReconnectTimeout>300ms</ReconnectTimeout></Sessions>")
     with pair.chained.socket() as one, pair.chained.socket() as idle:
         begin(one, ALL)

@@ -9,7 +9,7 @@ from sow.security.authentication.tokens import sum_of
 from sow.server.api.nodes import Upstream
 from tests.edge.secured import ADMIN, ANN, Secured, secured, tokens
 from tests.edge.serving import Running, configuration, records
-from tests.server.chained.chains import ALL, begin, hurry
+from tests.server.chained.chains import ALL, begin
 from tests.virtual_clock import VirtualClock
 
 AGENT = "agent-token"
@@ -74,8 +74,7 @@ WAYS = {
 
 
 @pytest.fixture(params=WAYS.values(), ids=WAYS)
-def expiring(request, tmp_path, monkeypatch):
-    hurry(monkeypatch)
+def expiring(request, tmp_path):
     made = Expiring(tmp_path, *request.param)
     yield made
     made.close()
@@ -89,8 +88,7 @@ def test_clients_that_log_on_share_with_those_that_show_a_header(expiring):
         assert expiring.followed() == 1
 
 
-def test_who_is_refused_by_upstream_at_a_logon_is_told_why(tmp_path, monkeypatch):
-    hurry(monkeypatch)
+def test_who_is_refused_by_upstream_at_a_logon_is_told_why(tmp_path):
     expiring = Expiring(tmp_path, False, "")
     for shown in ({"token": "wrong"}, {"token": "a\nb"}, {"user": "a:b", "password": "ü\r\n"}):
         with expiring.chained.socket() as one:
@@ -123,10 +121,7 @@ def test_a_session_whose_token_ends_is_ended_as_by_a_server_with_records(expirin
 
 
 @pytest.mark.parametrize("topic", ["orders", "^ord"], ids=["shared", "its own"])
-def test_a_token_of_the_chained_server_that_ends_is_no_fault_of_a_client(
-    tmp_path, monkeypatch, topic
-):
-    hurry(monkeypatch)
+def test_a_token_of_the_chained_server_that_ends_is_no_fault_of_a_client(tmp_path, topic):
     users = {**USERS, "ann": "desk", "agent": ENDS}
     expiring = Expiring(tmp_path, True, AGENT, users)
     with expiring.chained.socket(headers=ANN) as one:
@@ -154,9 +149,8 @@ def test_who_logs_on_again_by_a_new_token_goes_on_with_all_that_it_follows(expir
         assert begin(one, replaced, "3")[-1]["status"] == "success"
 
 
-def test_of_two_by_one_token_each_has_to_log_on_again(tmp_path, monkeypatch):
+def test_of_two_by_one_token_each_has_to_log_on_again(tmp_path):
     """Where this server does not know users, how long a token lasts is upstream's to say."""
-    hurry(monkeypatch)
     expiring = Expiring(tmp_path, False, "")
     expiring.renew()
     with expiring.chained.socket(headers=ANN) as one, expiring.chained.socket(headers=ANN) as two:

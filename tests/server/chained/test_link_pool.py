@@ -3,12 +3,11 @@
 import pytest
 
 from sow.server.chained import link_pool
-from tests.server.chained.chains import ALL, Pair, begin, hurry, lines_up_to, logged_on
+from tests.server.chained.chains import ALL, Pair, begin, lines_up_to, logged_on
 
 
 @pytest.fixture
 def few(tmp_path, monkeypatch):
-    hurry(monkeypatch)
     monkeypatch.setattr(link_pool, "WAIT_S", 0.3)
     pair = Pair(tmp_path)
     pair.chained.server._source._chain._pool._links_max = 2

@@ -7,11 +7,11 @@ import orjson
 
 from sow.client import Client
 from sow.protocol.commands import Command
-from sow.server.chained import own_link
+from sow.server.chained import link, own_link, upstream
 from sow.server.chained.own_link import Beginning, LinkCalls, OwnLink, StandIn
 from sow.server.chained.shared_channel import Joining
 from tests.edge.serving import records
-from tests.server.chained.chains import ALL, BACK, Pair, begin, lines_up_to, logged_on
+from tests.server.chained.chains import ALL, BACK, Pair, begin, lines_up_to, logged_on, until
 
 
 def test_numbers_of_publishers_are_upstreams(pair):
@@ -203,12 +203,19 @@ def test_no_command_is_taken_for_one_of_the_chained_server(pair):
         assert begin(one, ALL)[-1]["status"] == "success"
 
 
-def test_who_waits_for_an_answer_is_not_idle(tmp_path):
-    pair = Pair(tmp_path, more="<Limits><IdleTimeout>300ms</IdleTimeout></Limits>")
+def test_who_waits_for_an_answer_is_not_idle(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOW_LOOP", "asyncio")
+    for module in (upstream, link):
+        monkeypatch.setattr(module, "ANSWER_S_MAX", 1e6)
+    pair = Pair(tmp_path, more="<Limits><IdleTimeout>1000s</IdleTimeout></Limits>")
     with pair.chained.socket() as one:
-        # Upstream waits longer than a client may be idle.
-        ack = one.ask({"c": "sow", "t": "orders", "min_bookmark": "9", "wait": 1.5})[-1]
+        one.send({"c": "sow", "t": "orders", "min_bookmark": "9", "wait": 1.5, "cid": "1"})
+        until(lambda: pair.chained.server._source._chain._pool._used)
+        pair.chained.later(1500)  # upstream waits longer than a client may be idle
+        ack = one.until(c="ack")[-1]
         assert (ack["status"], ack["reason"]) == ("failure", "not yet")
+        for _ in range(2):
+            pair.chained.later(1500)
         assert one.until(c="close")[-1]["reason"].startswith("no request and no subscription")
     pair.close()
 

@@ -19,7 +19,6 @@ from tests.server.chained.chains import (
     LOST,
     Pair,
     begin,
-    hurry,
     known,
     lines_up_to,
     numbers,
@@ -332,8 +331,7 @@ def test_nothing_is_kept_for_who_has_nothing(pair):
         until(lambda: not chain._shares)
 
 
-def test_a_client_with_all_the_subscriptions_leaves_others_theirs(tmp_path, monkeypatch):
-    hurry(monkeypatch)
+def test_a_client_with_all_the_subscriptions_leaves_others_theirs(tmp_path):
     pair = Pair(
         tmp_path, more="<Limits><SubscriptionsPerSession>20</SubscriptionsPerSession></Limits>"
     )

@@ -14,7 +14,7 @@ from sow.server.api.nodes import Upstream
 from tests.edge.arrow import ARROW, stream
 from tests.edge.secured import ADMIN, ANN, READER, ROLES, Secured, secured, tokens
 from tests.edge.serving import Running, configuration, records
-from tests.server.chained.chains import ALL, ORDERS, begin, hurry, logged_on
+from tests.server.chained.chains import ALL, ORDERS, begin, logged_on
 
 CONFINED = ROLES.replace(
     "<Allow><Topic>orders|orderz.*|desk/mine|public-.*</Topic><Read/>",
@@ -25,9 +25,8 @@ AGENT = "agent-token"
 
 
 @pytest.fixture(params=["", AGENT], ids=["shown", "by token"])
-def users(request, tmp_path, monkeypatch):
+def users(request, tmp_path):
     """An upstream that knows users and a chained server that knows the same ones."""
-    hurry(monkeypatch)
     upstream = Secured(tmp_path)
     there = tmp_path / "there"
     there.mkdir()
@@ -163,11 +162,8 @@ TRUSTED = "<TrustedProxies>127.0.0.1</TrustedProxies>"
 
 
 @pytest.mark.parametrize("trusted", [TRUSTED, ""])
-def test_who_guesses_is_slowed_down_alone_where_upstream_trusts_this_server(
-    tmp_path, monkeypatch, trusted
-):
+def test_who_guesses_is_slowed_down_alone_where_upstream_trusts_this_server(tmp_path, trusted):
     """A chained server without users of its own: who they are is upstream's to say."""
-    hurry(monkeypatch)
     kept = bcrypt.hashpw(b"good", bcrypt.gensalt(4)).decode()
     (tmp_path / "users").write_text("".join(f"{user}:{kept}\n" for user in ("ann", "ben", "cy")))
     # Its time stands still, so that nobody has waited long enough.
@@ -217,9 +213,8 @@ async def _over_websocket(url, user, password, source):
                     return line.get("reason") or line["status"]
 
 
-def test_what_a_user_has_stored_is_his_through_whichever_server_he_comes(tmp_path, monkeypatch):
+def test_what_a_user_has_stored_is_his_through_whichever_server_he_comes(tmp_path):
     """Staged writes, writers, consumers and snapshots, by one token or another, and by none."""
-    hurry(monkeypatch)
     more = ROLES.replace(
         "<Member>user:agent</Member>", "<Member>user:agent</Member><Member>user:other</Member>"
     )
