@@ -97,7 +97,10 @@ delete from {table} where position in
 WHERE = "select concat(host(inet_server_addr()), ':', current_setting('port'))"
 STANDBYS = """
 select application_name, state, sync_state, host(client_addr) as address from pg_stat_replication
+where flush_lsn is not null or sync_state is null
 """
+"""Those that have said what they have on disk; one that has just connected is asynchronous until
+then, and one that only keeps the log of the server, as pg_receivewal does, for ever."""
 PERSISTENCE = """
 select relname, relpersistence from pg_class where oid in (to_regclass($1), to_regclass($2))
 """

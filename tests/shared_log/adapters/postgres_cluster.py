@@ -154,6 +154,16 @@ class PostgresCluster:
         self.start(name)
         self.wait()
 
+    def receive(self, name):
+        """Start a process that keeps the primary's log, and is no standby."""
+        self.processes.run("mkdir", name)
+        self.processes.start(
+            name,
+            str(self._programs / "pg_receivewal"),
+            *("-h", "127.0.0.1", "-p", str(self.ports[self.primary]), "-U", "sow"),
+            *("-D", str(self.processes.directory / name)),
+        )
+
     def newest_standby(self):
         """The one that has most: the one to promote."""
         standbys = [name for name in self.names if name != self.primary]

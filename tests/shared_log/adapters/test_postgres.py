@@ -26,6 +26,9 @@ def cluster():
     cluster.close()
 
 
+RECEIVER = "from pg_stat_replication where application_name = 'pg_receivewal'"
+
+
 class PostgresHarness(EngineHarness):
     """A table of its own in the cluster."""
 
@@ -117,6 +120,22 @@ def test_a_standby_to_fail_over_to_that_is_asynchronous_is_refused(cluster):
         until(lambda: "async" in cluster.ask("select sync_state from pg_stat_replication"), "async")
         place = PostgresPlace(dsn=cluster.dsn(), table="refused")
         asyncio.run(refused(place, "asynchronous standby p3"))
+
+
+def test_what_has_not_said_what_it_has_on_disk_is_no_standby(cluster):
+    """One that has just connected; pg_receivewal says it only if it has to."""
+    cluster.receive("copy")
+    try:
+        until(lambda: cluster.ask(f"select sync_state {RECEIVER}") == "async", "it receives")
+
+        async def stored():
+            log = PostgresLog(PostgresPlace(dsn=cluster.dsn(), table="beside"), ANSWER_S)
+            assert await log.append(b"1") == 1
+            await log.close()
+
+        asyncio.run(stored())
+    finally:
+        cluster.kill("copy")
 
 
 def test_standbys_that_may_not_be_seen_are_refused(cluster):
