@@ -64,19 +64,22 @@ def started(command, begin=forks.started):
         process.communicate()
 
 
-BUSY = " kept everybody waiting for "
-"""A line of this is about the machine, and may come at any time."""
+BUSY = re.compile(" kept everybody waiting for |; requests to .* wait$")
+"""A line of this is about the machine, and may come at any time: a step, or a start, took long."""
 
 
 def lines_of(said):
     """What a process has said, but that the machine is busy."""
-    return [line for line in said.splitlines() if BUSY not in line]
+    return [line for line in said.splitlines() if not BUSY.search(line)]
 
 
 def logged(process):
     """The next line of the log but that of the start."""
-    passed_over = (" INFO app: started at ", BUSY)
-    return next(line for line in process.stderr if not any(part in line for part in passed_over))
+    return next(
+        line
+        for line in process.stderr
+        if " INFO app: started at " not in line and not BUSY.search(line)
+    )
 
 
 def refused(command, *options):
