@@ -54,7 +54,7 @@ class Hook:
         finally:
             writer.close()
 
-    def call(self, body=b'{"id":1}', timeout_us=5_000_000):
+    def call(self, body=b'{"id":1}', timeout_us=60_000_000):
         return posted(WebhookCall(f"http://127.0.0.1:{self.port}/a", body, timeout_us, "17-0"))
 
 
@@ -121,7 +121,7 @@ def test_one_that_says_nothing_is_left_after_its_timeout():
 
 
 def test_one_that_is_not_there_is_said():
-    call = WebhookCall("http://127.0.0.1:1/", b"", 5_000_000, "1-0")
+    call = WebhookCall("http://127.0.0.1:1/", b"", 60_000_000, "1-0")
     assert "cannot be called" in asyncio.run(posted(call))
 
 
