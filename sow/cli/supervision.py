@@ -19,6 +19,8 @@ again, and all end with this process, however it ends.
 requests for more time; that it is ready; that it is alive, as often as WATCHDOG_USEC demands; that
 it stops. The event loop sends these messages, so a hanging loop sends none and systemd ends the
 process, which loses nothing acknowledged. Without these variables nothing happens.
+
+`stopped` ends the process where something goes on after the server's end.
 """
 
 import asyncio
@@ -41,11 +43,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
+import click
 import orjson
 
 from sow.core.addresses import authority
 from sow.core.definitions import Configuration
 from sow.errors import ClientError, StoreError
+from sow.shared_log.adapters.ending import end_all
 
 NICE = 10
 """Half of the way to the lowest priority: a pipeline gets what the server leaves, and does not
@@ -505,3 +509,18 @@ class Systemd:
 def _line(text: str) -> str:
     """One line: the next one would be another assignment."""
     return " ".join(text.split())
+
+
+async def stopped(serving: Coroutine[Any, Any, bool], wait_s: float) -> None:
+    """Serve, and end the process where something goes on after its end: a call that cannot be
+    cancelled, or that holds a thread, such as one of a silent name server. The loop would wait for
+    it without limit."""
+    try:
+        in_time = await serving
+    finally:
+        is_alone = await end_all(asyncio.all_tasks() - {asyncio.current_task()})
+    threads = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+    await asyncio.wait((threads,), timeout=wait_s)
+    if not (in_time and is_alone and threads.done()):
+        click.echo(f"sow: gave up stopping after {wait_s:g} s; no data is lost", err=True)
+        os._exit(1)  # acknowledged messages are in the journal

@@ -33,6 +33,7 @@ from sow.cli.supervision import (
     end_with_input,
     notify_of,
     pipeline_words,
+    stopped,
     supervised,
 )
 from sow.client.connector import ClientAuth, checked_url
@@ -52,6 +53,7 @@ from sow.server.boot.sources import without_records
 from sow.server.http import server_log
 from sow.server.http.tls import read_tls
 from sow.server.loop.runtime import LOOPS, loop_factory
+from sow.shared_log.adapters.ending import end_all, within
 from sow.store.manifest import MANIFEST_FILE
 
 log = logging.getLogger("sow.serve")
@@ -208,10 +210,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
         followed,
         Upstream("", options.token or "", ClientAuth(ca=options.ca).context()),
     )
-    if not run(serving, make_loop):
-        click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
-        # Something holds a thread; acknowledged messages are in the journal.
-        os._exit(1)
+    run(stopped(serving, STOP_S_MAX), make_loop)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -434,7 +433,7 @@ async def serve_until_stopped(
             configuration = dataclasses.replace(configuration, port=server.port)
     finally:
         if member is not None:
-            await member.leave()
+            await within(STOP_S_MAX, member.leave())
         server_log.end(lines)
 
 
@@ -489,11 +488,7 @@ async def _serve(
                 if stop.is_set():
                     notify.stopping()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _not_reloaded)
-    try:
-        await asyncio.wait_for(server.stop(), STOP_S_MAX)
-    except TimeoutError:
-        return False
-    return True
+    return await within(STOP_S_MAX, server.stop())
 
 
 def _not_reloaded() -> None:
@@ -505,12 +500,9 @@ async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -
     """Run work unless `stop` comes before its end; returns whether it finished."""
     doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
-    doing.cancel()
-    stopping.cancel()
-    try:
-        await doing
-    except asyncio.CancelledError:
+    if not await end_all((doing, stopping)) or doing.cancelled():
         return False
+    doing.result()
     return True
 
 

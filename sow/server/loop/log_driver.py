@@ -19,7 +19,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any, Protocol
 
 from sow.core.clock import SECOND_US, monotonic_us
@@ -35,6 +35,7 @@ from sow.errors import (
     UnsafeLog,
     described,
 )
+from sow.shared_log.adapters.ending import ClosingReader, end_all
 from sow.shared_log.chain import ChainState, LogGroup
 from sow.shared_log.entry import HASH_BYTES, EntryKind, Lead, decode
 from sow.shared_log.protocol import SharedLog
@@ -73,20 +74,6 @@ class Submitter(Protocol):
     def ended(self, error: StoreError) -> None:
         """No group is released any more, for this reason."""
         ...
-
-
-CANCELLED_AGAIN_S = 0.5
-"""A task that goes on though it was cancelled is cancelled again after this."""
-
-
-async def end_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they have ended: `asyncio.wait_for` of Python 3.11, in clients of engines,
-    forgets that it was cancelled where its answer comes in the same turn."""
-    while tasks:
-        for task in tasks:
-            task.cancel()
-        ended, tasks = await asyncio.wait(tasks, timeout=CANCELLED_AGAIN_S)
-        await asyncio.gather(*ended, return_exceptions=True)
 
 
 class LogDriver:
@@ -151,7 +138,7 @@ class LogDriver:
         """Stop; nothing is submitted or released any more."""
         self._end()
         self._end_submitter(OutcomeUnknown(f"this node has left the shared log: {UNKNOWN}"))
-        await end_all({*self._tasks, *([self._reading] if self._reading else [])})
+        await end_all(self._tasks)
 
     def _end(self) -> None:
         self._is_over = True
@@ -365,7 +352,7 @@ class LogDriver:
         elif isinstance(order, ReadFrom):
             if self._reading is not None:
                 self._reading.cancel()
-            self._reading = self._loop.create_task(self._read(order.after))
+            self._reading = self._begin(self._read(order.after))
         elif isinstance(order, ApplyGroup):
             self.waiting.append(order.group)
             self._waiting_bytes += len(order.group.content)
@@ -398,10 +385,11 @@ class LogDriver:
 
     # Calls.
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _append(self, order: AppendBlock) -> None:
         try:
@@ -472,7 +460,7 @@ class LogDriver:
             )
         async with (
             asyncio.timeout(CHECKED_S_MAX),
-            aclosing(self._shared.read(state.position - 1)) as blocks,
+            ClosingReader(self._shared.read(state.position - 1)) as blocks,
         ):
             async for position, block in blocks:
                 found = decode(block)
@@ -487,16 +475,21 @@ class LogDriver:
         )
 
     async def _read(self, after: int) -> None:
+        own = asyncio.current_task()
         try:
             await self._has_room()
-            async with aclosing(self._shared.read(after)) as blocks:
+            async with ClosingReader(self._shared.read(after)) as blocks:
                 async for position, block in blocks:
+                    if own is not self._reading:
+                        break  # its call has forgotten that it was cancelled
                     self._take(position, block)
                     await self._has_room()
         except LogTrimmed as error:
             self.fail(error)
         except Exception as error:
             self._note(error)
+        if own is not self._reading:
+            return
         self.node.read_failed(self._now_us())
         self._go_on()
 

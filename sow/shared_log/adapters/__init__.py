@@ -5,6 +5,7 @@
     kafka, kafka_safety          a topic of Kafka
     s3, s3_objects               numbered objects of S3, or of what is like it
     appender                     what waits goes together
+    ending                       what goes on is ended, in a limited time
 
 An adapter does what `sow.shared_log.protocol` says and nothing more. Its library is an extra of its
 own; who has no shared log needs none of them, so it is imported by name.

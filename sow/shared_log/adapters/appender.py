@@ -9,10 +9,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from sow.errors import TooLarge
+from sow.errors import LogUnanswered, TooLarge
+from sow.shared_log.adapters.ending import end_all
 from sow.shared_log.protocol import BLOCK_BYTES_MAX
 
 Waiting = tuple[bytes, "asyncio.Future[int]"]
+
+CLOSED = "this client of the shared log was closed while it waited for an answer"
 
 
 class Appender:
@@ -42,21 +45,22 @@ class Appender:
         return await answer
 
     async def close(self) -> None:
-        """Wait until nothing is on its way."""
+        """Wait no longer for what is on its way."""
         if self._sender is not None:
-            await asyncio.wait([self._sender])
+            await end_all([self._sender])
 
     async def _send(self) -> None:
         while self._waiting:
             batch = self._next_batch()
             try:
                 positions = await self._store([block for block, _ in batch])
-            except Exception as error:
+            except BaseException as error:
+                is_closed = isinstance(error, asyncio.CancelledError)
                 batch += self._waiting
                 self._waiting.clear()
                 for _, answer in batch:
                     if not answer.done():
-                        answer.set_exception(error)
+                        answer.set_exception(LogUnanswered(CLOSED) if is_closed else error)
                         answer.exception()  # a caller that has gone does not take it
                 return
             for position, (_, answer) in zip(positions, batch, strict=True):

@@ -25,6 +25,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TopicAlreadyExist
 from sow.errors import LogTrimmed, LogUnanswered, UnsafeLog
 from sow.shared_log.adapters import kafka_safety as safety
 from sow.shared_log.adapters.appender import Appender
+from sow.shared_log.adapters.ending import end_all
 from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
 
 T = TypeVar("T")
@@ -107,8 +108,7 @@ class KafkaLog:
         self._producer = self._reader = None
         if self._ending:
             _, late = await asyncio.wait(self._ending, timeout=self.answer_s)
-            for task in late:
-                task.cancel()
+            await end_all(late)
 
     @property
     def _options(self) -> dict[str, Any]:

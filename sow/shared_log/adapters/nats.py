@@ -26,6 +26,7 @@ from nats.errors import Error
 
 from sow.errors import LogTrimmed, LogUnanswered, TooLarge, UnsafeLog
 from sow.shared_log.adapters import nats_safety as safety
+from sow.shared_log.adapters.ending import end_all, within
 from sow.shared_log.adapters.nats_settings import NatsPlace, SettingsGuard, shown, url_of
 from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
 
@@ -127,8 +128,7 @@ class NatsLog:
         found = [one for one in (self._connection, self._left) if one is not None]
         self._connection = self._left = None
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+            await end_all([self._watching])
         await self._guard.close()
         for connection in found:
             await connection.close(self.answer_s)
@@ -393,9 +393,8 @@ class NatsConnection:
 
     async def close(self, wait_s: float) -> None:
         """End it; on a silent line, without a word."""
-        with suppress(Error, OSError, TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._client.close()
+        with suppress(Error, OSError):
+            await within(wait_s, self._client.close())
         await self._ended()
 
     async def _answered(self, message: Msg) -> None:

@@ -16,6 +16,7 @@ from yarl import URL
 
 from sow.errors import ConfigError, UnsafeLog
 from sow.shared_log.adapters import nats_safety as safety
+from sow.shared_log.adapters.ending import end_all
 
 UNREADABLE = (aiohttp.ClientError, OSError, TimeoutError, ValueError, TypeError, AttributeError)
 """What comes of a monitor that is none."""
@@ -145,8 +146,7 @@ class SettingsGuard:
     async def close(self) -> None:
         """Ask no more."""
         if self._later is not None:
-            self._later.cancel()
-            await asyncio.wait([self._later])
+            await end_all([self._later])
 
 
 def url_of(server: str) -> URL:

@@ -1,5 +1,6 @@
 """`sow serve` as a process of its own: what it prints, what it stops at and how."""
 
+import asyncio
 import errno
 import json
 import os
@@ -18,20 +19,23 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sow.cli import main
+from sow.cli import main, supervision
 from sow.cli.commands import serve
 from sow.cli.commands.serve import (
+    STOP_S_MAX,
+    _done_unless,
     _followers,
     check_folder,
     server_above,
 )
 from sow.core.definitions import Configuration
-from sow.errors import ClientError
+from sow.errors import ClientError, StoreError
 from sow.server.api.nodes import Upstream
 from sow.store import repair
 from tests import forks
 from tests.edge.certificates import certificates
 from tests.ports import free_ports
+from tests.shared_log.adapters.test_ending import forgetting, played
 
 pytestmark = pytest.mark.edge
 
@@ -237,6 +241,49 @@ def test_a_node_that_waits_for_its_log_says_so_and_takes_no_sighup_for_an_end(co
     assert said["healthz"] == (200, "ok\n")
     assert (out, process.returncode) == ("", 0)
     assert " WARNING serve: not reloaded: the server is not there yet; send SIGHUP again" in log
+
+
+def test_a_stop_ends_what_forgets_that_it_was_cancelled():
+    async def work():
+        stop = asyncio.Event()
+        stop.set()
+        return await _done_unless(stop, forgetting(1))
+
+    assert not played(work)[0]
+
+
+@pytest.mark.parametrize("goes_on", [None, "a task", "a thread", "its server"])
+def test_a_process_ends_in_time_whatever_goes_on(goes_on, monkeypatch, capsys):
+    codes, tasks, times = [], [], 1000 if goes_on == "a task" else 1
+    monkeypatch.setattr(supervision.os, "_exit", codes.append)
+
+    async def serving():
+        tasks.append(asyncio.create_task(forgetting(times)))
+        await asyncio.sleep(0)
+        return goes_on != "its server"
+
+    async def work():
+        if goes_on == "a thread":
+            loop = asyncio.get_running_loop()
+            monkeypatch.setattr(loop, "shutdown_default_executor", lambda: asyncio.sleep(1e6))
+        await supervision.stopped(serving(), STOP_S_MAX)
+
+    _, took_s = played(work)
+    assert took_s < 2 * STOP_S_MAX
+    assert codes == ([] if goes_on is None else [1])
+    assert ("gave up stopping" in capsys.readouterr().err) == (goes_on is not None)
+
+
+def test_what_is_wrong_is_said_and_not_that_something_goes_on():
+    async def refused():
+        tasks.append(asyncio.create_task(forgetting(1)))
+        await asyncio.sleep(0)
+        raise StoreError("no")
+
+    tasks = []
+    with pytest.raises(StoreError):
+        played(lambda: supervision.stopped(refused(), STOP_S_MAX))
+    assert tasks[0].done()
 
 
 def answer_of(port, path):

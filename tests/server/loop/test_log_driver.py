@@ -9,8 +9,9 @@ import pytest
 
 from sow.errors import NotLeading, StoreError, UnsafeLog
 from sow.server.loop import log_driver
-from sow.server.loop.log_driver import LogDriver, end_all
+from sow.server.loop.log_driver import LogDriver
 from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
+from sow.shared_log.roles import ReadFrom
 from sow.shared_log.writer import IN_FLIGHT_MAX
 from tests.shared_log.engine import Faults, SimulatedEngine, SimulatedLog
 from tests.simulation.nodes.virtual_loop import VirtualLoop
@@ -372,16 +373,35 @@ def test_nothing_is_appended_to_a_log_that_its_engine_has_lost():
     played(work)
 
 
-def test_a_call_that_forgets_that_it_was_cancelled_is_cancelled_again():
-    async def call():
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(1e6)
-        await asyncio.sleep(1e6)
+def test_a_read_that_was_replaced_and_forgets_it_takes_nothing_and_ends_with_its_driver():
+    async def work(nodes):
+        primary = await nodes.primary()
+        driver = nodes.drivers[others(primary)[0]]
+        reads, read = [], driver._shared.read
 
-    async def work(_nodes):
-        task = asyncio.create_task(call())
-        await asyncio.sleep(0)
-        await end_all({task})
-        return task.cancelled()
+        async def forgetting(after):
+            blocks = read(after)
+            reads.append(asyncio.current_task())
+            with suppress(asyncio.CancelledError):
+                async for stored in blocks:
+                    yield stored
+            async for stored in read(after):
+                yield stored
 
-    assert played(work)
+        driver._shared.read = forgetting
+        for _ in range(2):
+            await nodes.until(lambda: driver._reading is not None)
+            driver._carry_out(ReadFrom(driver.node.chain.state.position))
+            await asyncio.sleep(LEASE_S)
+        first, second = reads[0], reads[-1]
+        assert primary.submit(1, b"once", 1)
+        await nodes.until(lambda: nodes.applied(driver.lead.node))
+        await asyncio.sleep(LEASE_S)
+        assert nodes.applied(driver.lead.node) == [b"once"]
+        assert first.done()
+        assert not second.done()
+        await driver.close()
+        assert second.done()
+        assert not driver._tasks
+
+    played(work)

@@ -16,6 +16,8 @@ from sow.shared_log.adapters.nats import PAGE_BLOCKS, NatsLog, NatsPlace
 from tests.ports import free_port
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.nats_cluster import NatsCluster
+from tests.shared_log.adapters.test_ending import forgetting
+from tests.shared_log.adapters.test_ending import played as in_virtual_time
 from tests.shared_log.conformance import WAIT_S, cases, check, read, read_once, unanswered
 
 pytestmark = [pytest.mark.edge, pytest.mark.nats_server]
@@ -387,3 +389,16 @@ def test_what_is_refused_for_good_is_not_asked_again(monkeypatch):
     monkeypatch.setattr(nats, "NOT_YET_S", 60)
     with pytest.raises(ValueError, match="no such account"):
         made({"error": {"code": 400, "err_code": 1, "description": "no such account"}})
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_look_at_settings_that_forgets_that_it_was_cancelled_ends_with_its_client(times):
+    async def work():
+        log = NatsLog(NatsPlace(servers=["nats://127.0.0.1"], unsafe=True))
+        log._watching = asyncio.create_task(forgetting(times))
+        log._guard._later = asyncio.create_task(forgetting(times))
+        await asyncio.sleep(0)
+        await log.close()
+        return log._watching.done() and log._guard._later.done()
+
+    assert in_virtual_time(work)[0]
