@@ -44,7 +44,7 @@ from sow.server.boot.log_copy import (
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.log_reports import NodeReports
 from sow.server.loop.log_checkpoint import CheckpointKeeper
-from sow.server.loop.log_driver import LogDriver
+from sow.server.loop.log_driver import NO_TROUBLE, LogDriver
 from sow.server.loop.log_operations import LogOperations
 from sow.shared_log.adapters import adapter
 from sow.shared_log.entry import EntryKind, Lead
@@ -116,6 +116,8 @@ class LogMember:
         self._peers = peers
         self._shared: Any = None
         self._driver: LogDriver | None = None
+        self._does = "this node's data directory is read"
+        """What it does while there is no driver."""
         self._open: OpenWindows | None = None
         """What is open at the end of a copy, for the next start."""
         self._checking: asyncio.Task[None] | None = None
@@ -126,10 +128,13 @@ class LogMember:
     @property
     def waits_for(self) -> str:
         """Why it has not joined; without addresses and paths, as anybody may read it."""
-        if self._driver is None:
-            return "everything is copied from another node"
-        if self._driver.has_begun:
+        driver = self._driver
+        if driver is None:
+            return self._does
+        if driver.has_begun:
             return "who leads the shared log is not heard yet"
+        if driver.trouble == NO_TROUBLE:
+            return "the engine of the shared log has not answered yet"
         return "the engine of the shared log does not answer; the log of this server says why"
 
     async def joined(self) -> None:
@@ -216,6 +221,7 @@ class LogMember:
             raise failure
         if isinstance(failure, LogTrimmed):
             log.warning("%s: everything is copied from the node that leads", failure.detail)
+            self._does = "everything is copied from another node"
             shared = self._opened(self._settings)
             try:
                 self._open = await copy_of_primary(
@@ -228,6 +234,7 @@ class LogMember:
                 await shared.close()
             await self._take_copied()
         else:
+            self._does = "the shared log is read again; the log of this server says why"
             await asyncio.sleep(PAUSE_S)
         driver = await self._begin()
         if not isinstance(failure, LogTrimmed):
@@ -244,6 +251,7 @@ class LogMember:
     async def _begin_with_log(self) -> LogDriver:
         """Begin again with the data directory with which the log begins."""
         await self.close()
+        self._does = "the data directory with which the shared log begins is copied"
         shared = self._opened(self._settings)
         try:
             await copy_of_log(shared, self._directory)

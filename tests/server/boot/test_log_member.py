@@ -11,13 +11,22 @@ import aiohttp
 import pytest
 
 from sow.core.definitions import ConflatedTopic, SharedLogSettings, Topic
-from sow.errors import ConfigError, Damaged, DiskFull, SowError, StateDiffers, StoreError
+from sow.errors import (
+    ConfigError,
+    Damaged,
+    DiskFull,
+    LogUnanswered,
+    SowError,
+    StateDiffers,
+    StoreError,
+)
 from sow.server.boot.app import Server
 from sow.server.boot.log_member import LogMember, open_log
 from sow.server.boot.log_move import move_in, move_out
 from sow.server.loop import log_driver
 from sow.server.loop.log_checkpoint import MARK_FILE
 from sow.server.loop.log_driver import LogDriver
+from sow.shared_log.adapters.ending import end_all
 from sow.store import environment
 from tests.ports import free_port
 from tests.server.boot.log_nodes import WAIT_S, Node, node_configuration, nodes_of
@@ -42,6 +51,35 @@ def test_each_engine_has_its_client():
     assert (kafka.place.servers, kafka.place.topic) == (["a:9092", "b:9092"], "mine")
     s3 = open_log(SharedLogSettings("s3", url="s3://bucket/name?region=here", unsafe=True))
     assert (s3.place.url, s3.place.unsafe) == ("s3://bucket/name?region=here", True)
+
+
+def test_what_a_node_waits_for_is_what_it_does(tmp_path):
+    class Silent:
+        def __init__(self):
+            self.fails = asyncio.Event()
+
+        async def last(self):
+            await self.fails.wait()
+            raise LogUnanswered("nobody is there")
+
+        async def close(self):
+            pass
+
+    async def play():
+        shared = Silent()
+        member = LogMember(node_configuration("a", tmp_path), lambda _settings: shared)
+        assert member.waits_for == "this node's data directory is read"
+        joining = asyncio.create_task(member.joined())
+        async with asyncio.timeout(WAIT_S):
+            while member.waits_for != "the engine of the shared log has not answered yet":
+                await asyncio.sleep(0.01)
+            shared.fails.set()
+            while not member.waits_for.startswith("the engine of the shared log does not answer;"):
+                await asyncio.sleep(0.01)
+        assert await end_all((joining,))
+        await member.leave()
+
+    asyncio.run(play())
 
 
 def test_the_first_node_leads_and_another_goes_on_when_it_is_gone(tmp_path):
