@@ -174,15 +174,9 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The list of all commands, by their sentences."""
-        width = formatter.width - 6 - max(map(len, SENTENCES))  # as click leaves to them
+        """The list of all commands, by their sentences, whole."""
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, click.Command(name, help=sentence).get_short_help_str(width))
-                    for name, sentence in SENTENCES.items()
-                ]
-            )
+            formatter.write_dl(list(SENTENCES.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -94,6 +94,8 @@ def test_all_commands_are_listed():
     listed = run("--help").stdout
     assert all(f"  {name} " in listed for name in SUBCOMMANDS)
     assert list(SENTENCES) == list(SUBCOMMANDS)
+    whole = " ".join(listed.split())
+    assert [name for name, sentence in SENTENCES.items() if sentence not in whole] == []
 
 
 @all_cases("name", SUBCOMMANDS)
