@@ -16,3 +16,8 @@ def __getattr__(name: str) -> object:
     if name in LAZY:
         return getattr(import_module(LAZY[name]), name)
     raise AttributeError(f"module 'sow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What a shell completes: `LAZY` is there before its first use."""
+    return sorted((*globals(), *LAZY))

@@ -35,6 +35,7 @@ from sow.client.tables import (
     AnswerTable,
     ShownTable,
     from_stream,
+    short_text,
     shown_table,
     to_pandas,
     to_polars,
@@ -92,8 +93,9 @@ class Answer:
         return to_polars(await self.to_arrow())
 
     def preview(self) -> ShownTable:
-        """The first records, as a table of bounded texts."""
-        return shown_table(self.tables.topic, None, self.records, len(self.records), self.matches)
+        """The first records, as a table of bounded texts, and the advice."""
+        found = shown_table(self.tables.topic, None, self.records, len(self.records), self.matches)
+        return found._replace(caption="; ".join((found.caption, *map(short_text, self.advice))))
 
     def _repr_html_(self) -> str:
         """What notebooks show: the first records."""

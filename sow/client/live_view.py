@@ -29,17 +29,20 @@ from sow.client.tables import (
     checked_interval,
     faceted_table,
     refreshing,
-    shown_end,
+    shown_nothing,
     shown_table,
     table_widget,
     to_pandas,
     to_polars,
 )
 from sow.core.delta import merged
+from sow.errors import ClientError, shown
 
 Document = Any
 CLOSED = "it was closed"
 """The reason of a view that ended without an error."""
+NOT_OPEN = "not open: `with` opens it"
+"""What a view is before; without records it would read as a topic that has none."""
 
 
 class Change(NamedTuple):
@@ -105,6 +108,8 @@ class LiveView:
         self._changes: dict[str, Change] = {}
         self._moved = asyncio.Event()
         self._synced = asyncio.Event()
+        self._is_open = False
+        """The first records have come, or will before somebody can read them."""
         self._failure: Exception | None = None
         """The error that ended the view; None if its owner closed it."""
         self._over = asyncio.Event()
@@ -122,11 +127,14 @@ class LiveView:
         return CLOSED if failure is None else str(failure) or type(failure).__name__
 
     def _check(self) -> None:
-        """Raise the error that ended the view, or Disconnected if its owner closed it."""
+        """Raise the error that ended the view, Disconnected if its owner closed it, ClientError if
+        nobody has opened it."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         if self._over.is_set():
             raise Disconnected(f"the live view has ended: {CLOSED}; open another")
+        if not self._is_open:
+            raise ClientError(f"the live view of {shown(self._topic)} is {NOT_OPEN}")
 
     def _shown(self) -> dict[str, Document]:
         """The current records by SowKey, in order."""
@@ -140,9 +148,11 @@ class LiveView:
         return self.preview().html()
 
     def preview(self) -> ShownTable:
-        """The first records, as a table of bounded texts; the reason if the view has ended."""
+        """The first records, as a table of bounded texts; the reason if there are none to show."""
         if self.ended is not None:
-            return shown_end(self._topic, self.ended)
+            return shown_nothing(self._topic, f"ended: {self.ended}")
+        if not self._is_open:
+            return shown_nothing(self._topic, NOT_OPEN)
         records = self._shown()
         return shown_table(self._topic, records, records.values(), len(records))
 
@@ -221,6 +231,8 @@ class LiveView:
             found = await self._next_change()
         if found is None:
             raise Disconnected(f"the live view has ended: {CLOSED}; open another")
+        if not self._is_open:
+            raise ClientError(f"the live view of {shown(self._topic)} is {NOT_OPEN}")
         return found
 
     async def _next_change(self) -> Change | None:
@@ -302,6 +314,7 @@ class LiveView:
 
     async def __aenter__(self) -> Self:
         await self.subscription.open()
+        self._is_open = True
         self._task = asyncio.get_running_loop().create_task(self._follow())
         await self.synced()
         # The snapshot is visible to the caller, and not part of the changes.

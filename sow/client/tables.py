@@ -323,9 +323,9 @@ def faceted_table(
     return shown._replace(facets=made)
 
 
-def shown_end(title: str, reason: str) -> ShownTable:
-    """An empty table with the reason why a view ended."""
-    return ShownTable(f"{_clipped(title)}: ended: {reason}", [], [])
+def shown_nothing(title: str, reason: str) -> ShownTable:
+    """An empty table with the reason why a view shows nothing."""
+    return ShownTable(f"{_clipped(title)}: {reason}", [], [])
 
 
 def short_text(value: Any) -> str:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sow.client import ClosedByServer, Disconnected, Live, LiveWindow, Message
-from sow.client.tables import shown_end
+from sow.client.tables import shown_nothing
 from sow.errors import ClientError, UnknownTopic
 
 SOON_S, NEVER_S = 60.0, 0.02
@@ -286,7 +286,7 @@ def test_each_way_to_read_a_view_that_has_ended_raises_why(kind, ending):
     else:
         assert {*found.values()} == {ending}
         assert why == str(ending)
-    assert preview == shown_end("orders", why)
+    assert preview == shown_nothing("orders", f"ended: {why}")
     assert f"orders: ended: {why}" in html
     assert "<td>" not in html
 

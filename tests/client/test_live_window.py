@@ -38,6 +38,7 @@ def receive(view, *lines):
 
 def test_half_a_turn_is_never_seen_and_a_gap_starts_again():
     view = LiveWindow(None, "t", None)
+    view._is_open = True
     receive(
         view, ("group_begin", "", None), ("sow", "a", 0), ("sow", "b", 1), ("group_end", "", None)
     )

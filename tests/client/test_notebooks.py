@@ -16,7 +16,7 @@ from sow.client.tables import (
     checked_interval,
     faceted_table,
     refreshing,
-    shown_end,
+    shown_nothing,
     shown_table,
     table_widget,
 )
@@ -145,7 +145,7 @@ def test_it_is_drawn_once_more_when_the_view_has_ended():
 
 
 def test_the_end_of_a_view_is_shown_as_text_and_without_records():
-    text = shown_end("<orders>", "closed by <an operator>").html()
+    text = shown_nothing("<orders>", "ended: closed by <an operator>").html()
     assert cells(text, "caption") == ["&lt;orders&gt;: ended: closed by &lt;an operator&gt;"]
     assert cells(text) == cells(text, "th") == []
 

@@ -49,6 +49,9 @@ def test_what_the_server_describes_stays_what_it_is_and_has_html(server):
         assert events[0]["d"] == {"id": 1, "px": 2}
         assert "{&quot;id&quot;:1,&quot;px&quot;:2}" in cells(events._repr_html_())
         assert server.url in asking._repr_html_()
+        misspelt = asking.query("orders", filter="/pxx > 2")
+        said = "orders: 0 records; no record has /pxx; did you mean /px?"
+        assert cells(misspelt._repr_html_(), "caption") == [said]
         with asking.rows("orders") as rows, asking.subscribe("orders") as messages:
             assert "2" in cells(rows._repr_html_())
             assert messages.name in cells(messages._repr_html_())

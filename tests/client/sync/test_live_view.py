@@ -7,6 +7,7 @@ import pytest
 from sow.client import ClosedByServer
 from sow.client.sync import Client, Live, LiveWindow
 from sow.client.sync.client import LiveView
+from sow.errors import ClientError
 
 
 @pytest.fixture
@@ -72,3 +73,14 @@ def test_a_live_view_may_be_gone_through_while_records_leave(client):
                 while len(live):
                     live.change(60)
         assert list(live.values()) == []
+
+
+def test_a_view_that_nobody_has_opened_does_not_read_as_an_empty_topic(client):
+    client.publish("orders", {"id": 1})
+    for view in (client.live("orders"), client.live("orders", top_n=2)):
+        assert "orders: not open: `with` opens it" in view._repr_html_()
+        for read in (view.copy, view.to_arrow, lambda view=view: len(view)):
+            with pytest.raises(ClientError, match="the live view of 'orders' is not open"):
+                read()
+        with view:
+            assert len(view) == 1

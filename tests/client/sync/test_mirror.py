@@ -62,3 +62,4 @@ def test_what_cannot_be_mirrored_is_said_at_once(server):
         sow.mirror("orders", url=server.url, frame="excel")
     with pytest.raises(AttributeError, match="no attribute 'mirrors'"):
         sow.mirrors
+    assert "mirror" in dir(sow)  # which a shell completes
