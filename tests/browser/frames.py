@@ -1,13 +1,14 @@
 """How smoothly the grid draws while ten thousand updates a second come, and what memory it keeps.
 
 `python -m tests.browser.frames` publishes to a topic of which all rows are in view, and looks for a
-minute at the frames that the page draws and at the heap that it has after its garbage is gone. A
+minute at the frames that the page draws, and at the heap, the nodes, the listeners and the objects
+that it has after its garbage is gone: none of them may become half as many again. A
 window tells once a turn how each of its records stands then, and turns that end together as one, so
 the page is told of fewer updates than there are; what it shows of a row is looked for instead: how
 many updates, and so how long, it is behind what is published.
 
 It says so, and exits with 1 where there are fewer than 30 frames a second, what is shown is a
-second old or the heap has grown by half. How fast anything is no test asserts: this is for a
+second old or what it holds has grown by half. How fast anything is no test asserts: this is for a
 machine that has nothing else to do. That it measures what is drawn `test_frames.py` shows.
 """
 
@@ -50,6 +51,15 @@ COUNTED = """() => {
 }"""
 
 
+class Held(NamedTuple):
+    """What a page holds when its garbage is gone."""
+
+    heap_bytes: int
+    nodes: int
+    listeners: int
+    objects: int
+
+
 class Look(NamedTuple):
     """What there was to see in some seconds."""
 
@@ -58,7 +68,7 @@ class Look(NamedTuple):
     frames_per_s: float
     rows_drawn_per_s: float
     behind_s: float
-    heap_bytes: float
+    held: Held
 
 
 class Feed:
@@ -111,7 +121,7 @@ class Smoothness:
         after = self._counts()
         spent = after[0] - before[0]
         per_s = [(now - then) / spent for now, then in zip(after[1:], before[1:], strict=True)]
-        return Look(*per_s, self.behind() / self._feed.per_s, self.heap_bytes())
+        return Look(*per_s, self.behind() / self._feed.per_s, self.held())
 
     @property
     def published(self):
@@ -129,10 +139,25 @@ class Smoothness:
         told = self.console.page.locator("#rate").get_attribute("data-updates")
         return time.monotonic(), self._feed.sent, int(told or 0), drawn["frames"], drawn["rows"]
 
-    def heap_bytes(self):
-        """What the page has in use when its garbage is gone."""
-        self._session.send("HeapProfiler.collectGarbage")
-        return self._session.send("Runtime.getHeapUsage")["usedSize"]
+    def held(self):
+        send = self._session.send
+        send("HeapProfiler.collectGarbage")
+        counted = send("Memory.getDOMCounters")
+        used = send("Runtime.getHeapUsage")["usedSize"]
+        return Held(used, counted["nodes"], counted["jsEventListeners"], self._objects())
+
+    def _objects(self):
+        """How many objects of JavaScript there are, functions and arrays among them."""
+        send, group = self._session.send, {"objectGroup": "counted"}
+        of = send("Runtime.evaluate", {"expression": "Object.prototype", **group})["result"]
+        found = send("Runtime.queryObjects", {"prototypeObjectId": of["objectId"], **group})
+        length = {"functionDeclaration": "function () { return this.length; }"}
+        count = send(
+            "Runtime.callFunctionOn",
+            {"objectId": found["objects"]["objectId"], **length, "returnByValue": True},
+        )
+        send("Runtime.releaseObjectGroup", group)
+        return count["result"]["value"]
 
     def close(self):
         """Ends it; what went wrong."""
@@ -154,14 +179,18 @@ def main():
         looks = [page.look(LOOK_S) for _ in range(max(2, requested.seconds // LOOK_S))]
         errors = page.close()
         browser.close()
-    for name, each in zip(Look._fields, zip(*looks, strict=True), strict=True):
+    for name, each in zip(
+        Look._fields[:-1], zip(*(look[:-1] for look in looks), strict=True), strict=True
+    ):
         middle, least, most = statistics.median(each), min(each), max(each)
         print(f"{name}: {middle:,.2f} in the median, {least:,.2f} to {most:,.2f}")
-    print(f"heap_bytes from {looks[0].heap_bytes:,} to {looks[-1].heap_bytes:,}")
+    before, after = looks[0].held, looks[-1].held
+    for name, least, most in zip(Held._fields, before, after, strict=True):
+        print(f"{name} from {least:,} to {most:,}")
     print("\n".join(errors))
     is_good = (
         min(look.frames_per_s for look in looks) >= FRAMES_PER_S_MIN
-        and looks[-1].heap_bytes <= GROWN_MAX * looks[0].heap_bytes
+        and all(now <= GROWN_MAX * then for then, now in zip(before, after, strict=True))
         and max(look.behind_s for look in looks) < BEHIND_S_MAX
         and not errors
     )
