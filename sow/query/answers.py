@@ -444,7 +444,8 @@ def answer(ready: IndexBuild, query: Query) -> QueryAnswer:
 def _shown(indexes: Indexes, found: Slots | None) -> Slots:
     """Those that are not hidden."""
     found = indexes.table.live() if found is None else found
-    return found[~np.isin(found, np.array([*indexes.hidden], np.int64))]
+    hidden = np.fromiter(indexes.hidden, np.int64, len(indexes.hidden))
+    return found[~np.isin(found, hidden)]
 
 
 def answering(indexes: Indexes, query: Query) -> Task[QueryAnswer]:

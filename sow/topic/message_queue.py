@@ -15,12 +15,13 @@ Times are parameters, and nothing is stored: `changed` has what the caller has t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from sow.core.containers import LazyHeap
 from sow.core.definitions import QueueSettings
+from sow.store.sharded_dict import sharded_if_long
 
 Rank = tuple[float, int, int]
 
@@ -98,9 +99,9 @@ class MessageQueue:
 
     def __init__(self, definition: QueueSettings) -> None:
         self.definition = definition
-        self.messages: dict[int, QueuedMessage] = {}
-        self.leased = 0
-        """How many messages are held."""
+        self.messages: MutableMapping[int, QueuedMessage] = {}
+        self._leased: dict[int, QueuedMessage] = {}
+        """Those of them that are held."""
         self.consumers: dict[QueueConsumer, None] = {}
         self.changed: dict[int, QueuedMessage] = {}
         """Messages whose lease or deliveries have changed; the caller empties it."""
@@ -122,6 +123,11 @@ class MessageQueue:
 
     # Messages.
 
+    @property
+    def leased(self) -> int:
+        """How many messages are held."""
+        return len(self._leased)
+
     def add(
         self,
         bookmark: int,
@@ -136,6 +142,7 @@ class MessageQueue:
             segments.append(QueueSegment(is_barrier))
         message = QueuedMessage(bookmark, identity, priority, segments[-1])
         message.segment.count += 1
+        self.messages = sharded_if_long(self.messages)
         self.messages[bookmark] = message
         message.deliveries = known.deliveries
         if known.holder:
@@ -157,20 +164,18 @@ class MessageQueue:
 
     def _hold(self, message: QueuedMessage, holder: str, until_us: int) -> None:
         message.holder, message.until_us = holder, until_us
-        self.leased += 1
+        self._leased[message.bookmark] = message
         self._note_end(message)
 
     def _note_end(self, message: QueuedMessage) -> None:
         heappush(self._ends, (message.until_us, message.bookmark))
         if self._ends.is_stale(self.leased):
-            self._ends.rebuild(
-                (one.until_us, one.bookmark) for one in self.messages.values() if one.holder
-            )
+            self._ends.rebuild((one.until_us, one.bookmark) for one in self._leased.values())
 
     def _let_go(self, message: QueuedMessage) -> None:
         """It has no holder any more, who has room for another one."""
         if message.holder:
-            self.leased -= 1
+            del self._leased[message.bookmark]
         consumer, message.consumer, message.holder = message.consumer, None, ""
         if consumer is not None:
             del consumer.held[message.bookmark]
@@ -255,8 +260,8 @@ class MessageQueue:
 
     def held(self, bookmark: int, holder: str, now_us: int) -> QueuedMessage | None:
         """The message of a bookmark, while this is its holder."""
-        message = self.messages.get(bookmark)
-        if message is None or not holder or message.holder != holder or message.until_us <= now_us:
+        message = self._leased.get(bookmark)
+        if message is None or message.holder != holder or message.until_us <= now_us:
             return None
         return message
 
@@ -297,8 +302,8 @@ class MessageQueue:
         return None if first is None else first[0]
 
     def _is_held(self, end: tuple[int, int]) -> bool:
-        message = self.messages.get(end[1])
-        return message is not None and bool(message.holder) and message.until_us == end[0]
+        message = self._leased.get(end[1])
+        return message is not None and message.until_us == end[0]
 
     def end_leases(self, now_us: int, most: int) -> list[QueuedMessage]:
         """End up to so many leases whose time has come; returns their messages."""
@@ -316,7 +321,7 @@ class MessageQueue:
         """Assert what is always true of a queue, between two steps."""
         held = [one for one in self.messages.values() if one.holder]
         waiting = [entry[2] for segment in self._segments for entry in segment.waiting]
-        assert len(held) == self.leased
+        assert {id(one) for one in held} == {id(one) for one in self._leased.values()}
         assert {*map(id, held)}.isdisjoint(map(id, waiting)), "a held message waits"
         assert len(held) + len(waiting) + len(self.dead) == len(self.messages)
         for consumer in self.consumers:

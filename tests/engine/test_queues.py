@@ -112,6 +112,43 @@ def test_what_was_acknowledged_leaves_nothing_behind():
     assert not here.restart().executor.queues.find("jobs").queue.messages
 
 
+class CountedSlots(dict):
+    """The slots of a table, which notes those that somebody goes through."""
+
+    def __init__(self, slots, read):
+        super().__init__(slots)
+        self.read = read
+
+    def __iter__(self):
+        for one in super().__iter__():
+            self.read.append(one)
+            yield one
+
+    def items(self):
+        return ((one, self[one]) for one in self)
+
+
+def test_messages_and_leases_are_read_again_in_steps(monkeypatch):
+    here = world()
+    here.publish("orders", *({"id": number} for number in range(95)))
+    held, read = taken(here, 35), []
+    monkeypatch.setattr(queues, "RESTORED_AT_ONCE", 10)
+    monkeypatch.setattr(queues, "GIVEN_AT_ONCE", 10)
+    for name in ("jobs", LEASES.name):
+        table = here.engine.topics[name].records.table
+        table.slots = CountedSlots(table.slots, read)
+    all_queues, steps = here.executor.queues.queues, []
+    before = all_queues.by_name["jobs"].queue
+    for _ in all_queues.restoring():
+        steps.append(len(read))
+        read.clear()
+    assert sum(steps) == 95 + 35
+    assert max(steps) < 2 * 10  # the last leases, and the first messages
+    after = all_queues.by_name["jobs"].queue
+    assert [*after.messages] == [*before.messages]
+    assert after.leased == len(held)
+
+
 def test_many_messages_are_given_out_in_steps(monkeypatch):
     monkeypatch.setattr(queues, "GIVEN_AT_ONCE", 200)
     here = world()

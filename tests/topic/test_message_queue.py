@@ -42,6 +42,34 @@ def given_out(made, now_us=0, most=100):
     return found
 
 
+class Unlisted(dict):
+    """What nobody goes through, since it may have a million entries."""
+
+    def __iter__(self):
+        raise AssertionError("goes through all messages")
+
+    keys = values = items = __iter__
+
+
+def test_nothing_that_is_done_goes_through_what_waits():
+    made = queue(400, deliveries_max=50)
+    made.messages = Unlisted(made.messages)
+    first = consumer(made, "first")
+    ((_, kept),) = made.give(0, 1)
+    for number in range(300):
+        one = consumer(made, "a")
+        ((_, message),) = made.give(number, 1)
+        made.extend(message, number + 150)
+        if number % 2:
+            made.forget(message)
+        else:
+            made.cancel(message, counts=True)
+        made.leave(one)
+    made.leave(first)
+    assert made.end_leases(LEASE_US, 9) == [kept]
+    assert (made.leased, made.due_us(), len(made.messages)) == (0, None, 250)
+
+
 def test_messages_go_in_order_and_by_priority_first():
     made = queue()
     for bookmark, priority in ((1, 0), (2, 5), (3, 0), (4, 5), (5, -1)):
