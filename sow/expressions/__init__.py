@@ -18,6 +18,7 @@ from sow.expressions.filters import (
     pinned,
     sow_keys_in,
     traits_in,
+    with_texts,
 )
 from sow.expressions.functions import AGGREGATES, FUNCTIONS, LAST, ORDERLESS, described_functions
 from sow.expressions.message_attributes import NO_TRAITS, UNSTEADY, MessageColumns, Trait
@@ -137,4 +138,5 @@ __all__ = [
     "sow_keys_in",
     "traits_in",
     "walk",
+    "with_texts",
 ]

@@ -6,9 +6,10 @@ records: the caller supplies the columns.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sow.core.containers import kept
 from sow.core.paths import Path, Scalar, Value
@@ -278,6 +279,21 @@ def bound(node: Node, values: Mapping[Source, Scalar]) -> Node:
     """The node with the values of parameters, and those of fields that are known for all records,
     put in as literals."""
     return _with_known(node, values)
+
+
+def with_texts(node: Node, change: Callable[[str, bool], str], is_pattern: bool = False) -> Node:
+    """The node with each of its texts changed, by `change(text, is_pattern)`: that of LIKE is a
+    pattern. Those from which functions are made, as patterns and formats, stay as they are."""
+    if isinstance(node, Literal):
+        text = node.value
+        return replace(node, value=change(text, is_pattern)) if isinstance(text, str) else node
+    if isinstance(node, Like):
+        operand = with_texts(node.operand, change)
+        pattern = with_texts(node.pattern, change, is_pattern=True)
+        return Like(operand, cast("Literal", pattern), position=node.position)
+    if isinstance(node, Call) and node.name in FUNCTIONS and FUNCTIONS[node.name].literals:
+        return node
+    return with_parts(node, with_texts, change)
 
 
 def parameters_in(node: Node) -> tuple[Parameter, ...]:

@@ -9,7 +9,9 @@ from sow.expressions import (
     check_fields_alone,
     compile_filter,
     compile_term,
+    parse,
     pinned,
+    with_texts,
 )
 from tests.cases import all_cases
 
@@ -171,6 +173,18 @@ def test_messages_are_judged_by_fields_and_what_is_known_beside_them():
     condition = compile_filter("/a > 0 AND MESSAGE_SIZE() > 2")
     assert condition.matches_messages([[1, 1]], messages) == [False, True]
     assert compile_filter("/a > 0").matches_messages([[1, 0]], messages) == [True, False]
+
+
+def test_texts_are_changed_wherever_they_stand_but_where_a_function_is_made_of_them():
+    text = (
+        "NOT /a IN ('x', 'y', 1) AND (/b LIKE 'x' OR UPPER('x') = /x) "
+        "AND REGEXP_REPLACE(/a, 'x', 'x') = 'x'"
+    )
+    changed = with_texts(parse(text), lambda one, is_pattern: f"<{one}>" + "?" * is_pattern)
+    assert changed == parse(
+        "NOT /a IN ('<x>', '<y>', 1) AND (/b LIKE '<x>?' OR UPPER('<x>') = /x) "
+        "AND REGEXP_REPLACE(/a, 'x', 'x') = '<x>'"
+    )
 
 
 @pytest.mark.parametrize(

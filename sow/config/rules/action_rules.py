@@ -17,7 +17,7 @@ from sow.config.diagnostics import Diagnostics, at
 from sow.config.rules.topic_rules import is_many
 from sow.core.action_definitions import AMPS_DATA, OF_MESSAGES, VARIABLES
 from sow.errors import ClientError
-from sow.expressions import compile_filter
+from sow.expressions import compile_filter, parse, with_texts
 
 VARIABLE = re.compile(r"\{\{\s*(\w*)\s*\}\}")
 OF_TOPIC = ("Topic", "MessageType", "Filter")
@@ -202,22 +202,35 @@ def _deed(root: Section, deed: Section, trigger: str, hosts: object, findings: D
 
 
 def _delete_filter(deed: Section, findings: Diagnostics) -> None:
-    """A filter compiles with anything in the places of its variables, which are parts of texts: a
-    key that a publisher chooses is no part of the condition."""
+    """The variables of a filter are in its texts: a key that a publisher chooses is no part of the
+    condition."""
     text = deed.text("filter")
     try:
         compile_filter(VARIABLE.sub("x", text))
     except ClientError as error:
         findings.error(*deed.where("Filter"), error.detail, "write a condition such as /done = 1")
         return
-    try:
-        compile_filter(VARIABLE.sub("x x", text))
-    except ClientError:
+    if not _is_in_texts(text):
         findings.error(
             *deed.where("Filter"),
-            "has a variable outside of quotes",
+            "has a variable outside of quotes, or in what a function is made of",
             "write /id = '{{AMPS_SOW_KEY}}'",
         )
+
+
+def _is_in_texts(text: str) -> bool:
+    """Whether all variables of a filter are in its texts, and so are put into these alone."""
+    found: list[str] = []
+
+    def noted(written: str, _is_pattern: bool) -> str:
+        found.extend(VARIABLE.findall(written))
+        return written
+
+    try:
+        with_texts(parse(text), noted)
+    except ClientError:
+        return False
+    return len(found) == len(VARIABLE.findall(text))
 
 
 # Circles.

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
+from xml.sax.saxutils import escape
 
 import orjson
 
@@ -39,7 +40,7 @@ from sow.engine.engine import Engine, no_steps
 from sow.engine.queues import AGAIN_US
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, SowError, StoreError, TooLarge, clipped, described
-from sow.expressions import Filter
+from sow.expressions import Filter, parse, with_texts
 from sow.security.authorization import EVERYTHING
 from sow.sessions.commands.audit import Audit
 from sow.sessions.commands.record_ops import delete_selected
@@ -422,7 +423,7 @@ class Actions:
                 self._audit,
                 engine.catalog.deletable(deed.topic or ""),
                 now_us,
-                filter_text=_filled(deed.filter, run, quoted).decode(),
+                filter_text=_condition(deed.filter or "", run),
                 sow_keys=None,
                 identities=None,
                 rights=EVERYTHING,
@@ -481,9 +482,15 @@ DEEDS: dict[str, Carried] = {
 }
 
 
-def quoted(value: bytes) -> bytes:
-    """A value as part of a text in a filter, which it does not end."""
-    return re.sub(rb"([\\'\"])", rb"\\\1", value)
+def _condition(text: str, run: ActionRun) -> str:
+    """A filter whose texts have the values of their variables: in a pattern of LIKE a value is
+    looked for as it is."""
+
+    def changed(written: str, is_pattern: bool) -> str:
+        put_in = re.escape if is_pattern else bytes
+        return _filled(written, run, put_in, put_in).decode()
+
+    return str(with_texts(parse(text), changed))
 
 
 def _in_json(value: bytes) -> bytes:
@@ -491,28 +498,35 @@ def _in_json(value: bytes) -> bytes:
     return orjson.dumps(value.decode(errors="replace"))[1:-1]
 
 
+def _in_xml(value: bytes) -> bytes:
+    """A value as a text of XML, or a part of an attribute."""
+    return escape(value.decode(errors="replace"), QUOTES).encode()
+
+
 def _composed(text: str | None, run: ActionRun) -> bytes:
-    """What is published or sent. In JSON only a message is more than a part of a text: else who
-    chooses a key, or the name of a client, would write more fields."""
-    if text is None or text.lstrip()[:1] not in ("{", "["):
-        return _filled(text, run)
-    if run.trigger == "slow-client":
-        return _filled(text, run, _in_json)
-    return _filled(text, run, _in_json, bytes)
+    """What is published or sent. In JSON and XML only a message is more than a part of a text: else
+    who chooses a key, or the name of a client, would write more fields."""
+    inserted = INSERTED.get((text or "").lstrip()[:1], bytes)
+    return _filled(text, run, inserted, inserted if run.trigger == "slow-client" else bytes)
+
+
+INSERTED = {"{": _in_json, "[": _in_json, "<": _in_xml}
+"""How values are put into a text, by its first character."""
+QUOTES = {'"': "&quot;", "'": "&apos;"}
 
 
 def _filled(
     text: str | None,
     run: ActionRun,
     inserted: Callable[[bytes], bytes] = bytes,
-    of_data: Callable[[bytes], bytes] | None = None,
+    of_data: Callable[[bytes], bytes] = bytes,
 ) -> bytes:
     """A text with the values of its variables, as they are `inserted`; without one, the message
     itself."""
     if text is None:
         return run.data
     known = {
-        AMPS_DATA: lambda: (of_data or inserted)(run.data),
+        AMPS_DATA: lambda: of_data(run.data),
         AMPS_TOPIC: lambda: inserted(run.topic.encode()),
         AMPS_SOW_KEY: lambda: inserted(run.key.encode()),
     }

@@ -60,6 +60,21 @@ COPY = (
             "Filter",
             "has a variable outside of quotes",
         ),
+        (
+            on("publish-message", topic("", "others"))
+            + do("delete-sow", topic("<Filter>$['{{AMPS_SOW_KEY}}'] = 1</Filter>")),
+            "Filter",
+            "has a variable outside of quotes",
+        ),
+        (
+            on("publish-message", topic("", "others"))
+            + do(
+                "delete-sow",
+                topic("<Filter>REGEXP_REPLACE(/a, '{{AMPS_SOW_KEY}}', '') = '1'</Filter>"),
+            ),
+            "Filter",
+            "or in what a function is made of",
+        ),
         (on("startup") + do("delete-sow", topic()), "Module", "needs Filter"),
         (on("startup") + HOOK, "Url", "the host 127.0.0.1 is not one of WebhookHosts"),
     ],

@@ -9,9 +9,9 @@ from sow.core.action_definitions import ActionDeed, ActionDefinition, ActionTrig
 from sow.core.definitions import ACTION_RUNS, AUDIT, LEASES, Topic
 from sow.engine import action_runs
 from sow.engine.following import FollowingEngine
-from sow.errors import StoreFailing, TooLarge
+from sow.errors import ClientError, StoreFailing, TooLarge
 from sow.sessions.commands import actions
-from sow.sessions.commands.actions import PAUSE_US_MAX, quoted
+from sow.sessions.commands.actions import PAUSE_US_MAX
 from sow.sessions.commands.executor import Executor
 from tests.cases import all_cases
 from tests.laws.harness import MS, ORDERS, SECOND, World
@@ -188,6 +188,18 @@ def test_a_key_that_a_publisher_chooses_writes_no_more_than_a_text():
     assert done(here) == [{"id": 'x","admin":true,"z":"', "d": {"a": 1}}]
 
 
+def test_in_xml_too_a_key_writes_no_more_than_a_text():
+    bare = replace(ORDERS, keys=(), hash_indexes=())
+    xml = Topic("xml", "xml", keys=("/m/id",))
+    data = "<m><id>{{AMPS_SOW_KEY}}</id><t of='{{AMPS_TOPIC}}'/></m>"
+    deed = ActionDeed("publish-message", topic="xml", data=data)
+    one = action("publish-message", deed, topic="orders")
+    here = World(bare, xml, AUDIT, ACTION_RUNS, actions=(one,))
+    here.publish("orders", {"a": 1}, key="</id><id>'&")
+    run(here)
+    assert [*here.engine.topics["xml"].records.table.slots] == ["</id><id>'&"]
+
+
 def test_an_action_with_very_many_runs_holds_up_no_other(monkeypatch):
     monkeypatch.setattr(actions, "RUNS_AT_ONCE", 4)
     many = action("publish-message", COPY, topic="orders")
@@ -200,8 +212,37 @@ def test_an_action_with_very_many_runs_holds_up_no_other(monkeypatch):
     assert [name for name, _, _ in runs(here)] == ["publish-message"] * 2 + ["few"]
 
 
-def test_a_quote_and_a_backslash_do_not_end_a_text():
-    assert quoted(b"a'b\"c\\d") == b"a\\'b\\\"c\\\\d"
+HOSTILE = [
+    "x'OR'a'='a", '"', "\\", "%", ".*", "a|b", "(", "\\E(", "^$", "(?i)A", "{{AMPS_TOPIC}}",
+    "." * 512,
+]  # fmt: skip
+
+
+@all_cases(
+    "condition",
+    [
+        "/id = '{{AMPS_SOW_KEY}}'",
+        '/id IN (r"{{AMPS_SOW_KEY}}", "none")',
+        "/id LIKE '^{{AMPS_SOW_KEY}}$'",
+        r"/id LIKE r'^{{ AMPS_SOW_KEY }}\z'",
+    ],
+)
+def test_a_value_in_a_filter_is_data_whatever_it_is_written_with(condition):
+    bare = replace(ORDERS, keys=(), hash_indexes=())
+    deed = ActionDeed("delete-sow", topic="done", filter=condition)
+    here = world(action("publish-message", deed, topic="orders"), orders=bare)
+    here.publish("done", *({"id": id_} for id_ in ["a", "b", *HOSTILE]))
+    for at, key in enumerate(HOSTILE, 1):
+        here.publish("orders", {}, key=key)
+        run(here)
+        assert [one["id"] for one in done(here)] == ["a", "b", *HOSTILE[at:]]
+
+
+@pytest.mark.parametrize("key", ["a\nb", "a\0b", "é", "a b", "a" * 1_000_000])
+def test_what_a_filter_could_not_take_is_no_key(key):
+    here = world(orders=replace(ORDERS, keys=(), hash_indexes=()))
+    with pytest.raises(ClientError, match="cannot be a SowKey"):
+        here.publish("orders", {}, key=key)
 
 
 def test_many_records_are_deleted_in_steps_while_other_actions_go_on():
