@@ -64,16 +64,16 @@ form_option = click.option(
 )
 
 
-@server_command("sow dump orders orders.parquet", "sow dump orders - --filter '/qty > 10'")
+@server_command("sow dump orders orders.parquet", "sow dump orders --filter '/qty > 10'")
 @click.argument("topic", shell_complete=topic_names)
-@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("file", default="-", type=click.Path(allow_dash=True))
 @filter_option
 @form_option
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 async def dump(
     client: Client, topic: str, file: str, filter_text: str | None, form: str | None, force: bool
 ) -> None:
-    """Write the records of TOPIC to FILE, or to standard output (-), as they are at one moment.
+    """Write the records of TOPIC to FILE, or to standard output, as they are at one moment.
 
     The suffix of FILE chooses its format: .ndjson holds every record as it is, and the events of a
     series; .csv and .parquet are tables of fields, without events and lifetimes.

@@ -195,7 +195,7 @@ def test_a_lifetime_that_cannot_be_kept_is_refused(sow, server, tmp_path, topic,
 
 def test_only_what_matches_is_dumped_to_standard_output_and_loaded_from_there(sow, server):
     server.publish("orders", {"id": 1, "q": 1}, {"id": 2, "q": 20})
-    out = sow.ok("dump", "orders", "-", "--filter", "/q > 10")
+    out = sow.ok("dump", "orders", "--filter", "/q > 10")
     assert json.loads(out) == {"id": 2, "q": 20}
     assert sow.ok("load", "copies", "-", input=out).startswith("loaded 1 record into copies")
 
