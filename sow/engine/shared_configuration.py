@@ -14,11 +14,7 @@ from dataclasses import fields, replace
 from hashlib import blake2b
 
 from sow.config.elements.table import ROOT
-from sow.core.definitions import (
-    Configuration,
-    Definition,
-    without_system_topics,
-)
+from sow.core.definitions import Configuration, without_system_topics
 from sow.engine.configuration_history import configuration_of, node_text, shared_part
 from sow.engine.definition_changes import changed_elements, kind_of
 
@@ -84,13 +80,9 @@ def _different(there: Configuration, here: Configuration) -> Iterator[str]:
         what = f"{kind_of(definition)} {name}"
         if had is None or has is None:
             yield f"{what}, which is only {'here' if had is None else 'there'}"
-        elif had != has:
-            yield _what_changed(had, has, what)
+        elif type(had) is not type(has):
+            yield f"what {what} is"
+        elif changed := changed_elements(had, has):
+            yield " and ".join(f"<{element}>" for element in changed) + f" of {what}"
     if [*before] != [*after] and before.keys() == after.keys():
         yield "the order of topics"
-
-
-def _what_changed(had: Definition, has: Definition, what: str) -> str:
-    if type(had) is not type(has):
-        return f"what {what} is"
-    return " and ".join(f"<{element}>" for element in changed_elements(had, has)) + f" of {what}"

@@ -17,8 +17,8 @@ from sow.core.security_definitions import Security, Tls
 from sow.engine import shared_configuration as module
 from sow.engine.shared_configuration import differences, fingerprint, packed, unpacked, with_own
 
-ORDERS = Topic("orders", "json", keys=("/id",))
-SLOW = ConflatedTopic("slow", "json", "orders", interval_us=1_000_000)
+ORDERS = Topic("orders", "json", keys=("/id",), line=2)
+SLOW = ConflatedTopic("slow", "json", "orders", interval_us=1_000_000, line=7)
 LOG = Configuration("desk", (ORDERS, SLOW))
 OTHERS = replace(
     LOG,
@@ -38,7 +38,9 @@ def test_nodes_differ_in_name_address_and_paths_alone():
 
 def test_a_node_has_what_the_log_has_and_its_own_name_address_and_paths():
     red = replace(LOG, colour="red", port=7, data_directory="here")
-    assert with_own(unpacked(packed(red)), OTHERS) == replace(OTHERS, colour="red")
+    lineless = tuple(replace(definition, line=0) for definition in LOG.topics)
+    expected = replace(OTHERS, colour="red", topics=lineless)
+    assert with_own(unpacked(packed(red)), OTHERS) == expected
 
 
 @pytest.mark.parametrize(
