@@ -9,8 +9,8 @@ changes are those of one moment, so these subscribers get nothing else until all
 (`hold_other_output`): changes of other topics queue behind.
 
 A change of very many records would have readers wait for long. So it may keep what there was
-before it (`keeping`, `freezing`): queries that can read that do so, until all is stored
-(`readable`).
+before it (`keep`, `freezing`): queries that can read that do so, until all is stored (`readable`),
+and who begins to follow the topic does so from there (`shows_before`).
 
 One such change is under way at a time. Once started it is finished, or fails before anything has
 changed: if its caller stops waiting, the server runs the remaining steps (`on_left`). This module
@@ -43,6 +43,8 @@ class AtomicChange(SharedTask[Result]):
         """Channels that carry nothing else until it is over."""
         self.keeps = False
         """Readers do not wait for it."""
+        self.waiting: list[Callable[[], None]] = []
+        """Called when it is over."""
         self.before: Records | None = None
         """The topic's records as they were; None: as they are."""
         self.is_planned = False
@@ -174,6 +176,11 @@ class AtomicBatch:
             return change.before
         return topic.records if change.keeps else None
 
+    def shows_before(self, topic: LiveTopic) -> bool:
+        """Whether readers of a topic get what there was before a change that is being stored."""
+        change = self._change
+        return change is not None and change.topic is topic and change.before is not None
+
     def seq_of(self, topic: LiveTopic) -> int:
         """The newest number that what is `readable` of a topic contains."""
         change = self._change
@@ -187,6 +194,8 @@ class AtomicBatch:
         change.topic.records.set_changing(False)
         change.topic.pass_up_to(self._seq())
         self._ended(change.topic, change.channels)
+        for act in change.waiting:
+            act()
 
     # Waiting.
 
@@ -203,6 +212,11 @@ class AtomicBatch:
         """Whether one of these topics may hold half of a change."""
         change = self._change
         return change is not None and not change.is_planned and change.topic.name in names
+
+    def when_over(self, act: Callable[[], None]) -> None:
+        """Call `act` when the change under way is over."""
+        assert self._change is not None
+        self._change.waiting.append(act)
 
     def finish_shown(self, names: Iterable[str]) -> Task[bool]:
         """Finish a change if one of these topics may hold half of it, unless readers do not wait

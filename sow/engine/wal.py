@@ -165,10 +165,11 @@ class CurrentLog:
         """The newest record that can be read."""
         return max([self._journal.last_seq, *(e.seq + len(e) - 1 for e in self._coming())])
 
-    @property
-    def misses_load(self) -> bool:
-        """Records cannot be read before they are durable: their entry only names them."""
-        return any(entry.load is not None for entry in self._sequencer.in_flight())
+    def misses_load(self, seq: int) -> bool:
+        """Records up to `seq` cannot be read before they are durable: their entry only names
+        them."""
+        coming = self._sequencer.in_flight()
+        return any(entry.load is not None and entry.seq <= seq for entry in coming)
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:
         """Entries in order from the one holding record `after_seq + 1`, up to the newest."""

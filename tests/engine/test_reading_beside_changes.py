@@ -14,7 +14,7 @@ from sow.sessions.commands.record_ops import at_hand
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.sessions.queries.query_results import execute_query
 from tests.engine.test_atomic_change import COPY, OTHER, begin, held, made
-from tests.laws.harness import ORDERS, World
+from tests.laws.harness import ORDERS, SECOND, World
 
 
 @pytest.fixture(autouse=True)
@@ -235,3 +235,71 @@ def test_a_view_that_waits_for_a_publish_shows_it_before_a_long_change_of_the_to
     world.settle()
     assert len(world.records("each")) == 7
     world.check()
+
+
+BEGUN = [
+    {"c": "subscribe"},
+    {"c": "subscribe", "filter": "/v > 0"},
+    {"c": "subscribe", "opts": "conflation=100ms"},
+    {"c": "sow_and_subscribe"},
+    {"c": "sow_and_subscribe", "filter": "/v > 0", "opts": "oof"},
+    {"c": "sow_and_subscribe", "order_by": "/name", "opts": "conflation=100ms"},
+    {"c": "sow_and_delta_subscribe"},
+    {"c": "sow_and_delta_subscribe", "filter": "/v > 0", "opts": "oof"},
+    {"c": "subscribe", "bm": "0"},
+    {"c": "delta_subscribe", "bm": "0"},
+    {"c": "sow_and_subscribe", "opts": "as_of=3"},
+]
+
+
+def told(lines):
+    """What a client is told of records, without what depends on when it came."""
+    return [
+        (line["c"], line["k"], line.get("bm"), line.get("d"))
+        for line in lines
+        if line["c"] in ("sow", "p", "oof")
+    ]
+
+
+@pytest.mark.parametrize("at", [0, 1, 4])
+@pytest.mark.parametrize("command", BEGUN, ids=str)
+@pytest.mark.usefixtures("_read_on")
+def test_a_subscription_begins_while_rows_are_stored(command, at):
+    """It waits for no step of the change, and is told what one is that began before it."""
+    world = World(ORDERS, OTHER, WRITES, WRITES_BEFORE)
+    for number in range(4):
+        world.publish("orders", {"id": number, "v": number % 2, "name": "before"})
+    command = {"t": "orders", "cid": "1", "a": "processed,completed", **command}
+    first = world.client()
+    expected = first.say(**command)
+    writes, topic = StagedWrites(world.engine), world.engine.topics["orders"]
+    documents = [{"id": number, "v": number % 2} for number in (2, 3, 4, 5, 4, 2)]
+    bodies = [json.dumps(document).encode() for document in documents]
+    rows = StagedRows(["publish"] * 6, [None] * 6, bodies)
+    steps, _ = writes.read(writes.topic("orders"), rows)
+    applying = writes.applying("w", 1, "orders", steps, world.now)
+    while not world.engine.atomic.shows_before(topic):
+        next(applying)
+    for _ in range(at):
+        next(applying)
+    world.settle()
+    assert world.engine.atomic.topic is topic
+    stored, client = topic.records.table.seqs.max(), world.client()
+    lines = client.say(**command)
+    assert topic.records.table.seqs.max() == stored, "a step of the change was taken for it"
+    assert any(line.get("a") == "processed" for line in lines)
+    world.publish("other", {"id": 1})
+    lines += client.say(c="sow", t="other")
+    assert lines[-2]["d"] == {"id": 1}, "its client is not kept waiting"
+    world.check()
+    run_to_completion(applying)
+    world.settle()
+    lines += client.lines()
+    world.advance(SECOND)
+    world.publish("orders", {"id": 0, "v": 1}, {"id": 1, "v": 0})
+    world.advance(SECOND)
+    world.check()
+    lines = [line for line in lines + client.lines() if line.get("t") != "other"]
+    assert told(lines) == told(expected + first.lines())
+    assert sum(line.get("a") == "completed" for line in lines) == 1
+    assert held(client.say(c="sow", t="orders")) == [0, 1, 2, 3, 4, 5]

@@ -203,7 +203,7 @@ class PastStates(ReplayStarts):
     ) -> Task[tuple[Snapshot, int | None]]:
         """The records of a topic as of a moment, and the place of that."""
         if isinstance(topic, SourceTopic):
-            now = yield from self._present(topic)
+            now = yield from self._present(topic, moment.seq)
             base = self._base(topic, moment.seq)
             then = yield from as_of(now, moment.seq, self.log, self._bodies_max, base)
             return then, None
@@ -212,7 +212,7 @@ class PastStates(ReplayStarts):
     def _bodies(
         self, topic: LiveTopic, bookmark: int, bytes_max: int
     ) -> Task[ShardedDict[str, bytes]]:
-        now = yield from self._present(topic)
+        now = yield from self._present(topic, bookmark)
         base = self._base(topic, bookmark)
         return (yield from bodies_as_of(now, bookmark, self.log, bytes_max, base))
 

@@ -20,7 +20,7 @@ from sow.core.paths import Path, parse_member
 from sow.engine.engine import Engine
 from sow.engine.live_topic import is_hidden
 from sow.engine.queries import place_of
-from sow.engine.running_topics import LiveTopic
+from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.errors import ClientError, Stopped, TooLarge, UnknownTopic, invalid_options, shown
 from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, topic_search
@@ -50,6 +50,8 @@ MATCHED_AT_ONCE = 500
 """Topics whose names are compared with a pattern in one step: some two microseconds each."""
 TAKEN_AT_ONCE = 25
 """Topics of a pattern that are pinned in one step: some forty microseconds each."""
+KNOWN_MAX = 100_000
+"""Records that a subscriber to a change under way may have to be known to hold: 15 MB."""
 ADVISED_MAX = 100
 """Topics of a pattern whose fields are looked for: people name few, programs many."""
 AGAIN_FACTOR = 3
@@ -130,9 +132,26 @@ class QueryPlanner:
             self.unread.check(session.id, rows)
 
     def _reads_before(self, command: Command) -> bool:
-        """Whether a command may be answered as of before a change under way: it follows nothing,
-        and its answer is of one topic."""
-        return command.name == "sow" and not self.is_pattern(command)
+        """Whether a command may be answered as of before a change under way: it is about one topic,
+        and follows nothing, or can go on from there with the log."""
+        return not self.is_pattern(command) and (command.name == "sow" or self._can_go_on(command))
+
+    def _can_go_on(self, command: Command) -> bool:
+        """Whether a subscription can go on from a past moment with the log: it needs no account of
+        the records that it was sent."""
+        topic, options = self._engine.topics.get(command.topic), command.options
+        if not isinstance(topic, SourceTopic) or not topic.is_logged:
+            return False
+        if options.replace or window_of(command) is not None or not self.is_steady(command):
+            return False
+        if command.bookmark is not None and command.bookmark not in NOW:
+            return True
+        goes_by_states = options.oof or command.kind.is_delta
+        if not command.name.startswith("sow"):
+            return not goes_by_states
+        if goes_by_states and len(topic.records.table) > KNOWN_MAX:
+            return False
+        return not (sow_keys(command) or options.top_n is not None or options.skip_n)
 
     def _lets_read(self, command: Command, changing: LiveTopic) -> bool:
         """Whether a command need not wait for the change of a topic."""

@@ -63,15 +63,23 @@ class ReplayStarts:
             raise ClientError(
                 f"topic {topic.name}{of} has no log, so only its present state can be read"
             )
-        yield from self._engine.atomic.finish_before(source.name)
-        while self.log.misses_load:
+        if self._engine.atomic.readable(source) is None:
+            yield from self._engine.atomic.finish_before(source.name)
+        while self.log.misses_load(self._engine.seq):
             yield
 
-    def _present(self, topic: LiveTopic) -> Task[Present]:
-        yield from self._engine.atomic.finish_before(topic.name)
-        while self.log.misses_load:
-            yield
-        now = Present.take(topic.records, self._engine.seq)
+    def _present(self, topic: LiveTopic, seq: int) -> Task[Present]:
+        """What a topic holds, as of `seq` or later."""
+        atomic, queries = self._engine.atomic, self._engine.queries
+        while True:
+            records, newest = atomic.readable(topic), atomic.seq_of(topic)
+            if atomic.concerns((topic.name,)) and (records is None or newest < seq):
+                yield from atomic.finish_before(topic.name)
+            elif self.log.misses_load(newest):
+                yield
+            else:
+                break
+        now = Present.take(*queries.shown_of(topic))
         yield
         yield from now.settle()
         return now
@@ -178,7 +186,7 @@ class ReplayStarts:
         takes too much."""
         stored = dict[str, list[Slice]]()
         for source in self._sources(topic):
-            now = yield from self._present(source)
+            now = yield from self._present(source, place.seq)
             base, bytes_max = self._base(source, place.seq), self._bodies_max
             try:
                 parts = yield from slices_as_of(now, place.seq, self.log, bytes_max, base)
@@ -199,7 +207,7 @@ class ReplayStarts:
         nows = dict[LiveTopic, Present]()
         if not is_whole(self.log):
             for source in self._sources(topic):
-                nows[source] = yield from self._present(source)
+                nows[source] = yield from self._present(source, moment.seq)
         oldest = self.log.first_seq - 1
         if nows:
             since_us = moment.time_us - self._reach(topic).lag_us

@@ -160,11 +160,16 @@ class LogReplay:
         self._kept = [(encoder, said) for encoder, said in seen if encoder is not None]
 
     def frames(
-        self, on_live: Callable[[], None], on_failure: Callable[[Exception], None]
+        self,
+        on_live: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+        again: Callable[[], None],
     ) -> Frames:
         """Frames of what the log holds. At its end, or that of the span, `on_live` is called,
-        which for a span without end has to join the feeds to their routers.
+        which for a span without end has to join the feeds to their routers. Where that has to wait
+        for an atomic change there are no more frames, until `again` is called.
         """
+        waits = False
         try:
             while not self._stopped:
                 fed = self._feed_some()
@@ -178,16 +183,20 @@ class LogReplay:
                 if is_over:
                     return
                 if not fed:
-                    for _ in self._engine.atomic.finish_any():
-                        yield b"", 0
+                    waits = self._is_amid_change()
+                    if waits:
+                        # Its client is sent other things meanwhile.
+                        self._engine.atomic.when_over(again)
+                        return
                     # What is missing of a range is on its way to the disk.
                     yield b"", 0
         except Exception as error:
             on_failure(error)
         finally:
-            self._forget()
-            while self._ahead:
-                self._drop_first()
+            if not waits:
+                self._forget()
+                while self._ahead:
+                    self._drop_first()
 
     def _drop_first(self) -> None:
         self._hold(-_size(self._ahead.popleft()))
@@ -204,8 +213,16 @@ class LogReplay:
         """Whether everything was processed, entries on their way to the disk included."""
         if self._is_past():
             return True
-        # What is logged, but not stored yet, would be heard again by who is live.
-        return self._reached == self._engine.seq and self._engine.atomic.topic is None
+        return self._reached == self._engine.seq and not self._is_amid_change()
+
+    def _is_amid_change(self) -> bool:
+        """Whether what is logged, but not stored yet, would be heard again by who is live."""
+        changing = self._engine.atomic.topic
+        return (
+            changing is not None
+            and self._engine.atomic.shows_half((changing.name,))
+            and self._feed_of(changing.name) is not None
+        )
 
     def _is_past(self) -> bool:
         return self._until is not None and self._reached >= self._until

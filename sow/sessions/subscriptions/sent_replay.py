@@ -120,7 +120,10 @@ class SentReplay:
     # Frames.
 
     def frames(
-        self, on_live: Callable[[], None], on_failure: Callable[[Exception], None]
+        self,
+        on_live: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+        _again: Callable[[], None],
     ) -> Frames:
         """Frames of what was sent. At the end, `on_live` is called, which has to join the feed to
         its router if that is the present."""

@@ -7,7 +7,7 @@ the log until it is live; where it depends on what the client holds, the states 
 bookmark are computed before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -307,6 +307,7 @@ class Subscriber:
         requested: TopicSelection,
         span: Span,
         known: Known | None,
+        then: Sequence[str] = ACKS[2:],
     ) -> None:
         channel = subscription.channel
         assert isinstance(channel, ChangeChannel)
@@ -323,7 +324,32 @@ class Subscriber:
             known,
         )
         self._register.begin_replay(subscription, replay)
-        self._stream(session, command, subscription, replay, goes_on=span.until is None)
+        self._stream(session, command, subscription, replay, span.until is None, then)
+
+    def begins_before(self, requested: TopicSelection) -> bool:
+        """Whether the topic of a subscription shows what there was before a change."""
+        is_one = requested.pattern is None
+        return is_one and self._engine.atomic.shows_before(requested.topics[0])
+
+    def from_before(
+        self,
+        session: Session,
+        command: Command,
+        requested: TopicSelection,
+        complete: bool,
+        answer: Callable[[Subscription], object],
+    ) -> Task[None]:
+        """Begin a subscription that `begins_before` a change. `answer` sends what it begins with,
+        and the log what comes behind that."""
+        seq = self._engine.atomic.seq_of(requested.topics[0])
+        known = yield from self._held(session, command, requested, seq)
+        try:
+            subscription = self.begin(session, command, requested, complete, shares=False)
+        except SowError:
+            forget(known or {}, self._engine)
+            raise
+        answer(subscription)
+        self._replay(session, command, subscription, requested, Span(seq), known, then=())
 
     def _replay_sent(
         self,
@@ -450,7 +476,9 @@ class Subscriber:
         subscription: Subscription,
         replay: LogReplay | SentReplay,
         goes_on: bool,
+        then: Sequence[str] = ACKS[2:],
     ) -> None:
+        """Queue the frames of a replay; at its end the acks `then` are sent."""
         engine, channel = self._engine, subscription.channel
 
         def on_live() -> None:
@@ -463,7 +491,7 @@ class Subscriber:
                 engine.output.schedule(channel)
             else:
                 self._register.remove(subscription)
-            acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
+            acknowledge(session, command, *then, s=subscription.name, bm=str(engine.seq))
             engine.output.touch(session)
             engine.notify_work()
 
@@ -475,8 +503,12 @@ class Subscriber:
             name, now_us = subscription.name, engine.now_us
             session.send_unsubscribed(name, error.reason, now_us, error.detail)
 
-        frames = replay.frames(on_live, on_failure)
-        session.stream(frames, engine.output.group, engine.now_us, answers=False)
+        def stream() -> None:
+            frames = replay.frames(on_live, on_failure, stream)
+            session.stream(frames, engine.output.group, engine.now_us, answers=False)
+            engine.output.touch(session)
+
+        stream()
 
 
 def _derived(requested: TopicSelection) -> LiveTopic | None:

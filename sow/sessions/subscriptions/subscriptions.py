@@ -39,6 +39,7 @@ from sow.sessions.queries.query_planning import (
     sow_keys,
     window_of,
 )
+from sow.sessions.queries.query_results import ResultSnapshot
 from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
@@ -209,9 +210,22 @@ class Subscriptions:
             if unsure := self.planner.unsure(command, requested):
                 advice = yield from field_advice(unsure)
                 requested = yield from self.planner.requested(command)  # of this step
+            begun = partial(self._begun, session, command, advice)
+            if self._following.begins_before(requested):
+                yield from self._following.from_before(session, command, requested, False, begun)
+                return
             subscription = self._following.begin(session, command, requested, complete=False)
             self._following.join(subscription)
-            acknowledge(session, command, *ACKS, s=subscription.name, advice=advice or None)
+            begun(subscription)
+
+    def _begun(
+        self,
+        session: Session,
+        command: Command,
+        advice: tuple[str, ...],
+        subscription: Subscription,
+    ) -> None:
+        acknowledge(session, command, *ACKS, s=subscription.name, advice=advice or None)
 
     def _go_on(self, session: Session, command: Command) -> Task[None]:
         try:
@@ -281,14 +295,33 @@ class Subscriptions:
         requested, taken = yield from self.planner.take_all(session, command)
         complete = sow_keys(command) is None and taken.is_whole
         complete &= self.planner.is_steady(command)
-        subscription = self._following.begin(session, command, requested, complete, shares=complete)
-        if not complete:
-            subscription.was_sent(taken.slots)
-        self._following.join(subscription)
-        acknowledge(session, command, "processed", s=subscription.name, **taken.remarks)
-        self.planner.say_answer(session, taken, subscription.name, command)
-        acknowledge(session, command, *ACKS[1:], s=subscription.name, **taken.counts)
+        answer = partial(self._answer, session, command, taken)
+        if self._following.begins_before(requested):
+            seq = self._engine.atomic.seq_of(requested.topics[0])
+            answer = partial(answer, seq=seq)
+            yield from self._following.from_before(session, command, requested, complete, answer)
+        else:
+            subscription = self._following.begin(
+                session, command, requested, complete, shares=complete
+            )
+            if not complete:
+                subscription.was_sent(taken.slots)
+            self._following.join(subscription)
+            answer(subscription)
         yield from taken.settle()
+
+    def _answer(
+        self,
+        session: Session,
+        command: Command,
+        taken: ResultSnapshot,
+        subscription: Subscription,
+        seq: int | None = None,
+    ) -> None:
+        """Send what a subscription begins with, as of `seq` or the present."""
+        acknowledge(session, command, "processed", s=subscription.name, **taken.remarks)
+        self.planner.say_answer(session, taken, subscription.name, command, seq)
+        acknowledge(session, command, *ACKS[1:], s=subscription.name, **taken.counts)
 
     def _replace(self, session: Session, command: Command, with_snapshot: bool) -> Task[None]:
         name = command.subscription or ""
