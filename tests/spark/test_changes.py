@@ -1,5 +1,6 @@
 """Rows of changes: what a server makes of its log, and what is written of them; no Java."""
 
+import itertools
 import json
 import random
 
@@ -424,3 +425,93 @@ def test_merges_of_batches_make_the_table_that_one_by_one_makes():
         found = connection.execute("SELECT id, leg, px FROM t").fetchall()
         assert {tuple(key): px for *key, px in found} == expected
         assert len(found) == len(expected)
+
+
+# Copies.
+
+
+class Died(Exception):
+    """A driver has."""
+
+
+class Copying:
+    """A driver that copies a topic by rows of changes, as Spark plans its batches, with what its
+    checkpoint has: where batches end, and how many are done."""
+
+    def __init__(self, server):
+        self.server, self.ends, self.done = server, [], 0
+
+    def live(self, steps_left):
+        """One life, which may end before any step; returns when all is copied."""
+        steps = itertools.count(1)
+
+        def step():
+            if next(steps) == steps_left:
+                raise Died
+
+        reader = SowStreamReader(options_of(self.server, maxRowsPerTrigger="5"), CHANGE)
+        self.ends = self.ends or [reader.initialOffset()]
+        while True:
+            if len(self.ends) == self.done + 1:
+                step()
+                end = reader.latestOffset(self.ends[-1], reader.getDefaultReadLimit())
+                if end["bookmark"] == self.ends[-1]["bookmark"]:
+                    return
+                self.ends.append(end)
+            step()
+            (part,) = reader.partitions(*self.ends[self.done : self.done + 2])
+            batches = [*reader.read(part)]
+            step()
+            to = {"url": self.server.url, "topic": "loud", "writer": "w", "epoch": str(self.done)}
+            writer = SowWriter(read_options(to), from_arrow_schema(CHANGE))
+            staged = writer.write(iter(batches))
+            step()
+            writer.commit([staged])
+            step()
+            self.done += 1
+
+
+def made_by(rows):
+    """What each row of a log makes of the records."""
+    records_now, found = {}, []
+    for row in rows:
+        records_now.pop(row["k"], None)
+        if row["op"] == "publish":
+            records_now[row["k"]] = row["d"]
+        found.append(sorted((one["id"], one["px"]) for one in records_now.values()))
+    return found
+
+
+def test_a_copy_killed_ten_times_is_the_original_at_every_bookmark(server, monkeypatch):
+    """With Spark itself, and files beside the topic: tests/crash/spark/copies.py."""
+    server.clear()
+    begin, chance, there = end_of_log(server), random.Random(40), set()
+    for number in range(40):
+        key = chance.randrange(5)
+        if key in there and chance.random() < 0.3:
+            there.remove(key)
+            server.request("DELETE", records("orders", filter=f"/id = {key}"))
+        else:
+            there.add(key)
+            server.publish("orders", {"id": key, "px": number % 3})
+
+    def log(topic):
+        return server.get(f"/v1/log?topics={topic}&from={begin}&limit=1000").rows
+
+    originals = [
+        sorted((one["id"], one["px"]) for one in server.records("orders", as_of=row["bm"]))
+        for row in log("orders")
+    ]
+    assert len(originals) == 40
+    copying, lives = Copying(server), itertools.count()
+    copying.ends = [
+        SowStreamReader(options_of(server, startingBookmark=str(begin)), CHANGE).initialOffset()
+    ]
+    monkeypatch.setattr("sow.spark.writer.part_and_attempt", lambda: (0, str(next(lives))))
+    for dies_before in range(1, 11):
+        with pytest.raises(Died):
+            copying.live(dies_before)
+        copied = made_by(log("loud"))
+        assert copied == originals[: len(copied)]
+    copying.live(0)
+    assert made_by(log("loud")) == originals
