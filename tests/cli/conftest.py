@@ -35,6 +35,12 @@ TOPICS = """
 running = served(configuration(TOPICS), checks=False)
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """A machine that stands still is no server that does not answer."""
+    monkeypatch.setattr("sow.cli.connecting.PATIENCE_S", 1e6)
+
+
 @pytest.fixture
 def server(running):
     """The module's server, found empty."""

@@ -8,9 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sow.cli import main
+from sow.cli import connecting, main
 from sow.cli.connecting import (
-    PATIENCE_S,
     NotifyingClient,
     WaitNotice,
     connected,
@@ -149,7 +148,7 @@ def test_it_is_said_once_what_does_not_answer_and_how_it_ends():
     )
     unanswered.begin()
     unanswered.begin()
-    assert (said, [one.after_s for one in put]) == ([], [PATIENCE_S, PATIENCE_S])
+    assert (said, [one.after_s for one in put]) == ([], [connecting.PATIENCE_S] * 2)
     for one in put:
         one.do()
     assert said == ["sow: no answer from http://a yet; Ctrl-C ends"]

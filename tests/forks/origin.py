@@ -49,6 +49,8 @@ def read():
         import_module(name)
     for name in sys.modules["sow.cli.main"].SUBCOMMANDS.values():
         import_module(name)
+    # A machine that stands still is no server that does not answer: a line more on every screen.
+    sys.modules["sow.cli.connecting"].PATIENCE_S = 1e6
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -1,13 +1,12 @@
 """`sow consume`: lines of messages, each acknowledged once it is written."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 
 from sow.cli.commands import consume
+from tests import forks
 from tests.edge.serving import configuration, served
 
 TOPICS = """
@@ -23,9 +22,7 @@ running = served(configuration(TOPICS), checks=False)
 def run(running):
     def call(*words, code=0, wait_s=60):
         command = [sys.executable, "-m", "sow", "consume", *words, "--url", running.url]
-        done = subprocess.run(
-            command, capture_output=True, timeout=wait_s, check=False, env={**os.environ}
-        )
+        done = forks.run(command, capture_output=True, timeout=wait_s)
         assert done.returncode == code, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
 
