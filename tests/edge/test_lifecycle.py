@@ -25,14 +25,14 @@ TOPICS = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</K
 
 
 class Process:
-    """`sow serve` of the shipped configuration on a free port."""
+    """`sow serve` of the shipped configuration on a free port; a `real` one is in a hurry."""
 
-    def __init__(self, data, limit_bytes=None):
+    def __init__(self, data, limit_bytes=None, begin=forks.started):
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-        begin = partial(forks.real, preexec_fn=limit) if limit_bytes else forks.started
+        begin = partial(forks.real, preexec_fn=limit) if limit_bytes else begin
         command = [
             sys.executable,
             "-m",
@@ -107,7 +107,7 @@ async def publish(url, topic, *documents):
 
 
 def test_sigterm_under_load_ends_in_time_and_keeps_what_was_acknowledged(tmp_path):
-    process = Process(tmp_path)
+    process = Process(tmp_path, begin=forks.real)
     acknowledged = asyncio.run(terminate_under_load(process))
     status, _ = process.end()
     assert status == 0, "1 is a server that gave up stopping after five seconds of its own"

@@ -49,8 +49,10 @@ def read():
         import_module(name)
     for name in sys.modules["sow.cli.main"].SUBCOMMANDS.values():
         import_module(name)
-    # A machine that stands still is no server that does not answer: a line more on every screen.
+    # A machine that stands still is no server that does not answer, a line more on every screen,
+    # and none that does not stop.
     sys.modules["sow.cli.connecting"].PATIENCE_S = 1e6
+    sys.modules["sow.cli.commands.serve"].STOP_S_MAX = 60
     gc.collect()
     gc.freeze()
     gc.enable()
