@@ -56,7 +56,7 @@ class LogSimulation(Simulation):
         }
         self.acts |= {act: ACTS[act] for act in ("publish", "wait", "sample")}
         self.sent = []
-        self.deliveries, self.acked = Counter(), set()
+        self.deliveries, self.acked, self.has_asked = Counter(), set(), set()
         self.seen = Counter()
         self.has_lost_past = False
 
@@ -81,8 +81,10 @@ class LogSimulation(Simulation):
                         n = message.document()["n"]
                         assert n not in self.acked, f"job {n} is delivered after its ack"
                         self.deliveries[n] += 1
-                        if self.chance.random() < 0.9 and await message.ack():
-                            self.acked.add(n)
+                        if self.chance.random() < 0.9:
+                            self.has_asked.add(n)  # its answer may be lost
+                            if await message.ack():
+                                self.acked.add(n)
             except SowError as error:
                 self.seen[f"consumer: {error.reason}"] += 1
                 await asyncio.sleep(0.5)
@@ -201,8 +203,12 @@ class LogSimulation(Simulation):
         primary = self.cluster.primary
         async with self.http.get(primary.url + "/v1/log?limit=100000") as answer:
             entries = [json.loads(line) for line in (await answer.text()).splitlines()]
-        if missing := sorted({n for topic, n in self.sent if topic == "jobs"} - self.acked):
+        jobs = {n for topic, n in self.sent if topic == "jobs"}
+        if missing := sorted(jobs - self.acked - self.has_asked):
             return f"jobs {missing[:9]} are not acknowledged, {self.seen}"
+        waiting = await self._get(primary, "/v1/topics/work/records")
+        if jobs and (waiting is None or waiting[1]):
+            return f"jobs wait to be acknowledged: {waiting}"
         if self.has_lost_past:
             return ""
         found = [
