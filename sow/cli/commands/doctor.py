@@ -307,19 +307,21 @@ STYLES = {"ok": "green", "warning": "bold yellow", "error": "bold red"}
 @click.argument("config", default="config.xml", type=click.Path())
 @variables_option
 @click.option("--data-dir", metavar="D", type=click.Path(), help="Instead of DataDirectory.")
-@click.option("--server", "online", is_flag=True, help="Check the server at --url instead.")
+@click.option("--server", "online", is_flag=True, help="Check a server instead, as --url does.")
 @click.pass_context
 def doctor(
     ctx: click.Context, config: str, variables: dict[str, str], data_dir: str | None, online: bool
 ) -> None:
     """Check a machine or a server, and suggest what to do.
 
-    Without --server it reads CONFIG (config.xml) and checks this machine. Exit code 1 means an
-    error; warnings alone exit with 0.
+    Without --server or --url it reads CONFIG (config.xml) and checks this machine. Exit code 1
+    means an error; warnings alone exit with 0.
     """
-    if not online and ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--url names a server to check; add --server")
-    found = run(_of_server()) if online else list(_of_machine(config, variables, data_dir))
+    # Who names a server means it; what the environment says is for other commands, too.
+    is_named = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    found = (
+        run(_of_server()) if online or is_named else list(_of_machine(config, variables, data_dir))
+    )
     show([asdict(one) for one in found], lambda: _write(found, terminal_console()))
     ctx.exit(1 if any(one.level == "error" for one in found) else 0)
 
