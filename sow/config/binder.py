@@ -9,7 +9,7 @@ configurations of other servers, from SQL and from related elements of this one.
 found by similarity and are not listed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -137,7 +137,11 @@ class _SectionReader:
         for missing in element.children:
             if missing.required and missing.name not in first:
                 other = element.child(missing.unless) if missing.unless in first else None
-                self._missing(section, node, missing, other)
+                if missing.name == element.text_child and not node.children:
+                    instead = f"write <{node.tag}>…</{node.tag}>, or remove it"
+                    self._findings.error(node.line, node.tag, "is empty", instead)
+                else:
+                    self._missing(section, node, missing, other)
 
     def _missing(
         self, section: Section, node: XmlElement, missing: Element, other: Element | None
@@ -162,7 +166,7 @@ class _SectionReader:
             if known is not None and known.attribute:
                 children.append((name, XmlElement(name, node.line, value)))
             else:
-                self._unknown_attribute(node, name, [c.name for c in element.children])
+                self._unknown_attribute(node, name, element.children)
         if node.text.strip() and element.text_child:
             children.append((element.text_child, XmlElement(node.tag, node.line, node.text)))
         elif text := node.text.strip():
@@ -226,7 +230,7 @@ class _SectionReader:
     def _leaf(self, section: Section, node: XmlElement, element: Element) -> None:
         assert element.kind is not None
         for name in node.attributes:
-            self._unknown_attribute(node, name, [])
+            self._unknown_attribute(node, name, ())
         for child in node.children:
             message = f"is inside {node.tag}, which holds a value and no elements"
             instead = "close the outer element first"
@@ -248,12 +252,13 @@ class _SectionReader:
                 line = line.below((before + text[: mistake.position]).count("\n"))
             self._findings.error(line, node.tag, mistake.message, mistake.instead)
 
-    def _unknown_attribute(self, node: XmlElement, name: str, known: list[str]) -> None:
+    def _unknown_attribute(self, node: XmlElement, name: str, known: Sequence[Element]) -> None:
         message = f"has the unknown attribute {name!r}"
-        if name in known:
+        instead = "remove it"
+        if name in [one.name for one in known]:
             instead = f"write it as an element: <{name}>…</{name}> inside {node.tag}"
-        else:
-            instead = "remove it"
+        elif meant := nearest(name, [one.name for one in known if one.attribute]):
+            instead = f"did you mean {meant}?"
         self._findings.error(node.line, node.tag, message, instead)
 
     def _meant(self, tag: str, element: Element) -> str:

@@ -106,7 +106,7 @@ def test_a_part_of_a_configured_name_is_what_was_configured(types):
         ),
         (entry("a", "record", more="<Field>x/y</Field>"), "'x/y' contains '/', which no name"),
         (entry("a", "record", more="<Field>x[0]</Field>"), "'x[0]' contains '['"),
-        (entry("a", "record", more="<Field/>"), "1: Field: has no Name"),
+        (entry("a", "record", more="<Field/>"), "1: Field: is empty; write <Field>…</Field>"),
         (
             entry("a", "record", more='<Field type="number">x</Field>'),
             "1: type: 'number' is not one of string, int, decimal",

@@ -98,9 +98,15 @@ def test_an_environment_has_a_name_and_may_have_a_colour(colour):
     [
         ('<Environment colour="purple">x</Environment>', "red, orange, yellow, green, blue, grey"),
         ('<Environment colour="gray">x</Environment>', "did you mean grey?"),
-        ('<Environment color="red">x</Environment>', "unknown attribute 'color'"),
-        ('<Environment style="red">x</Environment>', "unknown attribute 'style'"),
-        ('<Environment colour="red"/>', "has no Name"),
+        (
+            '<Environment color="red">x</Environment>',
+            "unknown attribute 'color'; did you mean colour?",
+        ),
+        ('<Environment style="red">x</Environment>', "'style'; remove it"),
+        (
+            '<Environment colour="red"/>',
+            "is empty; write <Environment>…</Environment>, or remove it",
+        ),
         ("<Environment>a</Environment><Environment>b</Environment>", "is given twice"),
         ("<Environment>a&#10;b</Environment>", "control character"),
         (f"<Environment>{'a' * 101}</Environment>", "use at most 100 characters"),

@@ -116,7 +116,7 @@ def test_a_schema_says_the_types_of_fields(orders):
         ('<Field type="decimal(50,2)">/a</Field>', "1 to 38 digits"),
         ('<Field type="int64">a</Field>', "is not a path"),
         ('<Field type="int64">/a[0]</Field>', "as json"),
-        ('<Field type="int64"/>', "has no Path"),
+        ('<Field type="int64"/>', "Field: is empty; write <Field>…</Field>, or remove it"),
         ("", "Schema: has no Field"),
     ],
 )
