@@ -240,6 +240,18 @@ def test_a_field_with_a_slash_in_its_name_is_found_ordered_and_offered(console, 
     assert box.input_value() == path
 
 
+def test_each_page_of_a_topic_that_is_not_there_says_so_and_what_may_be_meant(console):
+    for page in ("topic", "slider", "explain", "definition"):
+        console.open("topics")
+        console.page.get_by_label("Find a topic").wait_for()
+        console.open(page, "order")
+        console.page.locator(
+            "#absent", has_text="no topic 'order'; did you mean orders?"
+        ).wait_for()
+        console.until("() => !document.querySelector('.problem, main input')")
+    console.expected = "404"
+
+
 def test_a_topic_that_is_removed_and_comes_back_is_followed_again(console, server):
     whole = server.path.read_text()
     begin = whole.index("<ConflatedTopic>")
@@ -249,15 +261,15 @@ def test_a_topic_that_is_removed_and_comes_back_is_followed_again(console, serve
     try:
         server.path.write_text(whole[:begin] + whole[end:])
         server.request("POST", "/v1/config/reload")
-        console.page.locator(".problem").wait_for()
+        console.page.locator("#absent").wait_for()
     finally:
         server.path.write_text(whole)
         server.request("POST", "/v1/config/reload")
     server.publish("orders", {"id": 4})
     console.until_grid("1", "2", "3", "4")
-    console.page.locator(".problem").wait_for(state="detached")
+    console.page.locator("#absent").wait_for(state="detached")
     # The browser says so of the topic that was not there, too.
-    console.errors[:] = [text for text in console.errors if "404" not in text]
+    console.expected = "404"
 
 
 def test_only_what_is_in_view_is_followed_however_many_records_there_are(console, server):

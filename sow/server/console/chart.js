@@ -74,7 +74,7 @@ function made(element, {labels, stepped, unit}) {
       height: element.clientHeight,
       legend: {show: false},
       cursor: {show: false},
-      padding: [10, 10, 0, 0],
+      padding: [10, 14, 0, 14],
       scales: {x: {time: false}},
       axes: [
         {...axis, size: 26, splits: everySixth, values: (plot, ticks) => ticks.map((tick) => ago(tick - plot.scales.x.max))},

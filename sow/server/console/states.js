@@ -16,11 +16,13 @@ export const Loading = ({title}) => html`<div class="bar">
   <span class="dim">Loading …</span>
 </div>`;
 
+export const isAbsent = (error) => [403, 404].includes(error?.status) || ["invalid topic", "not entitled"].includes(error?.reason);
+
 export function Absent({name, wrong}) {
-  if (wrong?.status === 403 || wrong?.reason === "not entitled") return html`<${Forbidden} what=${name} verb="Read" />`;
-  if (wrong?.status !== 404 && wrong?.reason !== "invalid topic") return null;
+  if (!isAbsent(wrong)) return null;
+  if (wrong.status === 403 || wrong.reason === "not entitled") return html`<${Forbidden} what=${name} verb="Read" />`;
   return html`<div class="panel padded" role="note" id="absent">
-    <p>There is no topic ${name} that you may see.</p>
+    <p>${wrong.detail || `There is no topic ${name} that you may see.`}</p>
     <p class="dim">It may be called otherwise, or be new: a topic of a pattern begins with its first publish. <a href=${linkTo("topics")}>All topics</a></p>
   </div>`;
 }

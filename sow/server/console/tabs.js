@@ -4,24 +4,29 @@
 import {html, useEvery, useRef, useState} from "./parts.js";
 import {address, goTo, linkTo} from "./address.js";
 import {read, topicPath} from "./server.js";
+import {isAbsent} from "./states.js";
 import * as format from "./format.js";
 
 const TABS = {topic: "Records", slider: "Conflation", explain: "Plan", definition: "Definition"};
 const EVERY_MS = 1000;
 
-// The topic as the server describes it now, with its updates a second.
+// The topic as the server describes it now, with its updates a second; or the error that says that there
+// is none for this user.
 export function useTopic(name) {
   const [topic, setTopic] = useState(null);
+  const [absent, setAbsent] = useState(null);
   const before = useRef(null);
   useEvery(
     EVERY_MS,
     async () => {
       if (!name) return;
       const found = await read(topicPath(name)).catch((error) => {
-        // What may not be seen any more does not stay.
-        if ([403, 404].includes(error.status)) setTopic(null);
-        throw error;
+        if (!isAbsent(error)) throw error;
+        setAbsent(error);
       });
+      // What may not be seen any more does not stay.
+      if (!found) return setTopic(null);
+      setAbsent(null);
       const now = performance.now();
       const taken = found.updates_in ?? found.updates;
       if (before.current && before.current.name === name) {
@@ -32,7 +37,7 @@ export function useTopic(name) {
     },
     [name],
   );
-  return topic;
+  return [topic, absent];
 }
 
 // The topic with the most updates since the start of the server, except the server's own; "" if there

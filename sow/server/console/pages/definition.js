@@ -3,7 +3,7 @@
 import {html, problem, useEffect, useState} from "../parts.js";
 import {linkTo} from "../address.js";
 import {read, topicPath} from "../server.js";
-import {Absent} from "../states.js";
+import {Absent, isAbsent} from "../states.js";
 import {Head} from "../tabs.js";
 import * as format from "../format.js";
 
@@ -43,7 +43,7 @@ export function Definition({name, params}) {
   useEffect(() => {
     read(topicPath(name)).then(setTopic, (error) => {
       setWrong(error);
-      if (![403, 404].includes(error.status)) problem.value = error;
+      if (!isAbsent(error)) problem.value = error;
     });
   }, [name]);
   return html`<${Head} page="definition" name=${name} params=${params} topic=${topic} />

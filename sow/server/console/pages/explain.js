@@ -5,6 +5,7 @@ import {html, problem, useEffect, useState} from "../parts.js";
 import {setParams} from "../address.js";
 import {read, topicPath} from "../server.js";
 import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
+import {Absent, isAbsent} from "../states.js";
 import {Head, useBusiest, useTopic} from "../tabs.js";
 import * as format from "../format.js";
 
@@ -12,7 +13,7 @@ export function Explain({name, params}) {
   const [plan, setPlan] = useState(null);
   const [wrong, setWrong] = useState(null);
   const {filter = "", order = ""} = params;
-  const topic = useTopic(name);
+  const [topic, absent] = useTopic(name);
   useBusiest("explain", name, params);
   useEffect(() => {
     let over = false;
@@ -25,19 +26,21 @@ export function Explain({name, params}) {
         (error) => {
           if (over) return;
           setWrong(error);
-          if (!ofFilter(error) && !ofOrder(error)) problem.value = error;
+          if (!ofFilter(error) && !ofOrder(error) && !isAbsent(error)) problem.value = error;
         },
       );
     }
     return () => (over = true);
   }, [name, filter, order]);
   return html`<${Head} page="explain" name=${name} params=${params} topic=${topic} />
+    <${Absent} name=${name} wrong=${absent} />
     ${name &&
+    !absent &&
     html`<div class="bar">
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} onSet=${(text) => setParams({filter: text})} />
       <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} onSet=${(text) => setParams({order: text})} />
     </div>`}
-    ${plan && html`<${Plan} plan=${plan} />`}`;
+    ${plan && !absent && html`<${Plan} plan=${plan} />`}`;
 }
 
 function Plan({plan}) {

@@ -9,6 +9,7 @@ import {read, topicPath, CLIENT} from "../server.js";
 import {follow} from "../following.js";
 import {Chart, Series} from "../chart.js";
 import {ExpressionBox, FILTER, ofFilter} from "../expression_box.js";
+import {Absent, isAbsent} from "../states.js";
 import {Head, useBusiest, useTopic} from "../tabs.js";
 import * as format from "../format.js";
 
@@ -74,7 +75,7 @@ function smoothed(before, now) {
 
 export function Slider({name, params}) {
   const {filter = "", interval = "1s", key = "", field = ""} = params;
-  const described = useTopic(name);
+  const [described, absent] = useTopic(name);
   useBusiest("slider", name, params);
   const [topic, setTopic] = useState(null);
   const [wrong, setWrong] = useState(null);
@@ -90,12 +91,12 @@ export function Slider({name, params}) {
   const feed = useRef(null);
 
   useEffect(() => {
-    if (name) read(topicPath(name)).then(setTopic, setWrong);
-  }, [name]);
+    if (name && !absent) read(topicPath(name)).then(setTopic, setWrong);
+  }, [name, absent]);
   useEffect(() => setRecord(key), [key, name]);
 
   useEffect(() => {
-    if (wrong && !ofFilter(wrong)) problem.value = wrong;
+    if (wrong && !ofFilter(wrong) && !isAbsent(wrong)) problem.value = wrong;
   }, [wrong]);
 
   // The chart begins with what the server has kept; of a filter there is nothing to begin with.
@@ -181,14 +182,16 @@ export function Slider({name, params}) {
   };
   const shown = field || fields[0] || "";
   return html`<${Head} page="slider" name=${name} params=${params} topic=${described} />
+    <${Absent} name=${name} wrong=${absent} />
     ${name &&
+    !absent &&
     html`<div class="bar"><${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${fields} onSet=${(text) => setParams({filter: text})} /></div>
           <${Stops} interval=${interval} onSet=${set} />
           <${Figures} figures=${figures} state=${state} interval=${interval} />
           <section class="panel padded">
             <div class="bar">
               <h2>One record</h2>
-              <span class="code faint">${record}</span>
+              ${record ? html`<span class="code faint">${record}</span>` : html`<span class="dim">the first one that changes is drawn here</span>`}
               <label class="field right">
                 field
                 <select value=${shown} onChange=${(event) => setParams({field: event.target.value})}>

@@ -17,7 +17,7 @@ import {Ladder, sizePath} from "../ladder.js";
 import {TopicMap, coordinates} from "../map.js";
 import {Pivot, parted, projectionOf} from "../pivot.js";
 import {Publish, Record} from "../record_pane.js";
-import {Absent, Forbidden} from "../states.js";
+import {Absent, Forbidden, isAbsent} from "../states.js";
 import {Head, useTopic} from "../tabs.js";
 import {TimeTravel} from "../time_travel.js";
 import {Window} from "../window.js";
@@ -42,7 +42,7 @@ export function Topic({name, params}) {
   const {filter = "", order = "", columns: wanted = "", key = "", as_of: asOf = "", user = ""} = params;
   const as = ["map", "ladder"].includes(params.as) ? params.as : "";
   const {group = "", project = "", pivot = ""} = params;
-  const topic = useTopic(name);
+  const [topic, absent] = useTopic(name);
   const may = topic?.may ?? [];
   const [layout, setLayout] = useLayout(name);
   const [publishing, setPublishing] = useState(false);
@@ -235,8 +235,8 @@ export function Topic({name, params}) {
     document.querySelector("regular-table table")?.focus();
   };
   const chosen = key ? model.window.rows.find((row) => row.key === key) : null;
-  if (isAbsent(wrong) && !topic) {
-    return html`<div class="bar"><h1>${name}</h1></div><${Absent} name=${name} wrong=${wrong} />`;
+  if (absent || (isAbsent(wrong) && !topic)) {
+    return html`<div class="bar"><h1>${name}</h1></div><${Absent} name=${name} wrong=${absent ?? wrong} />`;
   }
   const publish = may.includes("write") && isJson && html`<button onClick=${() => (setPublishing(true), setParams({key: ""}))}>Publish</button>`;
   const publishPane = publishing && !key && html`<${Publish} name=${name} keys=${keys} onClose=${() => setPublishing(false)} />`;
@@ -288,8 +288,6 @@ export function Topic({name, params}) {
     </div>
     <${Status} matches=${matches} figures=${figures} wrong=${wrong} paused=${paused} as=${as} />`;
 }
-
-const isAbsent = (error) => [403, 404].includes(error?.status) || ["invalid topic", "not entitled"].includes(error?.reason);
 
 // What to do where nothing is shown.
 function nothing({filter, asOf, name, topic}) {
