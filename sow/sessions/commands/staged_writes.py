@@ -92,10 +92,10 @@ class EpochReused(ClientError):
 
     def __init__(self, writer: str, epoch: int, topic: str, rows: int) -> None:
         super().__init__(
-            f"writer {shown(writer)} has applied epoch {epoch} to {topic} with other rows than "
-            f"these {rows}: one epoch is one batch, and what is written again under it must be the "
-            "same. Give each batch a number of its own, each job a writer of its own, and leave "
-            "out what is another value each time, such as rand() and uuid()"
+            f"epoch reused: writer {shown(writer)} has applied epoch {epoch} to {topic} with other "
+            f"rows than these {rows}: one epoch is one batch, and what is written again under it "
+            "must be the same. Give each batch a number of its own, each job a writer of its own, "
+            "and leave out what is another value each time, such as rand() and uuid()"
         )
 
 
