@@ -272,6 +272,7 @@ def test_a_subscription_begins_while_rows_are_stored(command, at):
     command = {"t": "orders", "cid": "1", "a": "processed,completed", **command}
     first = world.client()
     expected = first.say(**command)
+    world.advance(SECOND)
     writes, topic = StagedWrites(world.engine), world.engine.topics["orders"]
     documents = [{"id": number, "v": number % 2} for number in (2, 3, 4, 5, 4, 2)]
     bodies = [json.dumps(document).encode() for document in documents]
@@ -286,6 +287,8 @@ def test_a_subscription_begins_while_rows_are_stored(command, at):
     assert world.engine.atomic.topic is topic
     stored, client = topic.records.table.seqs.max(), world.client()
     lines = client.say(**command)
+    past = held(world.client().say(c="sow", t="orders", opts="as_of=4"))
+    assert past == [0, 1, 2, 3]
     assert topic.records.table.seqs.max() == stored, "a step of the change was taken for it"
     assert any(line.get("a") == "processed" for line in lines)
     world.publish("other", {"id": 1})
