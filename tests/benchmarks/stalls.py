@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -224,15 +225,21 @@ def stage(by: Bystander, writer: str, rows: int, seed: int) -> None:
 
 
 def load(by: Bystander) -> str:
-    """A load, beside which another client asks for ten records of the topic again and again."""
-    longest_s, is_over = 0.0, threading.Event()
+    """A load, beside which another client asks for ten records of the topic again and again, and
+    others come and subscribe to it."""
+    longest_s, is_over = [0.0, 0.0], threading.Event()
+    sent = command(c="subscribe", t="orders", filter="/px < 0", cid="new")
+    asked = (
+        partial(by.records, filter="/symbol = 'S1'", top_n=10),
+        partial(by.follow, [sent], b'"new"'),
+    )
 
     def ask() -> None:
-        nonlocal longest_s
         while not is_over.is_set():
-            began_s = time.monotonic()
-            by.records(filter="/symbol = 'S1'", top_n=10)
-            longest_s = max(longest_s, time.monotonic() - began_s)
+            for at, act in enumerate(asked):
+                began_s = time.monotonic()
+                act()
+                longest_s[at] = max(longest_s[at], time.monotonic() - began_s)
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -241,7 +248,11 @@ def load(by: Bystander) -> str:
     finally:
         is_over.set()
         asking.join()
-    return f"a query of the topic took at most {longest_s * 1000:.0f} ms"
+    query_ms, subscription_ms = (longest * 1000 for longest in longest_s)
+    return (
+        f"a query of the topic took at most {query_ms:.0f} ms, a new subscription to it "
+        f"{subscription_ms:.0f} ms"
+    )
 
 
 def with_distinct(by: Bystander) -> None:
