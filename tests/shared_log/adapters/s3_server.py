@@ -1,15 +1,45 @@
-"""A server that speaks S3, moto's, as a process of a test; what it has is in its memory."""
+"""A server that speaks S3, moto's, as a process of a test; what it has is in its memory.
 
+It does one request at a time: moto's own threads look whether an object is there and put theirs a
+moment later, so that of writers that meet two may be told that they were first.
+"""
+
+import io
 import sys
+import threading
 import urllib.request
 from contextlib import suppress
 
 from aiohttp import ClientSession, web
 
 from tests.ports import free_port
-from tests.shared_log.adapters.processes import Processes, until
+from tests.shared_log.adapters.processes import ROOT, Processes, until
 
 BUCKET = "logs"
+SERVE = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.shared_log.adapters.s3_server import serve
+serve({port})
+"""
+
+
+def serve(port):
+    """Be the server."""
+    from moto import server
+
+    turn = threading.Lock()
+
+    class OneAtATime(server.DomainDispatcherApplication):
+        def __call__(self, environ, start_response):
+            # A client that sends slowly has no turn yet.
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            environ["wsgi.input"] = io.BytesIO(body)
+            with turn:
+                return [*super().__call__(environ, start_response)]
+
+    server.DomainDispatcherApplication = OneAtATime
+    server.main(["-H", "127.0.0.1", "-p", str(port)])
 
 
 def url(port, name):
@@ -27,7 +57,7 @@ class S3Server:
         self.port = free_port()
         self.ports = {"moto": self.port}
         self.processes = Processes("s3")
-        command = ("-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port))
+        command = ("-c", SERVE.format(root=str(ROOT), port=self.port))
         try:
             self.processes.start("moto", sys.executable, *command)
             until(self._has_bucket, "there is a bucket")
