@@ -1,10 +1,12 @@
 """Ports of servers that a test starts by number, or begins again where they were.
 
 They lie below those that systems give away by themselves, so that nobody else is given one while
-its server is not there. Each core of a run has some of its own, and gives each away in turn.
+its server is not there. Each core of a run has some of its own, and gives each away in turn, from
+anywhere on: other runs on the same machine begin elsewhere.
 """
 
 import os
+import random
 import socket
 import zlib
 from contextlib import ExitStack, suppress
@@ -25,7 +27,7 @@ class Ports:
 
     def __init__(self, first, count=EACH):
         self._all = range(first, first + count)
-        self._given = 0
+        self._given = random.SystemRandom().randrange(count)
 
     def take(self, n=1):
         """`n` ports in a row that nobody listens on."""

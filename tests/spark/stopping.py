@@ -19,7 +19,8 @@ from sow.spark.source import SowDataSource
 from sow.spark.stream import SowStreamReader
 from sow.spark.writer import SowStreamWriter, SowWriter
 
-WAIT_S = 60.0
+WAIT_S = 300.0
+"""Spark begins a task in seconds, and in minutes where others keep all cores busy."""
 # Executors do not have the tests on their path.
 pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
