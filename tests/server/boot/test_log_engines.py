@@ -13,7 +13,7 @@ from tests.server.boot.log_nodes import LEASE_US, node_configuration, nodes_of
 from tests.server.boot.servers import publish, records
 from tests.shared_log.adapters.s3_server import S3Server, WithoutCondition, url
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("steady")]
 LEASE = 2 * LEASE_US
 
 

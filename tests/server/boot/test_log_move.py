@@ -24,7 +24,7 @@ from tests.server.boot.log_nodes import WAIT_S, Client, Node, node_configuration
 from tests.server.boot.servers import publish, records
 from tests.shared_log.files import FileLog
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("steady")]
 
 
 @pytest.fixture(autouse=True)
