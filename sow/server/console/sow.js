@@ -19,9 +19,9 @@ const BASE64_BYTES = 8192; // as many arguments as every engine takes in one cal
 const GIVEN_UP = 1008; // WebSocket close codes: the server has ended the session,
 const BARRED = 4401; // and this because the credentials are not valid any more
 
-const PASSING = ["invalid seen", "too many logons", "busy", "replaying", "not primary", "upstream lost"]; // of a logon
 const AWAY = ["upstream lost", "replaying", "not yet", "stale"]; // of a server that another one may stand for
 const ELSEWHERE = ["upstream lost", "not primary", "no quorum", "outcome unknown", "disk full", "store error", "store failing"]; // of a server that ends a session since it cannot go on itself, where another one may
+const PASSING = ["invalid seen", "too many logons", "busy", "replaying", "memory full", ...ELSEWHERE]; // of a logon; that of a publisher with numbers is stored
 const FINAL = new WeakSet(); // errors after which the client does not reconnect
 
 /** An error that the server reports, or of the connection to it. */

@@ -476,7 +476,7 @@ export async function who_is_closed_by_the_server_stays_closed(client) {
 }
 
 export async function a_logon_that_is_refused_on_the_way_back_ends_it_or_waits(client) {
-  for (const [reason, closed] of [["auth failure", true], ["too many logons", false], ["replaying", false]]) {
+  for (const [reason, closed] of [["auth failure", true], ["too many logons", false], ["replaying", false], ["no quorum", false]]) {
     const world = await connected(client);
     world.newest().end();
     await world.clock.advance(1);
