@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
+from sow.core.action_definitions import ActionDeed, ActionDefinition, ActionTrigger
 from sow.core.clock import JUMP_US_MAX, SharedLogClock, SystemClock
 from sow.core.definitions import (
     ConflatedTopic,
@@ -33,6 +34,14 @@ from tests.shared_log.engine import SimulatedEngine, SimulatedLog
 from tests.simulation.nodes.cluster import MS, SECOND_US, Cluster, Edge, Following, Node, topics
 from tests.simulation.nodes.virtual_loop import PROCESS, VirtualWriter
 
+NOTED = 5
+"""Of so many numbers one sets an action off."""
+ACTIONS = (
+    ActionDefinition(
+        ActionTrigger("publish-message", "note", topic="details", filter=f"/n % {NOTED} = 0"),
+        (ActionDeed("publish-message", topic="noted"),),
+    ),
+)
 LEASE_US = 600 * MS
 ANSWER_S = 1.0
 AGAIN_S = 1.0
@@ -52,6 +61,7 @@ def log_topics(chance=None):
                        merges=(Merge("/n", "sum"),)),
         ConflatedTopic("ticks", "json", "orders", interval_us=1500 * MS, schedule="tick"),
         Topic("details", "json", keys=("/id",)),
+        Topic("noted", "json", keys=("/id",)),
         View("joined", "json", ("orders", "details"),
              ("[orders]./id AS /id", "COUNT([details]./n) AS /c", "MAX([orders]./n) AS /n"),
              ("[orders]./id",), joins=(Join("orders", "/id", "details", "/id", "left"),)),
@@ -110,7 +120,8 @@ class LogMachine(Node):
     def configuration(self, which=()):
         found = super().configuration(which or self.cluster.topics)
         shared = SharedLogSettings("nats", node=self.name, advertise=self.url, lease_us=LEASE_US)
-        return replace(found, shared_log=shared)
+        actions = ACTIONS if any(one.name == "noted" for one in found.topics) else ()
+        return replace(found, shared_log=shared, actions=actions)
 
     async def _one_process(self):
         self.member = member = LogMember(
@@ -216,6 +227,19 @@ class LogCluster(Cluster):
         self.topics = log_topics(self.chance)
         for node in self.log_nodes:
             self.loop.call_later(4 * self.chance.random(), self._start_again, node)
+
+    def restart_others(self):
+        """One node is cut off from the engine, while the others start under another file."""
+        away = self.some_log_node()
+        if away.link is not None:
+            away.link.cut()
+            keep = self.chance.choice((0.0, 0.5, 1.0))
+            self.loop.call_later(8 * self.chance.random(), away.link.heal, keep)
+        self.topics = log_topics(self.chance)
+        for node in self.log_nodes:
+            if node is not away and node.is_alive:
+                node.kill()
+                self.loop.call_later(2 * self.chance.random(), self._start_again, node)
 
     # The engine.
 

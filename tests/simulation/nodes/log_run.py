@@ -3,6 +3,7 @@
     published   what the publisher with numbers has sent stands in the log once, in its order
     records     are what follows from the log, and copies and views are what follows from these
     queue       each job is delivered until it is acknowledged, and then never again
+    actions     what sets one off does so once, in its order
 
 `python -m tests.simulation.nodes.log_run --seed n`.
 """
@@ -26,7 +27,7 @@ import aiohttp
 
 from sow.client import Client
 from sow.errors import SowError
-from tests.simulation.nodes.log_cluster import LogCluster, log_topics, virtual
+from tests.simulation.nodes.log_cluster import NOTED, LogCluster, log_topics, virtual
 from tests.simulation.nodes.network import Network
 from tests.simulation.nodes.readers import retry
 from tests.simulation.nodes.run import FAR_BEHIND_BYTES, Simulation, silent
@@ -36,11 +37,21 @@ ACTS = {
     "publish": 30, "wait": 20, "sample": 20, "batch": 4, "delete": 3, "kill": 3, "cut": 1,
     "silence": 1, "reset": 3, "heal": 3, "set_clock": 2, "reload": 2, "laze": 3, "look": 0.5,
     "step_down": 3, "cut_engine": 3, "stop_engine": 1, "trim": 2, "wipe": 1,
-    "merge": 3, "restart": 1,
+    "merge": 3, "restart": 1, "restart_others": 1,
 }  # fmt: skip
 TOPICS = ("orders", "orders", "orders", "/desk/1", "/desk/2", "expiring", "jobs", "events",
           "details", "passing")  # fmt: skip
-STORED = ("orders", "/desk/1", "/desk/2", "expiring", "jobs", "events", "details", "batches")
+STORED = (
+    "orders",
+    "/desk/1",
+    "/desk/2",
+    "expiring",
+    "jobs",
+    "events",
+    "details",
+    "noted",
+    "batches",
+)
 DERIVED = ("orders-C", "orders-F", "sums", "sums-C", "slow", "large", "totals", "ticks", "joined")
 
 
@@ -136,6 +147,9 @@ class LogSimulation(Simulation):
     async def _restart(self):
         self.cluster.restart()
 
+    async def _restart_others(self):
+        self.cluster.restart_others()
+
     async def _cut_engine(self):
         self.cluster.cut_engine()
 
@@ -220,6 +234,10 @@ class LogSimulation(Simulation):
             lost = [one for one in self.sent if one not in set(found)]
             doubled = [one for one, count in Counter(found).items() if count > 1]
             return f"the log has not what was sent: lost {lost}, doubled {doubled}"
+        wanted = [n for topic, n in self.sent if topic == "details" and n % NOTED == 0]
+        noted = [one["d"]["n"] for one in entries if one["topic"] == "noted"]
+        if noted != wanted:
+            return f"actions have noted {noted}, and are to note {wanted}"
         for topic, rows in following(entries).items():
             answer = await self._get(primary, f"/v1/topics/{topic}/records")
             has = None if answer is None else answer[1]
