@@ -116,6 +116,7 @@ def test_the_view_is_exported(console, server, name):
         "JSON": [{"id": 2, "price": 99.5}, {"id": 3, "price": 11}],
     }[name]
     assert (text if name == "CSV" else json.loads(text)) == expected
+    console.page.locator("details.menu[open]").wait_for(state="detached")
 
 
 def test_a_record_is_exported(console, server):

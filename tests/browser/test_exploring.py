@@ -170,6 +170,8 @@ def test_a_field_that_no_record_has_is_named_with_the_one_that_may_be_meant(cons
         "#advice", has_text="no record has /symbl; did you mean /symbol?"
     ).wait_for()
     console.page.get_by_text("No record matches.").wait_for()
+    console.page.get_by_role("button", name="Clear the filter").click()
+    console.until_grid("1", "2", "3")
     box = console.page.get_by_role("combobox", name="Filter")
     box.fill("/symbol = 'ACME'")
     box.press("Enter")

@@ -291,7 +291,7 @@ export function Topic({name, params}) {
 
 // What to do where nothing is shown.
 function nothing({filter, asOf, name, topic}) {
-  if (filter) return "No record matches. Escape in the filter box takes back what you typed.";
+  if (filter) return html`<div>No record matches. <button onClick=${() => setParams({filter: ""})}>Clear the filter</button></div>`;
   if (asOf) return "There were no records then.";
   if (topic && topic.kind !== "topic") return `There are no records yet. They come from ${topic.underlying ?? topic.underlyings?.join(", ") ?? "its topics"}.`;
   return `There are no records yet. Publish one here, or with: sow publish ${name}`;
@@ -302,9 +302,13 @@ function Export({name, query, isPivot}) {
   if (isPivot) return null;
   const file = name.replaceAll("/", "_");
   const forms = {CSV: "csv", JSON: "json", "JSON lines": "ndjson", Arrow: "arrow"};
+  const saved = (event, format) => {
+    event.currentTarget.closest("details").open = false;
+    attempt(() => save(`${file}.${format}`, topicPath(name, "/records"), {...query, format}));
+  };
   return html`<details class="menu">
     <summary>Export</summary>
-    <div>${Object.entries(forms).map(([title, format]) => html`<button key=${format} onClick=${() => attempt(() => save(`${file}.${format}`, topicPath(name, "/records"), {...query, format}))}>${title}</button>`)}</div>
+    <div>${Object.entries(forms).map(([title, format]) => html`<button key=${format} onClick=${(event) => saved(event, format)}>${title}</button>`)}</div>
   </details>`;
 }
 
