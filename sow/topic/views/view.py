@@ -206,6 +206,7 @@ class MaterializedView:
         while self.is_dirty:
             self.release()
             yield
+        self.updates_out = 0  # rows that it begins with follow from no update that came in
 
     def fill_beside(self, seq: Callable[[], int]) -> Task[None]:
         """Make all rows, some in each step, while records change. In the last step they are as the
@@ -223,6 +224,7 @@ class MaterializedView:
         if not self.stopped and self.groups.dirty_count:
             self.release(gaining.share)
         self.filled_seq = seq()
+        self.updates_out = 0
         self._is_filling = False
 
     def fill_groups(self) -> Task[None]:

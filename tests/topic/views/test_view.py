@@ -180,6 +180,7 @@ def test_a_view_that_succeeds_another_reports_what_differs():
     put(topic, {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 5})
     view = made(topic)
     run_to_completion(view.fill(2))
+    assert (len(view.rows.table), view.updates_in, view.updates_out) == (2, 0, 0)
     other = made(topic, FIELDS, woken=woken)
     other.rows = view.rows
     other.producer = SingleSource(topic, other.producer._paths, None)
