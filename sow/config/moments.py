@@ -1,4 +1,5 @@
-"""The moments that an `Every` names: an interval, a time of day, or five fields of cron, in UTC.
+"""The moments that an `Every` names: an interval, a time of day, that of one day of the week, or
+five fields of cron, in UTC.
 
 Each is a function of time alone: an interval counts from 1970 on, so that the moments are the same
 whenever a server starts, and on each node of a log. There is no clock here.
@@ -24,6 +25,7 @@ DAYS_MAX = 366 * 9
 TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 FIELDS = (
     ("minute", 0, 59, ()),
     ("hour", 0, 23, ()),
@@ -33,7 +35,8 @@ FIELDS = (
 )
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WAYS_TO_WRITE = (
-    "write an interval such as 4h, a time of day such as 23:30, or five fields of cron in UTC"
+    "write an interval such as 4h, a time of day such as 23:30 or Saturday at 23:30, or five fields "
+    "of cron in UTC"
 )
 
 
@@ -42,8 +45,9 @@ def moments(text: str) -> Moments:
     words = text.split()
     if len(words) == len(FIELDS):
         return _cron(words)
-    if found := TIME_OF_DAY.fullmatch(text):
-        return _cron([found[2], found[1], "*", "*", "*"])
+    day, is_of_week, time = text.rpartition(" at ")
+    if (found := TIME_OF_DAY.fullmatch(time)) and (not is_of_week or _is_day(day)):
+        return _cron([found[2], found[1], "*", "*", day[:3] or "*"])
     try:
         interval_us = duration_us(text)
     except MistakeError:
@@ -51,6 +55,10 @@ def moments(text: str) -> Moments:
     if interval_us < INTERVAL_US_MIN:
         raise MistakeError(f"{shown(text)} is below the shortest interval", "write 1s or more")
     return lambda after_us: (after_us // interval_us + 1) * interval_us
+
+
+def _is_day(word: str) -> bool:
+    return word.upper() in (*DAYS, *WEEKDAYS)
 
 
 def _cron(words: Iterable[str]) -> Moments:

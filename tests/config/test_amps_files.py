@@ -15,7 +15,7 @@ LOGGING = "<Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Targ
 LOG = (
     "<TransactionLog><JournalDirectory>./journal</JournalDirectory><PreallocatedJournalFiles>2"
     "</PreallocatedJournalFiles><FlushInterval>40ms</FlushInterval>"
-    "<Topic><Name>orders</Name><MessageType>json</MessageType></Topic></TransactionLog>"
+    "<Topic><Name>orders</Name><MessageType>json</MessageType></Topic>{}</TransactionLog>"
 )
 ORDERS = (
     "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>"
@@ -26,7 +26,7 @@ SHELL = {"Transports", "Admin", "Logging"}
 
 FILES = {
     "the smallest": ("", "", set()),
-    "a topic with a log": (LOG, ORDERS.format(""), {"PreallocatedJournalFiles"}),
+    "a topic with a log": (LOG.format(""), ORDERS.format(""), {"PreallocatedJournalFiles"}),
     "tuned": (
         "<Tuning><NUMA><Enabled>off</Enabled></NUMA></Tuning><Group>desks</Group>"
         "<MessageMemoryLimit>10GB</MessageMemoryLimit>",
@@ -34,12 +34,12 @@ FILES = {
         {"Tuning", "Group", "MessageMemoryLimit", "SlabSize", "InitialSlabCount"},
     ),
     "old names": (
-        "",
+        "<Protocols><Protocol><Name>ws</Name><Module>websocket</Module></Protocol></Protocols>",
         "<TopicDefinition><Topic>orders</Topic><MessageType>nvfix</MessageType><Key>/id</Key>"
         "<Duration>transient</Duration></TopicDefinition><ReplicaDefinition><Topic>orders-C</Topic>"
         "<MessageType>nvfix</MessageType><UnderlyingTopic>orders</UnderlyingTopic>"
         "<Interval>500ms</Interval></ReplicaDefinition>",
-        set(),
+        {"Protocols"},
     ),
     "conflated with a filter and an index": (
         "",
@@ -76,7 +76,7 @@ FILES = {
         set(),
     ),
     "a queue": (
-        LOG,
+        LOG.format("<Topic><Name>work</Name><MessageType>json</MessageType></Topic>"),
         ORDERS.format("")
         + "<Queue><Name>work</Name><MessageType>json</MessageType><UnderlyingTopic>orders"
         "</UnderlyingTopic><Semantics>at-least-once</Semantics><LeasePeriod>30s</LeasePeriod>"
@@ -93,7 +93,8 @@ FILES = {
         {"Modules", "FileName"},
     ),
     "actions": (
-        "<Actions><Action><On><Module>amps-action-on-schedule</Module><Options><Every>00:30</Every>"
+        "<Actions><Action><On><Module>amps-action-on-schedule</Module><Options><Every>Saturday at"
+        " 00:30</Every>"
         "<Name>nightly</Name></Options></On><Do><Module>amps-action-do-delete-sow</Module><Options>"
         "<MessageType>json</MessageType><Topic>orders</Topic><Filter>/done = 1</Filter></Options>"
         "</Do></Action><Action><On><Module>amps-action-on-startup</Module></On><Do><Module>"
@@ -114,7 +115,8 @@ FILES = {
 
 
 def read(more, topics):
-    topics = f"<SOW>{topics}</SOW>" if topics else ""
+    section = "TopicMetaData" if "TopicDefinition" in topics else "SOW"
+    topics = f"<{section}>{topics}</{section}>" if topics else ""
     return loads(f"<AMPSConfig><Name>amps-1</Name>{ADMIN}{TCP}{LOGGING}{more}{topics}</AMPSConfig>")
 
 

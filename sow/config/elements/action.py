@@ -140,9 +140,12 @@ ON = Element(
             about="What the module needs.",
             children=(
                 leaf("Name", value_types.LABEL)("The action's name in the log and the audit."),
-                leaf("Every", ValueKind("interval, `HH:MM` or five fields of cron", _every))(
-                    "The moments of a schedule, in UTC."
-                ),
+                leaf(
+                    "Every",
+                    ValueKind(
+                        "interval, `HH:MM`, `Saturday at HH:MM` or five fields of cron", _every
+                    ),
+                )("The moments of a schedule, in UTC."),
                 leaf("Topic", value_types.TEXT)("The Topic that is watched."),
                 MESSAGE_TYPE_OPTION,
                 leaf("Filter", value_types.FILTER)(

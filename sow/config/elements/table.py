@@ -363,6 +363,7 @@ SERVER_LOG = Element(
 FOREIGN = foreign(
     Transports="the address is set by Listen",
     Admin="monitoring is served at the address in Listen",
+    Protocols="clients connect at the address in Listen",
     Logging="the server logs to its standard error, as configured by ServerLog",
     Replication="",
     Modules="",
@@ -396,6 +397,7 @@ INCLUDE = leaf("Include", value_types.TEXT, repeated=True)(
 
 SOW = Element(
     name="SOW",
+    synonyms=("TopicMetaData",),
     about="The topics, in order: one that is derived from another comes below it.",
     children=(TOPIC, CONFLATED_TOPIC, VIEW, QUEUE, *later("LocalQueue", "GroupLocalQueue")),
 )

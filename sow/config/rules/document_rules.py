@@ -340,8 +340,8 @@ def check_logged_topics(root: Section, findings: Diagnostics) -> None:
 def _literal(entry: Section, topic: Section, findings: Diagnostics) -> None:
     name, line = entry.text("name"), entry.line_of("Name")
     own, other = entry.text("message_type"), topic.text("message_type")
-    if topic.element.name != "Topic":
-        what = {"View": "view", "Queue": "queue"}.get(topic.element.name, "conflated topic")
+    if topic.element.name not in ("Topic", "Queue"):
+        what = "view" if topic.element.name == "View" else "conflated topic"
         message = f"the log of a {what} is not available yet"
         findings.error(line, "Name", message, f"remove the entry {name!r}")
     elif topic.text("durability") == "transient":
