@@ -261,6 +261,7 @@ class MessageConsumer(ShownState):
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
+        self._ready.clear()  # what was given back is nobody's here
         self._failure = self._failure or ClientError(f"the consumer of {self.queue} is closed")
         await socket.close()
 

@@ -35,8 +35,8 @@ FIELDS = (
 )
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WAYS_TO_WRITE = (
-    "write an interval such as 4h, a time of day such as 23:30 or Saturday at 23:30, or five fields "
-    "of cron in UTC"
+    "write an interval such as 4h, a time of day such as 23:30 or Saturday at 23:30, or five "
+    "fields of cron in UTC"
 )
 
 

@@ -168,8 +168,9 @@ def test_what_cannot_be_consumed_is_refused_at_once(run, queue, backlog, error):
 
 def test_a_consumer_that_is_closed_gives_nothing_more(run):
     async def work(client):
+        await client.publish("orders", {"id": 1})
         messages = client.consume("jobs")
-        await messages.open()
+        messages._ready.append(await messages.next())  # as if it had come just now
         await client.close()
         with pytest.raises(ClientError, match="is closed"):
             await messages.next()
