@@ -71,6 +71,22 @@ def without_bookmarks(found):
     return [rows for rows, _ in found[:-1]], found[-1]
 
 
+def random_batch(world, chance):
+    """A batch of all operations, or one that replaces the topic, on its way."""
+    operations, replaces = ["publish", "delta", "delete"], chance.random() < 0.3
+    given = [
+        ("publish" if replaces else chance.choice(operations), chosen(chance)) for _ in range(9)
+    ]
+    rows = StagedRows(
+        [operation for operation, _ in given],
+        [None] * len(given),
+        [json.dumps(document).encode() for _, document in given],
+    )
+    writes = StagedWrites(world.engine)
+    steps, _ = writes.read(writes.topic("orders"), rows)
+    return writes.applying("w", 1, "orders", steps, world.now, replaces)
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.usefixtures("_read_on")
 def test_queries_read_what_there_was_until_all_is_there(seed):
@@ -85,18 +101,7 @@ def test_queries_read_what_there_was_until_all_is_there(seed):
     if chance.random() < 0.7:
         answers(world, keys)  # columns are there, and keys
     before, seq = answers(world, keys), world.engine.seq
-    operations, replaces = ["publish", "delta", "delete"], chance.random() < 0.3
-    given = [
-        ("publish" if replaces else chance.choice(operations), chosen(chance)) for _ in range(9)
-    ]
-    rows = StagedRows(
-        [operation for operation, _ in given],
-        [None] * len(given),
-        [json.dumps(document).encode() for _, document in given],
-    )
-    writes = StagedWrites(world.engine)
-    steps, _ = writes.read(writes.topic("orders"), rows)
-    applying = writes.applying("w", 1, "orders", steps, world.now, replaces)
+    applying = random_batch(world, chance)
     follower = world.client()
     follower.say(c="subscribe", t="orders")
     seen, late = 0, []
@@ -306,3 +311,49 @@ def test_a_subscription_begins_while_rows_are_stored(command, at):
     assert told(lines) == told(expected + first.lines())
     assert sum(line.get("a") == "completed" for line in lines) == 1
     assert held(client.say(c="sow", t="orders")) == [0, 1, 2, 3, 4, 5]
+
+
+def folded(lines):
+    """What a client holds that has kept what it was sent."""
+    holds = {}
+    for line in lines:
+        if line["c"] == "oof":
+            holds.pop(line["k"], None)
+        elif line["c"] in ("sow", "p"):
+            holds[line["k"]] = line["d"]
+    return holds
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.usefixtures("_read_on")
+def test_who_comes_at_any_step_holds_in_the_end_what_there_is(seed):
+    chance = Random(seed)
+    world = World(ORDERS, OTHER, WRITES, WRITES_BEFORE)
+    for _ in range(3):
+        world.publish("orders", *[chosen(chance) for _ in range(4)])
+    applying, clients = random_batch(world, chance), []
+    for _ in applying:
+        if chance.random() < 0.5:
+            world.settle()
+        if chance.random() < 0.4:
+            more = {"filter": chance.choice(["/v > 0", "/v = '05' OR /id = 2"])}
+            more |= {"opts": chance.choice(["oof", "oof,conflation=100ms"])}
+            more = more if chance.random() < 0.7 else {"opts": "oof"}
+            client = world.client()
+            lines = client.say(c="sow_and_subscribe", t="orders", **more)
+            clients.append((client, lines, more))
+        if chance.random() < 0.2:
+            world.publish("other", {"id": 1})
+        if clients and chance.random() < 0.1:
+            world.executor.sessions.close(clients.pop()[0].session)
+        world.check()
+    for client, lines, _ in clients:
+        world.settle()
+        lines += client.lines()
+    world.publish("orders", chosen(chance))
+    world.delete("orders", f"/id = {chance.randrange(12)}")
+    world.advance(SECOND)
+    for client, lines, more in clients:
+        there = world.client().say(c="sow", t="orders", **{k: more[k] for k in more if k != "opts"})
+        assert folded(lines + client.lines()) == folded(there), more
+    world.check()
