@@ -80,7 +80,8 @@ class BulkDelete:
         self._make_ready = make_ready
         self._remove = remove
         self._is_there = is_there
-        self._running: dict[SourceTopic, list[PendingDelete]] = {}
+        self.running: dict[SourceTopic, list[PendingDelete]] = {}
+        """Those under way, by topic. Read only."""
 
     def begin(
         self,
@@ -98,7 +99,7 @@ class BulkDelete:
         records were removed.
         """
         going = PendingDelete(topic.records.table, slots, seq)
-        self._running.setdefault(topic, []).append(going)
+        self.running.setdefault(topic, []).append(going)
         try:
             with self._disk.share_writes(len(going) // RECORDS_AT_ONCE + 1):
                 yield from self._run(topic, going, now_us, counted)
@@ -128,7 +129,7 @@ class BulkDelete:
 
     def make_way(self, topic: SourceTopic, identities: Sequence[str], now_us: int) -> None:
         """Remove at once those of these records that wait for removal: they are about to change."""
-        for going in self._running.get(topic, ()) if self._running else ():
+        for going in self.running.get(topic, ()):
             waiting = going.among(identities)
             if waiting:
                 going.removed += self._remove(topic, waiting, now_us)
@@ -136,7 +137,7 @@ class BulkDelete:
     def clear_way(self, topic: SourceTopic, now_us: int) -> Task[None]:
         """Remove all records of a topic that wait for removal: any of them may be about to
         change."""
-        for going in list(self._running.get(topic, ())):
+        for going in list(self.running.get(topic, ())):
             for identities in going.pieces():
                 if identities:
                     going.removed += self._remove(topic, identities, now_us)
@@ -168,14 +169,14 @@ class BulkDelete:
             ) from None
 
     def _end(self, topic: SourceTopic, going: PendingDelete) -> None:
-        running = self._running[topic]
+        running = self.running[topic]
         running.remove(going)
         if not running:
-            del self._running[topic]
+            del self.running[topic]
 
     def check(self) -> None:
         """Assert the invariants of removals, between two steps."""
-        assert all(self._running.values()), "a topic without a removal"
-        for topic, running in self._running.items():
+        assert all(self.running.values()), "a topic without a removal"
+        for topic, running in self.running.items():
             for going in running:
                 assert going.removed <= len(going), f"more records left {topic.name} than requested"

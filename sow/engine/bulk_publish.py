@@ -252,18 +252,14 @@ class BulkPublish:
         self._capacity = capacity
         self._disk = disk
         self._under_way: dict[Publication, None] = {}
-        self._left: dict[Publication, None] = {}
+        self.left: dict[Publication, None] = {}
+        """Publishes whose clients have stopped waiting. Read only."""
         self._listeners: list[Callable[[Publication], None]] = []
 
     def on_left(self, listener: Callable[[Publication], None]) -> None:
         """Call `listener` with each publish whose client has stopped waiting, to be finished
         (`finish`)."""
         self._listeners.append(listener)
-
-    @property
-    def has_left(self) -> bool:
-        """There are publishes whose clients have stopped waiting."""
-        return bool(self._left)
 
     # Publishing.
 
@@ -312,7 +308,7 @@ class BulkPublish:
         counted: Counted | None,
     ) -> Task[int]:
         yield from self._make_ready(name, len(read) > 1)
-        if self._left:
+        if self.left:
             yield from self.finish_left(None if len(read) > 1 else name)
         yield from self._finish_before(name)
         topic = self._publishable(name)
@@ -426,7 +422,7 @@ class BulkPublish:
     def _leave(self, publication: Publication) -> None:
         """The client of a publish has stopped waiting."""
         if not publication.is_over:
-            self._left[publication] = None
+            self.left[publication] = None
             for listener in self._listeners:
                 listener(publication)
 
@@ -440,13 +436,13 @@ class BulkPublish:
             publication.step()
             if publication.is_over:
                 del self._under_way[publication]
-                self._left.pop(publication, None)
+                self.left.pop(publication, None)
             else:
                 yield
 
     def finish_left(self, name: str | None) -> Task[None]:
         """Finish publishes without a waiting client, of a topic or of all topics."""
-        for publication in list(self._left):
+        for publication in list(self.left):
             if name is None or publication.name == name:
                 yield from self.finish(publication)
                 yield
@@ -464,7 +460,7 @@ class BulkPublish:
 
     def check(self) -> None:
         """Assert the invariants of publishes."""
-        assert self._left.keys() <= self._under_way.keys()
+        assert self.left.keys() <= self._under_way.keys()
         assert not any(publication.is_over for publication in self._under_way)
 
 

@@ -259,7 +259,7 @@ class Engine:
     def is_free(self, name: str) -> bool:
         """Whether a publish to the topic need not wait: no publish has slices left, no session
         exceeds its conflation budget, and the topic has no atomic change and no late followers."""
-        waits = self.publications.has_left or self.conflation_budget.must_work_off()
+        waits = self.publications.left or self.conflation_budget.must_work_off()
         return not waits and not self.atomic.concerns((name,)) and self.followers.keep_up(name)
 
     def _is_late(self, name: str) -> bool:
@@ -299,7 +299,8 @@ class Engine:
         self.capacity.check_sizes(bodies)
         if topic.chain is not None:
             keys = topic.chain.keys(bodies, keys)
-        messages = topic.records.read(bodies, keys, self.arrivals(topic, len(bodies), now_us))
+        times = self.arrivals(topic, len(bodies), now_us) if topic.records.is_timed else None
+        messages = topic.records.read(bodies, keys, times)
         if topic.definition.preprocessing:
             self.capacity.check_sizes(messages.bodies)
         return messages if topic.records.events is None else messages._replace(author=author)
@@ -337,7 +338,8 @@ class Engine:
         now_us = self.sequencer.moment(now_us)
         if topic.name not in self.catalog.topics:
             self.enter(topic)
-        self.removals.make_way(topic, messages.identities, now_us)
+        if self.removals.running:
+            self.removals.make_way(topic, messages.identities, now_us)
         batch = topic.put(messages, now_us, expires_us, keeps)
         bookmark = self.sequencer.seq
         self.pass_on(topic, batch)

@@ -362,11 +362,13 @@ class SourceTopic(LiveTopicBase):
     ) -> None:
         sequencer = self._sequencer
         first = seqs[0] if seqs else sequencer.seq + 1
-        named, system = (op, self.name, first, now_us, identities), self.is_system
         turn = sequencer.turn_of(self.name) if sequencer.unreleased else 0
         sequencer.write(
-            LogEntry(*named, bodies, expires_us, system, bodies_bytes, origin=origin, turn=turn)
-        )
+            LogEntry(
+                op, self.name, first, now_us, identities, bodies, expires_us, self.is_system,
+                bodies_bytes, None, origin, turn,
+            )
+        )  # fmt: skip
 
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""

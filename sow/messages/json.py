@@ -364,7 +364,7 @@ def _is_plain(bodies: Sequence[bytes]) -> bool:
     return (
         b"\n" not in block
         and b"\r" not in block
-        and _is_utf8(block)
+        and (block.isascii() or _is_utf8(block))
         and not _may_overflow(block)
         and (
             len(block) <= NESTED_BYTES_MIN
@@ -375,8 +375,6 @@ def _is_plain(bodies: Sequence[bytes]) -> bool:
 
 
 def _is_utf8(block: bytes) -> bool:
-    if block.isascii():
-        return True
     try:
         str(block, "utf-8")
     except UnicodeDecodeError:
@@ -389,7 +387,7 @@ def _may_overflow(block: bytes) -> bool:
     if len(block) >= MANY_BYTES_MIN and not (_has_exponent(block) or _has_long_number(block)):
         return False
     shape = block.translate(SHAPE, b"+")
-    return LONG_NUMBER in shape or _has_long_exponent(shape)
+    return LONG_NUMBER in shape or (LONG_EXPONENT in shape and _has_long_exponent(shape))
 
 
 def _has_exponent(block: bytes) -> bool:

@@ -11,7 +11,6 @@ The table knows nothing of fields, indexes, filters or the disk.
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,6 @@ from sow.store.columns import (
     BORN,
     GROWTH_PART,
     LONG_COLUMNS,
-    SEQ,
-    TS_US,
     Before,
     Columns,
     Slots,
@@ -134,7 +131,8 @@ class Table(Columns):
         """
         found: list[int | None] = [*get_all(self.slots, identities)]
         current = self.bodies
-        self._bears |= births is not None
+        if births is not None:
+            self._bears = True
         fresh: dict[str, int] = {}
         if None in found:
             numbers = seqs if births is None else births()
@@ -144,7 +142,7 @@ class Table(Columns):
                 for name, slot in zip(identities, found, strict=True)
             ]
         else:
-            slots = cast("list[int]", found)
+            slots = found  # type: ignore[assignment]  # none is missing
         olds: list[bytes | None] = INNER_LOOPS.swap(current, slots, bodies)
         grown = sum(map(len, bodies)) - sum(map(len, filter(None, olds)))
         self.bytes += grown
@@ -201,14 +199,7 @@ class Table(Columns):
     ) -> None:
         if expires_us and self.expires_us is None and _any(expires_us):
             self.expires_us = np.zeros(len(self.seqs), np.int64)
-        numbers = self._numbers
-        if len(slots) == 1 and isinstance(expires_us, int):
-            slot = slots[0]
-            numbers[SEQ, slot], numbers[TS_US, slot] = seqs[0], ts_us[0]
-            if self.expires_us is not None:
-                self.expires_us[slot] = expires_us
-            return
-        INNER_LOOPS.stamp(numbers, slots, seqs, ts_us)
+        INNER_LOOPS.stamp(self._numbers, slots, seqs, ts_us)
         if self.expires_us is not None:
             # numpy keeps the last of repeated indices, which is what a repeated record needs.
             self.expires_us[slots] = expires_us

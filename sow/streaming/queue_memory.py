@@ -322,7 +322,7 @@ class QueueMemory:
 
     def settle(self) -> bool:
         """Hold all to the bound again once they fit; whether something has to be done."""
-        if self.fits:
+        if self.used <= self.limit_bytes:
             self.over_bytes = self.limit_bytes
         return bool(self._steps or self._full) or self.used > self.over_bytes
 

@@ -251,10 +251,11 @@ class Router:
         cost_us = self._cost_us
         if cost_us and late is not None and (late or cost_us * weight_of(batch) > AT_ONCE_US):
             self._in_turn(batch, now_us, late, changed)
-        else:
+        elif self._feeds:
             self._at_once(batch, now_us, changed)
-        for ordered in self._ordered.values():
-            changed += self._notify_windows(ordered, batch, now_us)
+        if self._ordered:
+            for ordered in self._ordered.values():
+                changed += self._notify_windows(ordered, batch, now_us)
         return changed, woken
 
     def _route_edit(self, batch: Batch, edit: Edit, now_us: int, late: LateTurns | None) -> Routed:

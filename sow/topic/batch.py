@@ -99,6 +99,19 @@ class Batch:
     of the changes are bookmarks.
     """
 
+    turn_us: int | None = None
+    """When what it is made of was due, of a copy or a view of copies: a server may be late."""
+    edit: Edit | None = None
+    """What it is in a series, if it is one change that replaces an event."""
+    selected_bytes = 0
+    """What is kept of lines by select lists."""
+    _traits: dict[tuple[Trait, bool], Column] | None = None
+    """Made for the first filter that uses one."""
+    _keys: list[str] | None = None
+    _places: tuple[list[int], list[int] | None] | None = None
+    _states: list[tuple[bytes, int, int]] | None = None
+    # What few batches have is in none of them until then: one is made for every publish.
+
     def __init__(
         self,
         changes: Changes,
@@ -111,27 +124,16 @@ class Batch:
         self.changes = changes
         self.marks = changes.seqs
         """The bookmarks that its lines carry."""
-        self.turn_us: int | None = None
-        """When what it is made of was due, of a copy or a view of copies: a server may be late."""
-        self.edit: Edit | None = None
-        """What it is in a series, if it is one change that replaces an event."""
         self._renderer = renderer
         self._decoder = decoder
         self._sow_keys = sow_keys
         self._is_logged = is_logged
         self._columns = columns
         self._old_columns: dict[Path, Column] = {}
-        self._traits: dict[tuple[Trait, bool], Column] | None = None
-        """Made for the first filter that uses one."""
-        self._keys: list[str] | None = None
-        self._places: tuple[list[int], list[int] | None] | None = None
-        self._states: list[tuple[bytes, int, int]] | None = None
         self._documents: dict[int, tuple[Document, Document]] = {}
         self._deltas: dict[tuple[Select, int], Document | None] = {}
         self._tails: dict[tuple[Kind, Shape], list[bytes]] = {}
         self._single_tails: dict[tuple[Kind, Shape], dict[int, bytes]] = {}
-        self.selected_bytes = 0
-        """What is kept of lines by select lists."""
 
     def be_edit(self, edit: Edit) -> None:
         """Set what it is in a series."""

@@ -277,7 +277,8 @@ class Records:
             if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
             found = [check_explicit_key(key) for key in explicit_keys]
-        return _waiting(CheckedMessages(stored, found, columns))
+        read_now = CheckedMessages(stored, found, columns)
+        return read_now if len(stored) < UNTRACKED_MIN else _waiting(read_now)
 
     def _make_reader(self, paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], Decoder]:
         fields = self._preprocessing
@@ -329,7 +330,8 @@ class Records:
         columns = dict(zip(paths, self.decoder(paths).columns(bodies), strict=True))
         if names is None:
             names = identities(self.keys, list(map(columns.__getitem__, self.keys)))
-        return _waiting(CheckedMessages(bodies, list(names), columns))
+        known = CheckedMessages(bodies, list(names), columns)
+        return known if len(bodies) < UNTRACKED_MIN else _waiting(known)
 
     def finished(
         self,
@@ -532,13 +534,12 @@ class Records:
 
 
 def _waiting(messages: CheckedMessages) -> CheckedMessages:
-    """The same messages, which the collector passes over if they are many: those of a large publish
-    wait to be stored all together. Lists in a column are in no circle with it."""
-    if len(messages.bodies) >= UNTRACKED_MIN:
-        untracked(messages.bodies)
-        untracked(messages.identities)
-        for column in messages.columns.values():
-            untracked(column)
+    """The same messages, of which there are many, for the collector to pass over: those of a large
+    publish wait to be stored all together. Lists in a column are in no circle with it."""
+    untracked(messages.bodies)
+    untracked(messages.identities)
+    for column in messages.columns.values():
+        untracked(column)
     return messages
 
 

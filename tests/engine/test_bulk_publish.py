@@ -173,12 +173,12 @@ def test_a_publish_that_has_begun_is_finished_without_a_waiting_client():
     next(large)
     large.close()
     assert ids(world) == ["1", "2"]
-    assert world.engine.publications.has_left
+    assert world.engine.publications.left
     (publication,) = heard
     run_to_completion(world.engine.publications.finish(publication))
     assert ids(world) == ["1", "2", "3", "4", "5"]
     assert publication.is_over
-    assert not world.engine.publications.has_left
+    assert not world.engine.publications.left
     world.check()
 
 
@@ -190,7 +190,7 @@ def test_what_a_client_sends_next_does_not_come_before_what_it_has_left():
     begin_and_end(world, 5)
     log = [key for entry in logged(world) for key in entry]
     assert log == [1, 2, 3, 4, 5, 5]
-    assert not world.engine.publications.has_left
+    assert not world.engine.publications.left
 
 
 def test_another_topic_does_not_wait_unless_it_would_leave_as_much():
@@ -199,7 +199,7 @@ def test_another_topic_does_not_wait_unless_it_would_leave_as_much():
     next(large)
     large.close()
     begin_and_end(world, 1, topic="/desk/1")
-    assert world.engine.publications.has_left
+    assert world.engine.publications.left
     next(begin(world, 1, 1, 2, topic="/desk/2"))
     assert ids(world) == ["1", "2", "3", "4"], "a large one finishes what is left first"
 

@@ -181,7 +181,7 @@ class Traffic(Commits):
             self.publishes.remove(publishing)
         elif not publishing.is_left and self.random.random() < 0.1:
             steps.close()
-            if self.world.engine.publications.has_left:
+            if self.world.engine.publications.left:
                 # Nothing else may come to the topic before it.
                 publishing.is_left = True
                 while publishing in self.publishes:

@@ -389,7 +389,8 @@ class MessageMemories:
 
         `message` is the number of the message that it is in the middle of, or None.
         """
-        self.intake.settle(watch, held, message, self.now_s())
+        now_s = 0.0 if message is None else self.now_s()  # mostly no message is under way
+        self.intake.settle(watch, held, message, now_s)
         if self.intake.waiting and self._check_timer is None:
             self._check_timer = self._loop.call_later(PAUSED_CHECK_S, self._check)
 

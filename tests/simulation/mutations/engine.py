@@ -168,7 +168,7 @@ ENGINE = (
     Mutation(
         "a delete in steps takes what was published after its moment",
         "sow/engine/bulk_delete.py",
-        "for going in self._running.get(topic, ()) if self._running else ():",
+        "for going in self.running.get(topic, ()):",
         "for going in ():",
     ),
     Mutation(
