@@ -1036,11 +1036,23 @@ class Following {
         const place = this.#options[name];
         if (place !== undefined && place !== null) this.#options[name] = withLog(String(place), this.#connection.log);
       }
-      if (this.#connection.areSeveral) await this.#noteBeginning();
-      await this.#subscribe(this.#options);
+      if (this.#connection.areSeveral) await this.#somewhere(() => this.#noteBeginning());
+      await this.#somewhere(() => this.#subscribe(this.#options));
     } catch (error) {
       this.#connection.forget(this);
       throw error;
+    }
+  }
+
+  /** What a request returns, at the first of several addresses whose server answers as it should. */
+  async #somewhere(request) {
+    for (;;) {
+      try {
+        return await request();
+      } catch (error) {
+        if (this.#ended || !this.#connection.areSeveral || !AWAY.includes(error.reason)) throw error;
+        this.#connection.moveOn(error);
+      }
     }
   }
 

@@ -1161,6 +1161,24 @@ export async function a_server_that_has_not_come_so_far_is_left({ connect }) {
   world.sow.close();
 }
 
+export async function a_subscription_begins_where_a_server_has_come_so_far({ connect }) {
+  const world = await connected({ connect }, SEVERAL);
+  const coming = world.sow.subscribe("orders", { bookmark: "5" });
+  await settled();
+  const { cid } = world.newest().last("subscribe");
+  world.newest().say({ c: "ack", cid, a: "processed", status: "failure", reason: "stale" });
+  await world.clock.advance(1);
+  equal(world.newest().url, "ws://b.example/v1/ws");
+  world.newest().welcome({ session: "another" });
+  await settled();
+  equal(world.newest().last("subscribe").bm, "5");
+  world.newest().agree("subscribe", { s: "f1" }, ["processed"]);
+  const orders = await coming;
+  world.newest().say({ c: "p", s: "f1", k: "1", d: { id: 1 }, bm: "7" });
+  equal([(await orders.next()).value.bookmark, orders.gaps], ["7", 0]);
+  world.sow.close();
+}
+
 export async function the_only_server_that_has_not_come_so_far_is_asked_again({ connect }) {
   const world = await connected({ connect });
   const coming = world.sow.subscribe("orders", { bookmark: "5" });

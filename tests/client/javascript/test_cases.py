@@ -90,8 +90,13 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a server that has not come so far ends a subscription": (
         "a_server_that_has_not_come_so_far_is_left",
-        "AWAY.includes(error.reason)",
-        "false",
+        "if (AWAY.includes(error.reason))",
+        "if (false)",
+    ),
+    "a subscription begins at a server that has not come so far": (
+        "a_subscription_begins_where_a_server_has_come_so_far",
+        "|| !AWAY.includes(error.reason)) throw error",
+        "|| true) throw error",
     ),
     "the only server that has not come so far ends a subscription": (
         "the_only_server_that_has_not_come_so_far_is_asked_again",
