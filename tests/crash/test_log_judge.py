@@ -86,6 +86,13 @@ def test_the_page_has_what_was_played_once_and_adds_runs(tmp_path, monkeypatch):
     said = catalogue.table()
     assert said.count("3 faults in 1 runs") == 2
     assert "**nats, node killed alone, the one that leads**" in said
+    first = catalogue.entry(catalogue.title("nats"), run)
+    for of in first["kinds"].values():
+        del of["long_steps"], of["longest_step_ms"]
+    catalogue.write(first, False)
+    catalogue.write(catalogue.entry(catalogue.title("nats"), run), True)
+    assert "| 4.00 | 2; 62 ms" not in catalogue.table()
+    assert "| 4.00 | 1; 62 ms, following (of 2) |" in catalogue.table()
 
 
 def test_a_stall_is_what_has_come_since_the_last_reading_also_of_a_server_that_has_started_again():

@@ -70,9 +70,11 @@ def added(one, more):
 
 def _added_kind(one, more):
     found = {name: one[name] + more[name] for name in ("faults", "waits_s")}
-    if "long_steps" in one and "long_steps" in more:  # the first runs knew them only in total
-        found["long_steps"] = one["long_steps"] + more["long_steps"]
-        found["longest_step_ms"] = max(one["longest_step_ms"], more["longest_step_ms"])
+    # The first runs knew steps only in total.
+    if known := [of for of in (one, more) if "long_steps" in of]:
+        found["long_steps"] = sum(of["long_steps"] for of in known)
+        found["longest_step_ms"] = max(of["longest_step_ms"] for of in known)
+        found["stalls_of"] = sum(of.get("stalls_of", of["faults"]) for of in known)
     return found
 
 
@@ -129,4 +131,6 @@ def _stall(of, longest_of_all_ms):
     if "long_steps" not in of:
         return "0" if longest_of_all_ms <= LONG_MS else "–"
     longest_ms, step = of["longest_step_ms"]
-    return f"{of['long_steps']}; {longest_ms} ms, {step}" if step else "0"
+    said = f"{of['long_steps']}; {longest_ms} ms, {step}" if step else "0"
+    known = of.get("stalls_of", of["faults"])
+    return said if known == of["faults"] else f"{said} (of {known})"
