@@ -157,9 +157,16 @@ class SelectList:
     @property
     def whole_fields(self) -> tuple[str, ...] | None:
         """The names, if it shows some outermost fields, each of them whole, and nothing else."""
-        if self._shown.get((), True) or not all(len(steps) < 2 for steps in self._shown):
+        if self.fields is None or not all(len(steps) < 2 for steps in self._shown):
             return None
-        return tuple(steps[0] for steps, shown in self._shown.items() if shown)
+        return tuple(steps[0] for steps in self.fields)
+
+    @property
+    def fields(self) -> tuple[Steps, ...] | None:
+        """The names that lead to each field that it shows, if it names all that it shows."""
+        if self._shown.get((), True):
+            return None
+        return tuple(steps for steps, shown in self._shown.items() if shown)
 
     def may_show(self, name: str) -> bool:
         """Whether anything of the outermost field `name` is visible in some document."""

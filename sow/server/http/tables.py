@@ -489,7 +489,12 @@ class CsvTable:
             for path in (declared.paths if declared else ())
             if select is None or select.may_show(path.steps[0])
         ]
-        self._declared = [column_of((*above, *path.steps)) for path in paths]
+        known = [path.steps for path in paths]
+        if select is not None and not len(rows):
+            # No row says which of them there are.
+            begun = {steps[:1] for steps in known}
+            known += [steps for steps in select.fields or () if steps[:1] not in begun]
+        self._declared = [column_of((*above, *steps)) for steps in known]
 
     def header(self) -> Task[list[str]]:
         """The names of the columns, in steps; raises TooLarge."""

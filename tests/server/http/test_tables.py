@@ -284,9 +284,13 @@ def test_rows_are_taken_out_of_a_stream_and_the_others_stay():
     assert rest.to_pydict() == {"value": ["b"]}
 
 
-def answer(meta=False, select=None, schema=()):
+ROWS = {"id": 1, "a": {"b": 1.5}}, {"id": 2, "px": "x"}
+
+
+def answer(meta=False, select=None, schema=(), documents=ROWS):
     target = records()
-    put(target, {"id": 1, "a": {"b": 1.5}}, {"id": 2, "px": "x"}, seq=7)
+    if documents:
+        put(target, *documents, seq=7)
     rows = Snapshot.take(target, target.table.live())
     declared = DeclaredFields(target.message_type, schema) if schema else None
     table = CsvTable(rows, meta, Shape(select=select), declared)
@@ -306,6 +310,16 @@ def test_what_is_declared_comes_first_and_whole():
 def test_only_what_is_selected_is_there():
     schema = (Declared("/px", "string"), Declared("/a", "json"))
     assert answer(select=("/id", "/a"), schema=schema) == ["a,id", '"{""b"":1.5}",1', ",2"]
+
+
+def test_without_rows_there_is_what_is_declared_or_selected():
+    schema = (Declared("/px", "string"), Declared("/a/b", "json"))
+    assert answer(documents=()) == []
+    assert answer(documents=(), schema=schema) == ["px,/a/b"]
+    assert answer(documents=(), select=("/id", "/a/b", "/c~d/e")) == ["id,/a/b,/c~0d/e"]
+    assert answer(documents=(), select=("/id", "/a"), schema=schema) == ["/a/b,id"]
+    assert answer(documents=(), select=("-/id",)) == []
+    assert answer(documents=(), select=("/id",), meta=True) == ["k,bm,ts,/d/id"]
 
 
 def test_with_meta_the_record_is_one_field():
