@@ -135,6 +135,7 @@ class Options:
         "fail",
         choices=("fail", "epoch", "now"),
     )
+    withdrawn: bool = _option("flag", "report records that changed rights take away, as with oof")
     gaps: bool = _option("flag", "numbers before seq may be left out")
     cancel: bool = _option("flag", "give messages of a queue back instead of acknowledging them")
     ignored: tuple[str, ...] = ()

@@ -43,6 +43,7 @@ class FeedKey(NamedTuple):
     `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
     is how long updates are conflated; `auto`: as long as the client reads. `window` is the part of
     what passes the filter, if not all. `guard` is what its user may see.
+    `withdrawn`: without `oof`, what its user may see no longer is reported all the same.
     """
 
     filter: str | None = None
@@ -58,6 +59,12 @@ class FeedKey(NamedTuple):
     scope: str = ""
     window: WindowKey | None = None
     guard: RowPolicy | None = None
+    withdrawn: bool = False
+
+    @property
+    def reports_withdrawn(self) -> bool:
+        """Records that changed rights take away are reported."""
+        return self.oof or self.withdrawn
 
 
 def withdrawn(update: Update) -> Update:
@@ -185,7 +192,8 @@ class UpdateEncoder:
         if update.is_void:
             return None
         if update.new is None:
-            return self._oof_line(update) if self.key.oof else None
+            is_withdrawn = update.reason == "entitlement" and self.key.withdrawn
+            return self._oof_line(update) if self.key.oof or is_withdrawn else None
         if self.key.no_empties and update.known and self._is_unseen(update):
             return None
         return self._whole_line(update) if update.delta is None else self._delta_line(update)

@@ -167,7 +167,8 @@ def test_commands_are_those_of_the_table():
 
 def test_options_are_those_of_the_table():
     (options,) = of_each_table("Options", 1)
-    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions", "gaps", "as_of", "last"}
+    own = {"positions", "gaps", "as_of", "last", "withdrawn"}
+    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == own
     ignored = [name for name, verdict in said(options).items() if verdict == "no effect"]
     assert sorted(ignored) == sorted(OPTIONS_IGNORED)
 

@@ -75,6 +75,7 @@ class ShareKey(NamedTuple):
         found = [name for name in flags if getattr(self, name)]
         found += ["non_regex_topic"] if self.literal else []
         found += ["live", "positions"] if self.window is not None else []
+        found += ["withdrawn"] if flags and not self.oof and self.window is None else []
         for name in ("select", "projection", "grouping"):
             if (members := getattr(self, name)) is not None:
                 found.append(f"{name}=[{','.join(members)}]")
@@ -144,6 +145,7 @@ def share_key_of(command: Command, is_pattern: bool) -> tuple[ShareKey, FeedKey]
         auto=options.conflation == "auto",
         conflation_key=options.conflation_key,
         shape=Shape(not options.no_sowkey, options.timestamp),
+        withdrawn=options.withdrawn,
     )
 
 

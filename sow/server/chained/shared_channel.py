@@ -11,6 +11,7 @@ conflates them in time.
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.sessions import SLOW, Session
-from sow.streaming.update_encoder import UpdateEncoder
+from sow.streaming.update_encoder import UpdateEncoder, withdrawn
 from sow.topic.batch import Update, compose
 from sow.topic.queue_policy import Key, key_of
 
@@ -106,13 +107,13 @@ class Joining:
         return self.place is not None and one.marked and is_later(one.update.seq, self.place)
 
 
-def withdraw(session: Session, name: str, identity: str) -> Update | None:
-    """A session may not see a record any more: no line of it that waits or was sent is sent.
+def withdraw(session: Session, name: str, gone: AbstractSet[str]) -> Update | None:
+    """A session may not see records any more: no line of them that waits or was sent is sent.
     Returns the first one that has waited: the session holds what was before it."""
     waited: list[Update] = []
 
     def left(encoder: UpdateEncoder, update: Update) -> tuple[UpdateEncoder, Update] | None:
-        if update.identity != identity:
+        if update.identity not in gone:
             return encoder, update
         waited.append(update)
         return None
@@ -144,17 +145,6 @@ def part_from(session: Session, name: str, held: Update) -> None:
     session.outbox.reencode(name, reported)
 
 
-class PassedEncoder(UpdateEncoder):
-    """Encodes what upstream has sent, once more: it says of any client that it may see a record no
-    longer."""
-
-    def line(self, update: Update) -> bytes | None:
-        """The line of one update; None if it has none in this subscription."""
-        if update.new is None and update.reason == WITHDRAWN and not update.is_void:
-            return self._oof_line(update)
-        return super().line(update)
-
-
 @dataclass(slots=True)
 class ChannelCalls:
     """What channels need of the engine: hand out what is pending, write to a session, let a channel
@@ -169,10 +159,10 @@ class ChannelCalls:
 class SharedChannel(ChangeChannel):
     """The lines of one subscription upstream, as some sessions are sent them."""
 
-    encoder: PassedEncoder
+    encoder: UpdateEncoder
     _calls: ChannelCalls
 
-    def share(self, encoder: PassedEncoder, calls: ChannelCalls) -> None:
+    def share(self, encoder: UpdateEncoder, calls: ChannelCalls) -> None:
         """Encode lines that are made here so."""
         self.joining: dict[Session, Joining] = {}
         self.whole: set[Session] = set()
@@ -196,17 +186,46 @@ class SharedChannel(ChangeChannel):
 
     def put_all(self, some: Sequence[Passed], now_us: int) -> None:
         """Take lines, in order: for the members, and for those that are on their way."""
-        if self.joining or WITHDRAWN in [one.update.reason for one in some]:
+        is_withdrawn = WITHDRAWN in [one.update.reason for one in some]
+        if is_withdrawn and not self._reports_withdrawn:
+            some, is_withdrawn = self._without_withdrawn(some, now_us), False
+        if self.joining or is_withdrawn:
             for one in some:
                 self._put(one, now_us)
         elif self.members:
             self._take(some, now_us)
 
+    @property
+    def _reports_withdrawn(self) -> bool:
+        """What the members are sent depends on when a record was withdrawn."""
+        return self.encoder.key.reports_withdrawn
+
+    def _without_withdrawn(self, some: Sequence[Passed], now_us: int) -> list[Passed]:
+        """The lines without those of records that are withdrawn behind them; nor is one sent that
+        waits."""
+        left, gone = list[Passed](), set[str]()
+        for one in reversed(some):
+            if one.update.reason == WITHDRAWN:
+                gone.add(one.update.identity)
+            elif one.update.identity not in gone:
+                left.append(one)
+        for joining in self.joining.values():
+            joining.held = [one for one in joining.held if one.update.identity not in gone]
+            joining.size_bytes = sum(len(one.line) for one in joining.held)
+        self._forget(gone, now_us)
+        return left[::-1]
+
+    def _forget(self, gone: AbstractSet[str], _now_us: int) -> None:
+        """No line of these records that waits is sent."""
+        self._calls.flush(self)
+        for member in self.members:
+            withdraw(member, self.name, gone)
+
     def _put(self, one: Passed, now_us: int) -> None:
         waited: dict[Session, Update] = {}
         if one.update.reason == WITHDRAWN:
             for member in self.members:
-                first = withdraw(member, self.name, one.update.identity)
+                first = withdraw(member, self.name, {one.update.identity})
                 if first is not None:
                     waited[member] = first
         if self.joining:
@@ -317,7 +336,7 @@ class SharedChannel(ChangeChannel):
 class PassingChannel(SharedChannel, DirectChannel):
     """Passes lines on."""
 
-    def __init__(self, encoder: PassedEncoder, calls: ChannelCalls) -> None:
+    def __init__(self, encoder: UpdateEncoder, calls: ChannelCalls) -> None:
         DirectChannel.__init__(self, encoder.name, LINES)
         self._name = name_field(self.name)
         self.share(encoder, calls)
@@ -343,7 +362,7 @@ class PassingChannel(SharedChannel, DirectChannel):
 class ConflatingChannel(SharedChannel, ConflatedChannel):
     """Conflates what comes in time, as the channel of a server with records does."""
 
-    def __init__(self, encoder: PassedEncoder, calls: ChannelCalls) -> None:
+    def __init__(self, encoder: UpdateEncoder, calls: ChannelCalls) -> None:
         ConflatedChannel.__init__(self, encoder.name, LINES, encoder.key.interval_us)
         self.share(encoder, calls)
 
@@ -357,6 +376,18 @@ class ConflatingChannel(SharedChannel, ConflatedChannel):
     def _take(self, some: Sequence[Passed], now_us: int) -> None:
         for one in some:
             self.offer((self.encoder, self._key(one.update)), one.update, now_us)
+
+    @property
+    def _reports_withdrawn(self) -> bool:
+        # A window of a record says what has become of it, one of several records does not.
+        return not self.encoder.conflation_key
+
+    def _forget(self, gone: AbstractSet[str], now_us: int) -> None:
+        super()._forget(gone, now_us)
+        waiting = [(place, one.update) for place, one in self.conflator.pending().items()]
+        for place, update in waiting:
+            if update.identity in gone:
+                self.offer(place, withdrawn(update), now_us)
 
     def _part(self, waited: Mapping[Session, Update], update: Update) -> None:
         place = self.encoder, self._key(update)
@@ -386,7 +417,7 @@ class ConflatingChannel(SharedChannel, ConflatedChannel):
         self._calls.time(self)
 
 
-def channel_for(encoder: PassedEncoder, calls: ChannelCalls) -> SharedChannel:
+def channel_for(encoder: UpdateEncoder, calls: ChannelCalls) -> SharedChannel:
     """The channel that sends lines as the key of an encoder has it."""
     conflates = encoder.key.interval_us is not None or encoder.key.auto
     return ConflatingChannel(encoder, calls) if conflates else PassingChannel(encoder, calls)

@@ -18,12 +18,11 @@ from sow.server.chained.share_keys import NO_RECORD, SHARED_FLAGS, ShareKey
 from sow.server.chained.shared_channel import (
     ChannelCalls,
     Passed,
-    PassedEncoder,
     SharedChannel,
     channel_for,
 )
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import FeedKey
+from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from sow.topic.batch import Update
 from sow.topic.records import Records
 
@@ -75,7 +74,7 @@ class SharedSubscription:
         if there is not None:
             found: SharedChannel = there
             return found
-        encoder = PassedEncoder(self._records, name or self._new_name(), LINES, key)
+        encoder = UpdateEncoder(self._records, name or self._new_name(), LINES, key)
         channel = channel_for(encoder, self._calls)
         self.channels[channel] = key
         return channel

@@ -12,7 +12,7 @@ from typing import Any, cast
 from sow.protocol.replies import LINES
 from sow.server.chained.lines import UpstreamLine, place_of, time_of
 from sow.server.chained.share_keys import SHARED_FLAGS
-from sow.server.chained.shared_channel import PassedEncoder, SharedChannel
+from sow.server.chained.shared_channel import SharedChannel
 from sow.server.chained.shared_subscription import SharedSubscription
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
@@ -117,6 +117,8 @@ class SharedWindow(SharedSubscription):
         self.page = EMPTY_PAGE
         self._order: list[str] = []
         self._shown: dict[str, PageRow] = {}
+        self._left: set[str] = set()
+        """The records of the last page that upstream has reported to have left."""
 
     def window_for(
         self, key: FeedKey, session: Session, name: str, over: Callable[[SharedWindowChannel], None]
@@ -126,7 +128,7 @@ class SharedWindow(SharedSubscription):
         if there is not None:
             found: SharedWindowChannel = there
             return found
-        encoder = PassedEncoder(self._records, name or self._new_name(), LINES, key)
+        encoder = UpdateEncoder(self._records, name or self._new_name(), LINES, key)
         channel = SharedWindowChannel(self, encoder, over)
         self.channels[channel] = key
         return channel
@@ -151,7 +153,7 @@ class SharedWindow(SharedSubscription):
     def take_end(self, line: UpstreamLine, now_us: int) -> None:
         """The window is complete."""
         for key, row in self.page.rows.items():
-            if key not in self._shown:
+            if key not in self._shown and key not in self._left:
                 self._part(key, Parted("match", row.body))
         self.take_turn(line, now_us)
 
@@ -163,6 +165,7 @@ class SharedWindow(SharedSubscription):
             elif line.k in self._shown:
                 self._order.remove(line.k)
                 del self._shown[line.k]
+                self._left.add(line.k)
                 reason: Any = line.reason
                 self._part(line.k, Parted(reason, self._body(line)))
         yield len(changes) * len(self.channels)
@@ -171,6 +174,7 @@ class SharedWindow(SharedSubscription):
         """The page is complete as of a bookmark."""
         self.note_place(place_of(line.bm), line.bm)
         self.page = WindowPage({key: self._shown[key] for key in self._order})
+        self._left.clear()
         for channel in self.channels:
             channel.notice(now_us)
 

@@ -502,6 +502,7 @@ def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool 
         shape=shape_of(command),
         encoding=encoding.name,
         window=window,
+        withdrawn=options.withdrawn,
     )
 
 

@@ -88,6 +88,12 @@ class Replacement(NamedTuple):
         """Whether newly visible records are sent."""
         return self.reguards and self.old.complete
 
+    @property
+    def goes_by_focus(self) -> bool:
+        """What the session holds is what was in the old focus: it was given all of that, or wants
+        all that is withdrawn to be reported."""
+        return self.old.complete or (self.reguards and self.command.options.withdrawn)
+
     def condition_for(self, records: Records) -> Filter | None:
         """The filter of a topic's records."""
         guard = row_policy_of(self.command, records)
@@ -119,7 +125,7 @@ class Replacement(NamedTuple):
             yield self.focus_of(topic)
             if self.with_snapshot:
                 yield self.rows_of(topic)
-        if self.old.complete:
+        if self.goes_by_focus:
             for topic in self.followed:
                 yield self.held_of(topic.records)
         for topic in dict.fromkeys((*self.topics, *self.followed)):
@@ -252,7 +258,8 @@ class SubscriptionReplacer:
             )
             for topic in replacement.topics
         }
-        lines = sum(differs.line_count(command.options.oof) for differs in found.values())
+        reports = command.options.oof or command.options.withdrawn
+        lines = sum(differs.line_count(reports) for differs in found.values())
         if lines > ANSWER_CHUNK_ROWS:
             self._planner.unread.check(session.id, lines)
         # Not flushed again: that would send what the difference accounts for.
@@ -324,7 +331,7 @@ def _held(
 ) -> ClientState:
     """What the session holds of a feed's topic, with these updates still waiting."""
     in_focus = None
-    if feed.known is None and replacement.old.complete:
+    if feed.known is None and replacement.goes_by_focus:
         in_focus = answers[replacement.held_of(feed.topic)].slots
     return client_state(feed, pending.columns(), in_focus)
 

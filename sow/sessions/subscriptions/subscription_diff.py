@@ -270,11 +270,12 @@ class DiffMessages:
         """Add the difference of a topic, encoded by `lines`; `last` encodes the last states that
         were sent, if with another shape."""
         last = last or encoder
-        if encoder.key.oof and (len(found.lost) or found.parted):
+        reports = encoder.key.reports_withdrawn
+        if reports and (len(found.lost) or found.parted):
             seen = map(encoder.as_seen, found.parted)
             parted = [(encoder if one.reason == "match" else last, one) for one in seen]
             self._lost.append((encoder, parted, Snapshot.take(encoder.topic, found.lost)))
-        if encoder.key.oof and len(found.taken):
+        if reports and len(found.taken):
             self._taken.append((last, Snapshot.take(encoder.topic, found.taken)))
         if len(found.late):
             rows = Snapshot.take(encoder.topic, found.late)

@@ -96,12 +96,13 @@ def test_users_share_subscriptions_with_themselves_alone(users):
         assert sum(one["subscriptions"] for one in sessions) == 2
 
 
-def test_what_upstream_withdraws_leaves_in_order(users):
+@pytest.mark.parametrize("more", [{"opts": "oof"}, {"opts": "oof,live", "top_n": 5}])
+def test_what_upstream_withdraws_leaves_in_order(users, more):
     body = b'[{"id": 1, "desk": "a"}, {"id": 2, "desk": "b"}]'
     assert users.ask("POST", records("orders"), ADMIN, body).status == 200
     with users.chained.socket(headers=ANN) as one, users.chained.socket(headers=ANN) as two:
         for socket in (one, two):
-            begin(socket, {**ALL, "opts": "oof"})
+            begin(socket, {**ALL, **more})
             # A session for which something waits when rights change is closed.
             socket.ask({"c": "flush"}, cid="nothing waits any more")
         users.next = secured(users.place, CONFINED)
@@ -115,7 +116,7 @@ def test_what_upstream_withdraws_leaves_in_order(users):
             assert lines[-1]["d"]["id"] == 3
 
 
-@pytest.mark.parametrize("options", ["oof", "oof,conflation=50ms", "conflation=50ms"])
+@pytest.mark.parametrize("options", ["oof", "oof,conflation=50ms"])
 def test_what_came_and_was_withdrawn_while_a_session_was_away_leaves_without_a_word(users, options):
     users.next = secured(users.place, CONFINED)
     assert users.reload().status == 200

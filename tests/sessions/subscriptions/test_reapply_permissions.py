@@ -85,6 +85,16 @@ def test_a_subscription_without_snapshot_is_not_sent_of_what_it_may_see_now(worl
     assert client.data() == [("p", B)]
 
 
+def test_what_is_withdrawn_may_be_reported_without_oof(world):
+    """A chained server holds lines of its own, also of what it follows without a snapshot."""
+    client = guarded(world, desk("a"))
+    for command in ("subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"):
+        client.say(c=command, t="orders", opts="withdrawn")
+    client.lines()
+    left = [one for one in short(regrant(client, desk("b"))) if one[0] == "entitlement"]
+    assert left == [("entitlement", A)] * 3
+
+
 FAILURES = (TooLarge("too much"), Busy("too much waits"), Full("no room"), RuntimeError("a bug"))
 
 
