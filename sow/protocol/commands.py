@@ -134,6 +134,7 @@ class Options:
         "what to do with a bookmark that is not kept",
         "fail",
         choices=("fail", "epoch", "now"),
+        requests=("stream",),
     )
     withdrawn: bool = _option("flag", "report records that changed rights take away, as with oof")
     gaps: bool = _option("flag", "numbers before seq may be left out")

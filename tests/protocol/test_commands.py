@@ -70,6 +70,7 @@ def test_requests_take_the_options_that_say_so():
     assert set(options_of("query")) == {"top_n", "skip_n", "select", "projection", "grouping"}
     assert set(options_of("stream")) == {
         "as_of",
+        "bookmark_not_found",
         "oof",
         "no_empties",
         "conflation",

@@ -48,6 +48,18 @@ def events(socket):
 
 
 @stepped
+async def test_a_bookmark_that_is_not_kept_is_refused_or_passed_over_as_is_said():
+    async with Place() as place:
+        await place.publish(b'{"id":1}')
+        statuses = []
+        for query in ("99", "99&bookmark_not_found=epoch", f"{'0' * 16}-1&bookmark_not_found=now"):
+            socket = await place.open(f"?bookmark={query}")
+            statuses.append(int(socket.written.split()[1]))
+            assert events(socket) == (["p"] if statuses[-1] == 200 else [])
+        assert statuses == [400, 200, 409]
+
+
+@stepped
 async def test_a_snapshot_comes_first_then_what_changes():
     async with Place() as place:
         await place.publish(b'{"id":1}')
