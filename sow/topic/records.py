@@ -534,7 +534,7 @@ class Records:
 
 
 def _waiting(messages: CheckedMessages) -> CheckedMessages:
-    """The same messages for the collector to pass over: those of a large publish are many, and wait
+    """The same messages, very many, for the collector to pass over: those of a large publish wait
     to be stored all together. Lists in a column are in no circle with it."""
     untracked(messages.bodies)
     untracked(messages.identities)
