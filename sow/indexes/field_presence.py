@@ -42,11 +42,14 @@ class FieldPresence:
         """What was found or used since the last sweep."""
         self._idle: dict[tuple[str, Path], Witness] = {}
         """What was before."""
+        self._advice: dict[tuple[Path, ...], tuple[object, tuple[str, ...]]] = {}
+        """What was said of fields since the last sweep, and the state that it is of."""
         sweep_too(self)
 
     def sweep(self) -> int:
         """Forget what was not used since the last sweep; returns how many."""
         count, self._idle, self._known = len(self._idle), self._known, {}
+        self._advice = {}
         return count
 
     def unsure(self, paths: Iterable[Path], policy: str) -> list[Path]:
@@ -80,6 +83,22 @@ class FieldPresence:
             return slots
         left: Slots = slots[self._table.seqs[slots] > found.seq]
         return left
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Differs after every change of records that get a higher number with each."""
+        return self.newest, len(self._table)
+
+    def advice(self, paths: tuple[Path, ...]) -> tuple[str, ...] | None:
+        """What was said of these fields of the records as they are; None: nothing yet."""
+        state, said = self._advice.get(paths, (None, ()))
+        return said if state == self.state else None
+
+    def keep_advice(self, paths: tuple[Path, ...], state: object, said: tuple[str, ...]) -> None:
+        """Keep what there is to say of fields of the records in a `state`."""
+        if len(self._advice) >= FIELDS_KEPT_MAX:
+            self._advice.clear()
+        self._advice[paths] = state, said
 
     @property
     def newest(self) -> int:

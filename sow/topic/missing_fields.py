@@ -7,7 +7,8 @@ suggested either; without records there is nothing to say. Of a pattern those of
 count.
 
 Nearly always some record is known to have the field (`sow.indexes.field_presence`). Otherwise
-records are read, in steps, until one has it; those of a field that none has are read once.
+records are read, in steps, until one has it; those of a field that none has are read once. What
+was said to somebody who may see all is said again while no record changes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +80,24 @@ def _aggregated_fields(options: Options) -> Iterator[Path]:
 
 def field_advice(topics: Sequence[Unsure]) -> Task[tuple[str, ...]]:
     """A sentence for each of the fields that no record of the topics has which the user may see."""
+    if len(topics) != 1 or topics[0].guard is not None or not _counts_up(topics[0].records):
+        return (yield from _advice(topics))
+    presence, names = topics[0].records.indexes.fields(), tuple(topics[0].paths)
+    said = presence.advice(names)
+    if said is None:
+        state = presence.state
+        said = yield from _advice(topics)
+        presence.keep_advice(names, state, said)
+    return said
+
+
+def _counts_up(records: Records) -> bool:
+    """Whether a record that changes gets a higher number than any had before."""
+    is_source = isinstance(records.definition, Topic) and records.is_logged
+    return is_source and records.events is None
+
+
+def _advice(topics: Sequence[Unsure]) -> Task[tuple[str, ...]]:
     missing: Sequence[Path] | None = None
     names: dict[str, None] = {}
     for records, paths, guard in topics:
@@ -132,19 +151,12 @@ class _Look:
         for path in [*self.missing]:
             if self._guard is None or not self._guard.hides(path):
                 yield from self._read_until(path, slots[at:])
-        if self._counts_up:
+        if _counts_up(self._records):
             for path in self.missing:
                 self._presence.keep(path, self._policy, Witness(None, newest))
 
-    @property
-    def _counts_up(self) -> bool:
-        """Whether a record that changes gets a higher number than any had before."""
-        records = self._records
-        is_source = isinstance(records.definition, Topic) and records.is_logged
-        return is_source and records.events is None
-
     def _read_until(self, path: Path, slots: Slots) -> Task[None]:
-        if self._counts_up:
+        if _counts_up(self._records):
             slots = self._presence.changed(path, self._policy, slots)
         is_json, name = isinstance(self._records.message_type, Json), path.steps[-1].encode()
         bodies, size = self._records.table.bodies, SEARCHED_AT_ONCE if is_json else BODIES_AT_ONCE

@@ -66,6 +66,25 @@ def test_one_of_many_records_is_found_however_its_name_is_written(monkeypatch):
     assert sum(1 for _ in at_once) < 12  # only what has changed is read again
 
 
+def test_what_was_said_is_said_again_without_a_step_until_a_record_changes():
+    target = records()
+    put(target, IBM, {"id": 2})
+
+    def looked():
+        steps = field_advice([Unsure(target, [parse_path("/symbl")], None)])
+        return sum(1 for _ in steps), advice(target, "/symbl")
+
+    assert advice(target, "/symbl") == ["no record has /symbl; did you mean /symbol?"]
+    assert looked() == (0, ["no record has /symbl; did you mean /symbol?"])
+    put(target, {"id": 1}, seq=3)
+    assert looked()[0] > 0
+    assert looked() == (0, ["no record has /symbl"])
+    target.drop([target.table.identities[1]], "deleted", lambda n: ([4] * n, [0] * n))
+    assert looked()[0] > 0
+    put(target, {"id": 3, "symbl": 1}, seq=5)
+    assert advice(target, "/symbl") == []
+
+
 def test_only_what_the_user_may_see_counts_and_is_meant():
     target = records()
     put(target, {"id": 1, "desk": "a", "salary": 1}, {"id": 2, "desk": "b", "px": 2})
