@@ -41,9 +41,9 @@ class Counted(Drivers):
         self._command.append(str(files))
         self._steps = []
 
-    def run(self, moment=None):
+    def _live(self, said):
         self._steps.clear()
-        return super().run(moment)
+        return super()._live(said)
 
     def __call__(self, requested, forward):
         when, step, count = self._moment or (None, None, 0)

@@ -10,13 +10,16 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from sow.spark.pipelines import TOO_BUSY
 from tests.crash.spark.pipeline import ROWS_A_BATCH
 from tests.spark.proxy import Cut
 from tests.spark.test_faults import end_of_log, ids, publish
 
 ROOT = Path(__file__).parents[3]
 ROWS = 2 * ROWS_A_BATCH
+BEGUN_MAX = 5
 MOMENTS = {
     ("after", "stage", 0): 0,
     ("before", "commit", 0): 0,
@@ -35,14 +38,24 @@ class Drivers:
         self.commits = []
 
     def run(self, moment=None):
-        """The end of a driver that is killed at this moment, or of one that is left alone."""
+        """The end of a driver that is killed at this moment, or of one that is left alone. One that
+        a busy machine has ended is begun again, as a pipeline is."""
         self._moment = moment
+        for _ in range(BEGUN_MAX):
+            with TemporaryFile("w+") as said:
+                end = self._live(said)
+                said.seek(0)
+                if end <= 0 or TOO_BUSY not in said.read():
+                    break
+        return end
+
+    def _live(self, said):
         self._process = subprocess.Popen(
             self._command,
             cwd=ROOT,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=said,
         )
         return self._process.wait()
 
