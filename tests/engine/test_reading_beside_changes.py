@@ -13,7 +13,7 @@ from sow.sessions.commands.commit_plan import StagedRows
 from sow.sessions.commands.record_ops import at_hand
 from sow.sessions.commands.staged_writes import StagedWrites
 from sow.sessions.queries.query_results import execute_query
-from tests.engine.test_atomic_change import COPY, OTHER, begin, held, made
+from tests.engine.test_atomic_change import COPY, OTHER, begin, held, made, sent
 from tests.laws.harness import ORDERS, SECOND, World
 
 
@@ -356,4 +356,18 @@ def test_who_comes_at_any_step_holds_in_the_end_what_there_is(seed):
     for client, lines, more in clients:
         there = world.client().say(c="sow", t="orders", **{k: more[k] for k in more if k != "opts"})
         assert folded(lines + client.lines()) == folded(there), more
+    world.check()
+
+
+@pytest.mark.usefixtures("_read_on")
+def test_where_the_log_is_read_for_many_others_wait(monkeypatch):
+    monkeypatch.setattr("sow.sessions.queries.query_planning.REPLAYS_MAX", 1)
+    world = made()
+    applying = begin(world)
+    lines = world.client().say(c="sow_and_subscribe", t="orders")
+    assert (held(lines), [number for _, number in sent(lines)]) == ([], [1, 2, 3, 4])
+    assert world.engine.atomic.topic is not None
+    assert held(world.client().say(c="sow_and_subscribe", t="orders")) == [1, 2, 3, 4]
+    assert world.engine.atomic.topic is None, "the steps were taken"
+    run_to_completion(applying)
     world.check()

@@ -52,6 +52,9 @@ TAKEN_AT_ONCE = 25
 """Topics of a pattern that are pinned in one step: some forty microseconds each."""
 KNOWN_MAX = 100_000
 """Records that a subscriber to a change under way may have to be known to hold: 15 MB."""
+REPLAYS_MAX = 10
+"""The log is read for each who begins before a change, some seconds for a million rows. Where it is
+for so many others, one waits for the end of the change, and costs nothing."""
 ADVISED_MAX = 100
 """Topics of a pattern whose fields are looked for: people name few, programs many."""
 AGAIN_FACTOR = 3
@@ -68,11 +71,14 @@ class TopicSelection(NamedTuple):
 
 class QueryPlanner:
     """Plans the queries of commands, and executes one-time queries. Rows handed out count as
-    `unread`."""
+    `unread`; `replays` are the subscriptions that the log is read for."""
 
-    def __init__(self, engine: Engine, pattern_paths: Collection[Path]) -> None:
+    def __init__(
+        self, engine: Engine, pattern_paths: Collection[Path], replays: Collection[object] = ()
+    ) -> None:
         self._engine = engine
         self._pattern_paths = pattern_paths
+        self._replays = replays
         self.unread = UnreadQuota()
 
     def answer(
@@ -146,6 +152,8 @@ class QueryPlanner:
             return False
         if command.bookmark is not None and command.bookmark not in NOW:
             return True
+        if len(self._replays) >= REPLAYS_MAX:
+            return False
         goes_by_states = options.oof or command.kind.is_delta
         if not command.name.startswith("sow"):
             return not goes_by_states

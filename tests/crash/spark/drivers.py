@@ -20,6 +20,7 @@ from tests.spark.test_faults import end_of_log, ids, publish
 ROOT = Path(__file__).parents[3]
 ROWS = 2 * ROWS_A_BATCH
 BEGUN_MAX = 5
+"""As often a pipeline begins its query again."""
 MOMENTS = {
     ("after", "stage", 0): 0,
     ("before", "commit", 0): 0,
