@@ -45,8 +45,11 @@ class Relay:
         self._open = set()
         self._loses = ""
         """How far it is with being lost."""
-        self._passing = asyncio.Event()
+        self._passing, self._others = asyncio.Event(), asyncio.Event()
         self._passing.set()
+        self._others.set()
+        self.held = 0
+        """Pieces that waited since nothing but looks is passed on."""
         self.port = free_port()
         self._server = running.wait(self._listen(self.port))
         self.url = f"http://127.0.0.1:{self.port}"
@@ -81,6 +84,9 @@ class Relay:
             (looks.set if data.startswith(b"GET /readyz ") else looks.clear)()
             if looks.is_set() and self._loses == "from the next look on":
                 self._passing.clear()
+            if not looks.is_set():
+                self.held += not self._others.is_set()
+                await self._others.wait()
             await self._passing.wait()
             writer.write(data)
 
@@ -95,6 +101,11 @@ class Relay:
         """Pass nothing on, and close nothing."""
         upstream.ANSWER_S_MAX, self._loses = WAIT_S, ""
         self._running.call(self._passing.clear if silent else self._passing.set)
+        self._running.call(self._others.set)
+
+    def hold(self):
+        """Pass nothing on but looks, so that nothing of it is noticed."""
+        self._running.call(self._others.clear)
 
     def be_lost(self):
         """Be silent, and have it noticed soon: only a look that is not answered has little time."""

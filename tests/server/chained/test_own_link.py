@@ -55,8 +55,11 @@ def test_a_publisher_of_numbered_messages_goes_on_over_a_loss(pair):
 def test_a_write_on_its_way_is_never_acknowledged(pair):
     with pair.chained.socket() as one:
         one.ask({"c": "publish", "t": "orders", "d": {"id": 1}})
+        pair.relay.hold()
+        one.send({"c": "publish", "t": "orders", "d": {"id": 2}, "cid": "2"})
+        until(lambda: pair.relay.held)
         pair.relay.be_lost()
-        ack = one.ask({"c": "publish", "t": "orders", "d": {"id": 2}}, cid="2")[-1]
+        ack = one.until(c="ack", cid="2")[-1]
         assert (ack["status"], ack["reason"]) == ("failure", "upstream lost")
         assert own_link.UNKNOWN in ack["detail"]
         pair.relay.be_silent(False)
