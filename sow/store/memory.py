@@ -20,6 +20,8 @@ from sow.store.columns import (
     BORN,
     GROWTH_PART,
     LONG_COLUMNS,
+    SEQ,
+    TS_US,
     Before,
     Columns,
     Slots,
@@ -199,7 +201,12 @@ class Table(Columns):
     ) -> None:
         if expires_us and self.expires_us is None and _any(expires_us):
             self.expires_us = np.zeros(len(self.seqs), np.int64)
-        INNER_LOOPS.stamp(self._numbers, slots, seqs, ts_us)
+        numbers = self._numbers
+        if len(slots) == 1:  # without a buffer, for which numpy keeps 88 bytes with each array
+            slot = slots[0]
+            numbers[SEQ, slot], numbers[TS_US, slot] = seqs[0], ts_us[0]
+        else:
+            INNER_LOOPS.stamp(numbers, slots, seqs, ts_us)
         if self.expires_us is not None:
             # numpy keeps the last of repeated indices, which is what a repeated record needs.
             self.expires_us[slots] = expires_us
