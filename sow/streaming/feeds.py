@@ -21,7 +21,6 @@ share a channel and its feeds. A feed whose channel has a conflator
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 
 from sow.expressions import Filter
 from sow.streaming.channel import Channel, DirectChannel
@@ -48,7 +47,12 @@ stored, or the log reported it, which names records that may have gone."""
 
 
 class Feed:
-    """One topic as one distinct subscription sees it."""
+    """One topic as one distinct subscription sees it. A pattern may have a hundred thousand."""
+
+    __slots__ = (
+        "_needs_old", "_wants_oof", "channel", "condition", "encoder", "key", "known",
+        "knows_what_is_held", "shape", "tests_us", "topic", "wants_old",
+    )  # fmt: skip
 
     def __init__(
         self, channel: Channel, topic: Records, key: FeedKey, condition: Filter | None
@@ -104,9 +108,16 @@ class Feed:
 class ChangeFeed(Feed):
     """A feed that processes every change that concerns it."""
 
-    @cached_property
-    def cost_us(self) -> float:
+    __slots__ = ("cost_us",)
+
+    def __init__(
+        self, channel: Channel, topic: Records, key: FeedKey, condition: Filter | None
+    ) -> None:
+        super().__init__(channel, topic, key, condition)
+        self.cost_us = self._cost_us()
         """Microseconds that it takes for a record, about."""
+
+    def _cost_us(self) -> float:
         cost_us = RECORD_US if self.condition is None else FOCUS_US + self.tests_us
         cost_us += STATE_US if self.wants_old else 0
         cost_us += DELTA_US if self.key.delta else 0
@@ -206,6 +217,8 @@ class ChangeFeed(Feed):
 class DirectFeed(ChangeFeed):
     """A feed whose channel takes lines; of a whole batch, where old states do not matter."""
 
+    __slots__ = ()
+
     channel: DirectChannel
 
     def on_batch(self, batch: Batch, now_us: int) -> bool:
@@ -248,6 +261,8 @@ class ConflatedFeed(ChangeFeed):
     one record's update replaces another's, cannot know that.
     """
 
+    __slots__ = ()
+
     channel: ConflatedChannel
 
     def __init__(
@@ -259,11 +274,7 @@ class ConflatedFeed(ChangeFeed):
         if by_record:
             self.wants_old = self._wants_oof = True
             self._needs_old = self.known is None
-
-    @cached_property
-    def cost_us(self) -> float:
-        """Microseconds that it takes for a record, about."""
-        return super().cost_us + WINDOW_US
+        self.cost_us = self._cost_us() + WINDOW_US
 
     def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
         key: Key = (update.identity,)

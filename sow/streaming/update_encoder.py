@@ -75,6 +75,11 @@ def withdrawn(update: Update) -> Update:
 class UpdateEncoder:
     """Encodes a topic's updates for the subscription `name` with the options `key`."""
 
+    __slots__ = (
+        "_oof_heads", "_publish_head", "conflation_key", "encoding", "key", "name",
+        "reports_records", "shape", "topic",
+    )  # fmt: skip
+
     def __init__(self, topic: Records, name: str, encoding: Encoding, key: FeedKey) -> None:
         self.topic = topic
         self.name = name

@@ -348,6 +348,8 @@ SetKey = tuple[str | None, tuple[OrderTerm, ...], RowPolicy | None]
 class WindowFeed(Feed):
     """The feed of a window's channel, over the set that the topic's router gives it."""
 
+    __slots__ = ("__weakref__", "_ordered", "window")
+
     channel: WindowChannel
 
     def __init__(
