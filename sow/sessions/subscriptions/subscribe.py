@@ -503,12 +503,21 @@ class Subscriber:
             name, now_us = subscription.name, engine.now_us
             session.send_unsubscribed(name, error.reason, now_us, error.detail)
 
-        def stream() -> None:
-            frames = replay.frames(on_live, on_failure, stream)
-            session.stream(frames, engine.output.group, engine.now_us, answers=False)
-            engine.output.touch(session)
+        self._go_on(session, replay, on_live, on_failure)
 
-        stream()
+    def _go_on(
+        self,
+        session: Session,
+        replay: LogReplay | SentReplay,
+        on_live: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        """Queue frames of a replay until it is over, or has to wait."""
+        output = self._engine.output
+        again = partial(self._go_on, session, replay, on_live, on_failure)
+        frames = replay.frames(on_live, on_failure, again)
+        session.stream(frames, output.group, self._engine.now_us, answers=False)
+        output.touch(session)
 
 
 def _derived(requested: TopicSelection) -> LiveTopic | None:
