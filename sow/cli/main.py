@@ -96,8 +96,7 @@ SENTENCES = {
     "verify": "Verify every checksum of stored data, and name each damaged file.",
     "log": "Look at a shared log, verify it and trim it; move data in and out.",
     "rehearse": "Replay a log under another configuration, and show what would differ.",
-    "dump": "Write the records of TOPIC to FILE, or to standard output (-), as they are at one "
-    "moment.",
+    "dump": "Write the records of TOPIC to FILE, or to standard output, as they are at one moment.",
     "load": "Publish the records of FILE, or of standard input (-), to TOPIC.",
     "pipeline": "List and run the pipelines of a configuration.",
     "repair": "Keep the intact part of PATH in DATA_DIRECTORY, and set the damaged file aside.",
