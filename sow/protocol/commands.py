@@ -24,7 +24,6 @@ from sow.core.humanize import did_you_mean
 from sow.core.security_definitions import User
 from sow.errors import (
     ClientError,
-    NotAvailable,
     SowError,
     TooLarge,
     clipped,
@@ -136,6 +135,9 @@ class Options:
         choices=("fail", "epoch", "now"),
         requests=("stream",),
     )
+    pause: bool = _option("flag", "begin a replay paused, or pause those that s names")
+    resume: bool = _option("flag", "let the paused replays that s names go on")
+    rate: int | None = _option("count", "at most so many messages of a replay a second", None)
     withdrawn: bool = _option("flag", "report records that changed rights take away, as with oof")
     gaps: bool = _option("flag", "numbers before seq may be left out")
     cancel: bool = _option("flag", "give messages of a queue back instead of acknowledging them")
@@ -150,8 +152,6 @@ OPTIONS = {
 OPTIONS_IGNORED = ("max_backlog", "ack_conflation", "pretty")
 """Options of AMPS that only tune how lines are sent: a command with one is carried out without it,
 and its ack names it. Those that change what a client receives are refused."""
-OPTIONS_LATER = ("pause", "resume", "rate")
-"""Options that are refused as not available yet, instead of as unknown."""
 ACKS = ("processed", "persisted", "completed")
 """What may be acknowledged of a command, in the order in which the acks are sent."""
 ACKS_LATER = ("received", "stats")
@@ -325,6 +325,11 @@ class Command:
         """Set the sender's identity."""
         self.identified = identified
 
+    @property
+    def governs_replays(self) -> bool:
+        """It pauses or resumes subscriptions that are there, and begins none."""
+        return self.options.resume or (self.options.pause and self.subscription is not None)
+
     def heed_backlog(self) -> None:
         """It subscribes to a queue, which takes its `max_backlog`."""
         ignored = tuple(name for name in self.options.ignored if name != "max_backlog")
@@ -361,8 +366,6 @@ def read_options(text: str) -> Options:
     options = Options(ignored=_ignored(words))
     for word in words:
         name, equals, value = word.partition("=")
-        if name in OPTIONS_LATER:
-            raise NotAvailable(f"option {name} is not available yet")
         if name in OPTIONS_IGNORED:
             if name == "max_backlog":
                 options.max_backlog = value

@@ -353,6 +353,8 @@ def _following(header: LineFields, lines: LineSplitter) -> list[bytes]:
 
 def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
     options = read_options(header.opts) if header.opts else Options()
+    if options.pause or options.resume or options.rate is not None:
+        _check_of_replays(header, options)
     for name in ("select", "projection", "grouping"):
         if (text := getattr(header, name)) is not None:
             setattr(options, name, read_value(OPTIONS[name], text))
@@ -398,6 +400,27 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         token=header.token,
         acts_as=header.acts_as,
     )
+
+
+def _check_of_replays(header: LineFields, options: Options) -> None:
+    """Raise ClientError where options of replays have no replay that they could be about."""
+    name = "pause" if options.pause else "resume" if options.resume else "rate"
+    if header.c not in ("subscribe", "delta_subscribe"):
+        raise invalid_options(
+            f"{name} is about the replay of a bookmark; give it to subscribe, and leave it out here"
+        )
+    if options.rate == 0:
+        raise invalid_options("rate=0 sends nothing; write at least rate=1, or pause")
+    if options.resume or (options.pause and header.s is not None):
+        if not header.s:
+            raise invalid_options(f"{name} needs s: the subscriptions, with commas between them")
+        others = (header.t, header.bm, header.filter, header.select)
+        alone = Options(pause=not options.resume, resume=options.resume)
+        if any(other is not None and other != "" for other in others) or options != alone:
+            raise invalid_options(
+                f"{name} takes s, the subscriptions, and nothing beside; to change them as well, "
+                "unsubscribe and subscribe with bm"
+            )
 
 
 def _check_stale(header: LineFields) -> None:

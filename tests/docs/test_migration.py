@@ -23,7 +23,6 @@ from sow.protocol.commands import (
     COMMANDS,
     OPTIONS,
     OPTIONS_IGNORED,
-    OPTIONS_LATER,
 )
 from tests.docs.blocks import ROOT as TOP
 from tests.docs.blocks import fenced
@@ -168,7 +167,7 @@ def test_commands_are_those_of_the_table():
 def test_options_are_those_of_the_table():
     (options,) = of_each_table("Options", 1)
     own = {"positions", "gaps", "as_of", "last", "withdrawn"}
-    assert agrees(said(options), OPTIONS, OPTIONS_LATER) == own
+    assert agrees(said(options), OPTIONS, ()) == own
     ignored = [name for name, verdict in said(options).items() if verdict == "no effect"]
     assert sorted(ignored) == sorted(OPTIONS_IGNORED)
 

@@ -7,7 +7,7 @@ import pytest
 
 from sow.messages import MESSAGE_TYPES
 from sow.protocol import wire
-from sow.protocol.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
+from sow.protocol.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED
 from sow.server.api.openapi import description
 from sow.server.boot.routes import TABLE
 from sow.server.http.route import OF_MOMENTS
@@ -112,7 +112,7 @@ def test_the_table_of_fields_is_the_one_that_lines_are_read_by():
 def test_the_table_of_options_is_the_one_that_options_are_read_by():
     cells = [cells[0] for cells in rows_of(WEBSOCKET, "option")]
     assert sorted(name for cell in cells for name in words(cell)) == sorted(
-        [*OPTIONS, *OPTIONS_LATER, *OPTIONS_IGNORED]
+        [*OPTIONS, *OPTIONS_IGNORED]
     )
     valued = {name for name, option in OPTIONS.items() if option.value != "flag"}
     assert {name for cell in cells for name in re.findall(r"`(\w+)=`", cell)} == valued

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.errors import ClientError, NotAvailable, SowError, TooLarge
+from sow.errors import ClientError, SowError, TooLarge
 from sow.protocol.commands import (
     COMMANDS,
     CONFLATION_US_MIN,
     KEY_FIELDS_MAX,
     OPTIONS,
     OPTIONS_IGNORED,
-    OPTIONS_LATER,
     READERS,
     Command,
     Options,
@@ -115,12 +114,6 @@ def test_a_flag_takes_no_value(name):
     assert getattr(read_options(name), name) is True
     with pytest.raises(ClientError, match=f"option {name} takes no value"):
         read_options(f"{name}=true")
-
-
-@pytest.mark.parametrize("name", OPTIONS_LATER)
-def test_an_option_of_later_is_not_available_yet(name):
-    with pytest.raises(NotAvailable, match=name):
-        read_options(name)
 
 
 @pytest.mark.parametrize("name", OPTIONS_IGNORED)

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from sow.errors import SowError, TooLarge, UpstreamLost
+from sow.errors import SowError, TooLarge, UpstreamLost, invalid_options
 from sow.expressions.patterns import is_pattern
 from sow.protocol import replies
 from sow.protocol.commands import COMMANDS, Command
@@ -221,10 +221,10 @@ class ChainedReader:
         if not session.rights.is_somebody:
             session.rights.check("logon")
         if not session.rights.is_open:
-            demand = COMMANDS[head["c"]].demand
-            if demand == "read" and is_pattern(str(head.get("t", ""))):
+            demand, topic = COMMANDS[head["c"]].demand, str(head.get("t", ""))
+            if demand == "read" and (not topic or is_pattern(topic)):
                 demand = "logon"
-            session.rights.check(demand, str(head.get("t", "")))
+            session.rights.check(demand, topic)
 
     # Here.
 
@@ -307,7 +307,13 @@ class ChainedReader:
     async def _subscribe(
         self, session: Session, head: dict[str, Any], command: Command, who: Who
     ) -> None:
-        chain = self._chain
+        chain, options = self._chain, command.options
+        if options.pause or options.resume or options.rate is not None:
+            # The session's other subscriptions wait for the end of what is being answered.
+            raise invalid_options(
+                "pause, resume and rate are not for chained servers; connect to the upstream "
+                "server, which reads the log"
+            )
         count = len(chain.executor.subscriptions.of(session))
         if count >= chain.executor.engine.configuration.limits.subscriptions_max:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")

@@ -279,7 +279,7 @@ class Executor:
 
     def _check(self, session: Session, command: Command) -> None:
         """Raise what speaks against a command of this session."""
-        if not command.topic and "t" in command.kind.fields:
+        if not command.topic and "t" in command.kind.fields and not command.governs_replays:
             raise ClientError(f'{command.name} names no topic; give t, such as "t":"orders"')
         rights = session.rights
         command.be_sent_by(rights)
@@ -295,7 +295,7 @@ class Executor:
         if rights.is_open:
             return
         demand = command.kind.demand
-        if demand == "read" and self.engine.catalog.is_pattern(command):
+        if demand == "read" and (not command.topic or self.engine.catalog.is_pattern(command)):
             # Of its topics those are meant that may be read.
             demand = "logon"
         rights.check(demand, command.topic)

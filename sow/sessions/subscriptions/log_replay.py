@@ -20,6 +20,7 @@ from sow.engine.engine import Engine
 from sow.errors import invalid_bookmark
 from sow.history.bookmarks import Span
 from sow.protocol.replies import Frames
+from sow.sessions.subscriptions.replay_control import ReplayControl
 from sow.store.protocols import Journal, LogEntry, Op
 from sow.store.sharded_dict import ShardedDict
 from sow.streaming.channel import ChangeChannel
@@ -109,7 +110,7 @@ class LogReplay:
     `feed_of` gives the feed of a topic by its name; None for one that is not followed. `hold` is
     called with the bytes that are read ahead, and with minus that once they are processed. `known`
     is what the subscriber held at the start, None where that makes no difference; `free` frees it
-    in steps.
+    in steps. `control` says when it has to wait.
     """
 
     def __init__(
@@ -121,8 +122,10 @@ class LogReplay:
         span: Span,
         hold: Callable[[int], object],
         known: Known | None,
+        control: ReplayControl | None = None,
     ) -> None:
         self._engine = engine
+        self._control = control
         self._journal = journal
         self._channel = channel
         self._windows = channel if isinstance(channel, ConflatedChannel) else None
@@ -142,15 +145,35 @@ class LogReplay:
         """It depends on what the subscriber holds."""
         return self._known is not None
 
+    @property
+    def holds_records(self) -> bool:
+        """It keeps more than its place in the log."""
+        return self._known is not None or self._windows is not None
+
     def stop(self) -> None:
         """Stop reading: nothing follows it any more."""
         self._stopped = True
-        self._forget()
+        if self._control is not None:
+            self._control.stop()
+        self._let_go()
 
-    def _forget(self) -> None:
+    def pause(self) -> None:
+        """Send nothing more until `resume`."""
+        if self._control is None:
+            self._control = ReplayControl(self._engine)
+        self._control.pause()
+
+    def resume(self) -> None:
+        """Go on, where it is paused."""
+        if self._control is not None:
+            self._control.resume()
+
+    def _let_go(self) -> None:
+        """Hold nothing any more."""
         if self._known:
             forget(self._known, self._engine)
             self._known = {}
+        self._drop_ahead()
 
     def say_all(self, as_seen: Callable[[UpdateEncoder, bytes], UpdateEncoder | None]) -> None:
         """Flush what waits, before the feeds change. `as_seen` encodes a record in a state that was
@@ -166,12 +189,16 @@ class LogReplay:
         again: Callable[[], None],
     ) -> Frames:
         """Frames of what the log holds. At its end, or that of the span, `on_live` is called,
-        which for a span without end has to join the feeds to their routers. Where that has to wait
-        for an atomic change there are no more frames, until `again` is called.
+        which for a span without end has to join the feeds to their routers. Where it has to wait,
+        for an atomic change or as its control says, there are no more frames, until `again` is
+        called.
         """
         waits = False
         try:
             while not self._stopped:
+                waits = self._has_to_wait(again)
+                if waits:
+                    return
                 fed = self._feed_some()
                 is_over = self._is_over()
                 if is_over:
@@ -194,9 +221,18 @@ class LogReplay:
             on_failure(error)
         finally:
             if not waits:
-                self._forget()
-                while self._ahead:
-                    self._drop_first()
+                self._let_go()
+
+    def _has_to_wait(self, again: Callable[[], None]) -> bool:
+        if self._control is None or not self._control.waits(again):
+            return False
+        if self._control.is_paused:
+            self._drop_ahead()
+        return True
+
+    def _drop_ahead(self) -> None:
+        while self._ahead:
+            self._drop_first()
 
     def _drop_first(self) -> None:
         self._hold(-_size(self._ahead.popleft()))
@@ -207,6 +243,8 @@ class LogReplay:
         said = [encoder.line(update) for encoder, update in kept]
         encoder = [line for line in said if line is not None] + self._lines
         self._lines = []
+        if self._control is not None:
+            self._control.note_sent(len(encoder))
         return (self._channel.encoding.frame(encoder), len(encoder)) if encoder else (b"", 0)
 
     def _is_over(self) -> bool:
@@ -230,7 +268,10 @@ class LogReplay:
     def _feed_some(self) -> int:
         """Feed the next entries; returns the number of records."""
         left = self._engine.seq - self._reached
-        room = most = left if left <= LAST_RECORDS else RECORDS_AT_ONCE
+        most = left if left <= LAST_RECORDS else RECORDS_AT_ONCE
+        if self._control is not None:
+            most = self._control.room(most)
+        room = most
         while room > 0 and not self._is_past():
             if not self._ahead and not self._fetch():
                 break

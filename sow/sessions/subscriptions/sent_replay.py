@@ -50,6 +50,7 @@ class SentReplay:
 
     goes_by_states = True
     """It depends on what the subscriber holds."""
+    holds_records = True
 
     def __init__(
         self, engine: Engine, journal: Journal, topic: LiveTopic, hold: Callable[[int], object]

@@ -24,6 +24,7 @@ from sow.sessions.queries.access_control import check_still_permitted, key_of_fe
 from sow.sessions.queries.past_states import PastStates, answered
 from sow.sessions.queries.query_planning import QueryPlanner, TopicSelection, acknowledge, feed_key
 from sow.sessions.subscriptions.log_replay import Known, KnownStates, LogReplay, forget
+from sow.sessions.subscriptions.replay_control import ReplayControl, not_controlled
 from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
@@ -284,6 +285,8 @@ class Subscriber:
         requested = yield from self._planner.requested(command)
         derived = _derived(requested)
         if derived is not None:
+            if command.options.pause or command.options.rate is not None:
+                raise not_controlled(command.topic)
             moment = self._sent_from(command)
             yield from self._replay_sent(session, command, requested, derived, moment)
             return
@@ -314,6 +317,8 @@ class Subscriber:
         if requested.pattern is None:
             subscription.feed(requested.topics[0].router)
         subscription.confine(f"replay {channel.name}")
+        rate, is_paused = command.options.rate, command.options.pause
+        is_controlled = is_paused or rate is not None
         replay = LogReplay(
             self._engine,
             self._journal,
@@ -322,6 +327,7 @@ class Subscriber:
             span,
             session.memory.hold_beside,
             known,
+            ReplayControl(self._engine, rate, is_paused) if is_controlled else None,
         )
         self._register.begin_replay(subscription, replay)
         self._stream(session, command, subscription, replay, span.until is None, then)

@@ -41,8 +41,11 @@ from sow.sessions.queries.query_planning import (
 )
 from sow.sessions.queries.query_results import ResultSnapshot
 from sow.sessions.subscriptions.live_window import LiveWindows
+from sow.sessions.subscriptions.log_replay import LogReplay
 from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
+from sow.sessions.subscriptions.replay_control import held_by_pause
+from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
@@ -51,6 +54,9 @@ from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
 from sow.topic.missing_fields import field_advice
+
+GOVERNED_AT_ONCE = 500
+"""Replays that are paused or resumed in one step: some ten microseconds each."""
 
 
 class Subscriptions:
@@ -182,7 +188,11 @@ class Subscriptions:
 
     def subscribe(self, session: Session, command: Command) -> Task[None]:
         """`subscribe` and `delta_subscribe`."""
+        if command.governs_replays:
+            yield from self._govern(session, command)
+            return
         _check_no_past(command)
+        _check_replay(command)
         if is_aggregated(command):
             self.aggregations.question(command)
         if command.order_by or command.options.top_n is not None or command.options.skip_n:
@@ -336,6 +346,36 @@ class Subscriptions:
             )
         yield from self._replacing.replace(session, command, with_snapshot, find)
 
+    def _govern(self, session: Session, command: Command) -> Task[None]:
+        """Pause or resume replays, all that are named or none."""
+        names = dict.fromkeys(comma_list(command.subscription or ""))
+        replays = [self._replay_of(self._subscription(session, name)) for name in names]
+        pauses = command.options.pause
+        for name, replay in zip(names, replays, strict=True):
+            if pauses and replay is None:
+                raise invalid_options(
+                    f"{shown(name)} is live, and only a replay is paused; unsubscribe, and "
+                    "subscribe later with the bm of the last line"
+                )
+            if pauses and replay is not None and replay.holds_records:
+                raise held_by_pause(shown(name))
+        acknowledge(session, command, *ACKS, s=command.subscription)
+        for at, replay in enumerate(replays, 1):
+            if at % GOVERNED_AT_ONCE == 0:
+                yield
+            if isinstance(replay, LogReplay):
+                (replay.pause if pauses else replay.resume)()
+
+    def _replay_of(self, subscription: Subscription) -> LogReplay | SentReplay | None:
+        """The replay of a subscription from a bookmark; None: it is live already."""
+        command = subscription.command
+        if command is None or command.bookmark in (None, *NOW):
+            raise invalid_options(
+                f"{shown(subscription.name)} has not begun at a bookmark, and only replays are "
+                "paused and resumed; unsubscribe, or leave it out"
+            )
+        return subscription.replay
+
     def reguard(self, session: Session) -> Task[None]:
         """The rights of a session are others now: let it follow what its user may see."""
         return self._reguarding.reguard(session)
@@ -387,6 +427,24 @@ def _check_no_past(command: Command) -> None:
             f"{command.name} has no state to begin with; give the moment as bm, or as as_of to "
             f"sow_and_{command.name}"
         )
+
+
+def _check_replay(command: Command) -> None:
+    """Refuse what controls a replay, where there is none or it has its own times."""
+    options = command.options
+    if not options.pause and options.rate is None:
+        return
+    name = "pause" if options.pause else "rate"
+    if command.bookmark in (None, *NOW):
+        raise invalid_options(
+            f"{name} is about the replay of a bookmark; give bm, or leave out {name}"
+        )
+    if options.conflation is not None:
+        raise invalid_options(
+            f"a conflated replay follows the times of the log; leave out {name} or conflation"
+        )
+    if options.pause and (options.oof or command.kind.is_delta):
+        raise held_by_pause("a replay with oof or deltas")
 
 
 def _check_from_past(command: Command) -> None:

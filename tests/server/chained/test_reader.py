@@ -66,6 +66,22 @@ def test_a_line_of_wrong_types_is_refused_and_the_next_is_carried_out(pair, line
         assert begin(one, ALL, "2")[-1]["status"] == "success"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"t": "orders", "bm": "0", "opts": "pause"},
+        {"t": "orders", "bm": "0", "opts": "rate=1"},
+        {"s": "f1", "opts": "resume"},
+    ],
+)
+def test_replays_are_neither_paused_nor_held_to_a_rate_here(pair, command):
+    with pair.chained.socket() as one:
+        one.send({"c": "subscribe", "cid": "1", **command})
+        (ack,) = one.settled()
+        assert (ack["status"], ack["reason"]) == ("failure", "invalid options")
+        assert "connect to the upstream" in ack["detail"]
+
+
 def test_acks_reach_a_client_that_gives_all_commands_one_cid(pair):
     commands = [
         {"c": "publish", "t": "orders", "d": {"id": 1}, "a": "processed,persisted"},

@@ -270,19 +270,6 @@ def test_one_bad_line_does_not_cost_its_neighbours(world, client):
     assert len(world.records("orders")) == 2
 
 
-@pytest.mark.parametrize(
-    ("command", "named"),
-    [
-        ({"c": "sow", "t": "orders", "opts": "pause"}, "pause"),
-        ({"c": "subscribe", "t": "orders", "opts": "rate=1000"}, "rate"),
-    ],
-)
-def test_what_is_not_built_is_refused_by_name(client, command, named):
-    (ack,) = client.say(**command)
-    assert ack["reason"] == "not available yet"
-    assert named in ack["detail"]
-
-
 def test_nothing_leaves_before_it_is_durable(world, client):
     client.say(c="subscribe", t="orders")
     world.engine.publish("orders", [b'{"id":1}'], world.now)
