@@ -363,6 +363,7 @@ def test_who_comes_at_any_step_holds_in_the_end_what_there_is(seed):
 def test_where_the_log_is_read_for_many_others_wait(monkeypatch):
     monkeypatch.setattr("sow.sessions.queries.query_planning.REPLAYS_MAX", 1)
     world = made()
+    world.client().say(c="subscribe", t="orders", bm="0", opts="pause")  # which reads nothing
     applying = begin(world)
     lines = world.client().say(c="sow_and_subscribe", t="orders")
     assert (held(lines), [number for _, number in sent(lines)]) == ([], [1, 2, 3, 4])

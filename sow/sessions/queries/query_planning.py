@@ -71,7 +71,7 @@ class TopicSelection(NamedTuple):
 
 class QueryPlanner:
     """Plans the queries of commands, and executes one-time queries. Rows handed out count as
-    `unread`; `replays` are the subscriptions that the log is read for."""
+    `unread`; `replays` are the subscriptions that the log is read for beside changes."""
 
     def __init__(
         self, engine: Engine, pattern_paths: Collection[Path], replays: Collection[object] = ()

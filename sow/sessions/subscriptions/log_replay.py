@@ -239,19 +239,28 @@ class LogReplay:
 
     def _frame(self) -> tuple[bytes, int]:
         """What was gathered; possibly nothing, which lets others have their turn."""
-        kept, self._kept = self._kept, []
-        said = [encoder.line(update) for encoder, update in kept]
-        encoder = [line for line in said if line is not None] + self._lines
+        durable = 0
+        while durable < len(self._kept) and self._is_durable(self._kept[durable][1]):
+            durable += 1
+        said = [encoder.line(update) for encoder, update in self._kept[:durable]]
+        del self._kept[:durable]
+        lines = [line for line in said if line is not None] + self._lines
         self._lines = []
         if self._control is not None:
-            self._control.note_sent(len(encoder))
-        return (self._channel.encoding.frame(encoder), len(encoder)) if encoder else (b"", 0)
+            self._control.note_sent(len(lines))
+        return (self._channel.encoding.frame(lines), len(lines)) if lines else (b"", 0)
+
+    def _is_durable(self, update: Update) -> bool:
+        return update.seq <= self._journal.last_seq
 
     def _is_over(self) -> bool:
         """Whether everything was processed, entries on their way to the disk included."""
         if self._is_past():
             return True
-        return self._reached == self._engine.seq and not self._is_amid_change()
+        if self._reached != self._engine.seq or self._is_amid_change():
+            return False
+        # What was kept comes before what is live.
+        return all(self._is_durable(update) for _, update in self._kept)
 
     def _is_amid_change(self) -> bool:
         """Whether what is logged, but not stored yet, would be heard again by who is live."""
@@ -285,12 +294,12 @@ class LogReplay:
 
     def _fetch(self) -> bool:
         """Have the next entries at hand; False if there are none."""
-        count = 0
+        count, most = 0, READ_AHEAD if self._control is None else self._control.ahead(READ_AHEAD)
         for entry in self._stored() if self._reached < self._journal.last_seq else self._unstored():
             self._ahead.append(entry)
             self._hold(_size(entry))
             count += len(entry)
-            if count >= READ_AHEAD:
+            if count >= most:
                 break
         return count > 0
 

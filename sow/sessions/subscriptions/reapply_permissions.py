@@ -149,7 +149,8 @@ class PermissionReapplier:
             raise Busy("messages of a queue are taken whole, by who may read all of it")
         if is_hidden(requested.topic):
             raise Busy("the aggregation is still being answered; request it again")
-        if subscription.replay is not None and subscription.replay.goes_by_states:
+        session.recovery.withdraw()
+        if subscription.replay is not None and _needs_account(subscription, requested):
             raise Busy("what was sent of the past was seen under other rights; begin again")
         if subscription.replay is not None:
             # It is replayed from the log; from now on under the new permissions.
@@ -157,7 +158,6 @@ class PermissionReapplier:
             subscription.feeds.clear()
             subscription.replay.say_all(partial(self._as_seen, subscription, rights))
             return
-        session.recovery.withdraw()
         command = replace(
             requested,
             rights=rights,
@@ -230,3 +230,10 @@ class PermissionReapplier:
             return False
         topic = self._engine.topics.get(str(subscription.command.topic))
         return topic is not None and not is_visible(rights, topic.records)
+
+
+def _needs_account(subscription: Subscription, requested: Command) -> bool:
+    """Whether a replay would have to know what its client holds, to say what new rights change."""
+    replay = subscription.replay
+    by_states = replay is not None and replay.goes_by_states
+    return by_states or subscription.complete or requested.options.withdrawn

@@ -21,6 +21,10 @@ from sow.errors import ClientError, invalid_options, shown
 TURNS_PER_SECOND = 10
 """Often enough to look steady, and seldom enough that a timer costs nothing."""
 
+AHEAD_MIN = 100
+"""Records that are read ahead at least, whatever the rate: a look into the log costs as much as
+some hundreds. Thousands of slow replays would hold more for a client than it may have."""
+
 
 class ReplayControl:
     """Of one replay. `rate`: so many messages a second, None: as fast as its client reads."""
@@ -40,6 +44,10 @@ class ReplayControl:
     def room(self, at_most: int) -> int:
         """How many messages may be sent now."""
         return at_most if self._rate is None else min(at_most, self._left)
+
+    def ahead(self, at_most: int) -> int:
+        """How many records may be read ahead: those of a second."""
+        return at_most if self._rate is None else min(at_most, max(AHEAD_MIN, self._rate))
 
     def note_sent(self, count: int) -> None:
         """So many messages were sent."""

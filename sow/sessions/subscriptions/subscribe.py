@@ -356,6 +356,7 @@ class Subscriber:
             raise
         answer(subscription)
         self._replay(session, command, subscription, requested, Span(seq), known, then=())
+        self._register.note_beside_change(subscription)
 
     def _replay_sent(
         self,

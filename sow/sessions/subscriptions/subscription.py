@@ -221,6 +221,8 @@ class Register:
         self.pattern_paths: Counter[Path] = Counter()
         """The fields that filters of those through patterns name, and in how many."""
         self._replays: dict[Subscription, None] = {}
+        self.beside_changes: dict[Subscription, None] = {}
+        """Those of them that began while a change was being stored."""
 
     def new_name(self, kind: str) -> str:
         """A name that nothing else has: q of an answer, f of what is followed."""
@@ -274,7 +276,7 @@ class Register:
             if not followed.by_name:
                 del self._followed[subscription.session]
         self._be_shared_no_more(subscription)
-        self._replays.pop(subscription, None)
+        self._forget_replay(subscription)
 
     def _be_shared_no_more(self, subscription: Subscription) -> None:
         alike = self._alike.get(subscription.key, {})
@@ -306,6 +308,7 @@ class Register:
         assert self.pattern_paths == Counter(paths)
         assert all(one.key == key for key, some in self._alike.items() for one in some)
         assert {*self._replays} == {one for one in everybody if one.replay is not None}
+        assert self.beside_changes.keys() <= self._replays.keys()
         for one in everybody:
             one.check()
 
@@ -317,4 +320,12 @@ class Register:
     def end_replay(self, subscription: Subscription) -> None:
         """Its replay from the log is complete."""
         subscription.be_live()
+        self._forget_replay(subscription)
+
+    def note_beside_change(self, subscription: Subscription) -> None:
+        """Its replay has begun while a change was being stored."""
+        self.beside_changes[subscription] = None
+
+    def _forget_replay(self, subscription: Subscription) -> None:
         self._replays.pop(subscription, None)
+        self.beside_changes.pop(subscription, None)

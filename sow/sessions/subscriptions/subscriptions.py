@@ -73,7 +73,9 @@ class Subscriptions:
         self._engine = engine
         self._register = register = Register()
         self.past = PastStates(engine, journal, checkpoints)
-        self.planner = planner = QueryPlanner(engine, register.pattern_paths, register.replays)
+        self.planner = planner = QueryPlanner(
+            engine, register.pattern_paths, register.beside_changes
+        )
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
         self._following = following = Subscriber(

@@ -9,13 +9,15 @@ from sow.errors import Busy, Full, TooLarge
 from sow.protocol.commands import Command, Identified, Options
 from sow.protocol.publish_batching import read_frames
 from sow.security.authorization import RoleSet
+from sow.sessions.subscriptions import log_replay
 from sow.sessions.subscriptions.pending_updates import ReportedSince
 from sow.sessions.subscriptions.reapply_permissions import prepare
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
 from sow.streaming.sessions import OUTDATED, SLOW
+from tests.engine.test_atomic_change import begin, made
 from tests.executing import execute_all
 from tests.laws.guarding import A, B, desk, guarded, reading, regrant, rights, two_desks
-from tests.laws.harness import SECOND, World, short
+from tests.laws.harness import SECOND, SlowDisk, World, short
 
 
 @pytest.fixture
@@ -93,6 +95,62 @@ def test_what_is_withdrawn_may_be_reported_without_oof(world):
     client.lines()
     left = [one for one in short(regrant(client, desk("b"))) if one[0] == "entitlement"]
     assert left == [("entitlement", A)] * 3
+
+
+@pytest.mark.parametrize(
+    ("command", "opts"), [("sow_and_subscribe", ""), ("subscribe", "withdrawn")]
+)
+def test_one_that_began_beside_a_load_ends_where_its_records_would_be_compared(
+    monkeypatch, command, opts
+):
+    """What the log has sent it so far is not known."""
+    monkeypatch.setattr("sow.sessions.commands.commit_plan.STORED_AT_ONCE", 1)
+    monkeypatch.setattr("sow.sessions.commands.staged_writes.WAITED_ROWS_MAX", 0)
+    world = made()
+    world.publish("orders", A | {"id": 11}, B | {"id": 12})
+    client = guarded(world, desk("a"))
+    applying = begin(world)
+    client.say(c=command, t="orders", opts=opts)
+    assert world.engine.atomic.topic is not None, "it did not wait"
+    (line,) = regrant(client, desk("b"))
+    assert (line["c"], line["reason"]) == ("unsubscribed", "AUTHORIZATION")
+    run_to_completion(applying)
+    world.check()
+
+
+def test_lines_of_a_replay_are_not_sent_again_under_other_rights(world):
+    client = guarded(world, desk("a"))
+    session = client.say(c="logon", client="me", cid="1")[0]["session"]
+    assert short(client.say(c="subscribe", t="orders", bm="0", opts="rate=1")) == [("p", A)]
+    world.executor.sessions.drop(client.session, world.now)
+    assert regrant(client, desk("b")) == []
+    again = guarded(world, desk("b"))
+    (ack, *others) = again.say(c="logon", client="me", session=session, seen=0, cid="1")
+    assert (ack["resumed"], ack["reason"], others) == (False, "entitlement", [])
+    world.check()
+
+
+def test_what_a_replay_has_read_before_it_is_durable_waits_for_that_under_new_rights(monkeypatch):
+    for name in ("RECORDS_AT_ONCE", "LAST_RECORDS"):
+        monkeypatch.setattr(log_replay, name, 2)
+    world = SlowDisk()
+    for _ in range(10):
+        world.publish("orders", A, B)
+    client = guarded(world, desk("a", "b"))
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
+    (name,) = client.subscriptions
+    client.pull()
+    world.held = True
+    for number in range(3):
+        world.publish("orders", A | {"px": 10 + number}, B)
+    while client.subscriptions[name].replay._reached < world.journal.last_seq + 4:
+        client.pull()
+    run_to_completion(world.executor.reguard(client.session, desk("a")))
+    assert not any(client.pull() for _ in range(10))
+    world.held = False
+    world.settle()
+    assert client.data() == [("p", A | {"px": 10 + number}) for number in range(3)]
+    world.check()
 
 
 FAILURES = (TooLarge("too much"), Busy("too much waits"), Full("no room"), RuntimeError("a bug"))

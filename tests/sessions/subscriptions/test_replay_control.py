@@ -372,6 +372,14 @@ def test_a_client_that_does_not_read_is_sent_one_turn_when_it_does(world, client
     assert len(ids(client.lines())) == 1
 
 
+def test_slow_replays_hold_no_more_of_the_log_than_they_soon_send(world, client):
+    fill(world, 2_000)
+    for rate in (1, 500):
+        name, _ = begun(client, f"rate={rate}")
+        ahead = client.subscriptions[name].replay._ahead
+        assert sum(map(len, ahead)) <= max(100, rate) + 7, "an entry is read whole"
+
+
 # Refusals.
 
 
