@@ -351,9 +351,12 @@ class Subscriptions:
     def _govern(self, session: Session, command: Command) -> Task[None]:
         """Pause or resume replays, all that are named or none."""
         names = dict.fromkeys(comma_list(command.subscription or ""))
-        replays = [self._replay_of(self._subscription(session, name)) for name in names]
         pauses = command.options.pause
-        for name, replay in zip(names, replays, strict=True):
+        replays: list[LogReplay | SentReplay | None] = []
+        for at, name in enumerate(names, 1):
+            if at % GOVERNED_AT_ONCE == 0:
+                yield
+            replay = self._replay_of(self._subscription(session, name))
             if pauses and replay is None:
                 raise invalid_options(
                     f"{shown(name)} is live, and only a replay is paused; unsubscribe, and "
@@ -361,6 +364,7 @@ class Subscriptions:
                 )
             if pauses and replay is not None and replay.holds_records:
                 raise held_by_pause(shown(name))
+            replays.append(replay)
         acknowledge(session, command, *ACKS, s=command.subscription)
         for at, replay in enumerate(replays, 1):
             if at % GOVERNED_AT_ONCE == 0:
