@@ -69,7 +69,7 @@ class Feed:
         # Where nothing is stored, no snapshot and no old state shows what a subscriber holds.
         accounts = key.accounts or (key.oof and not topic.retains)
         self.known: set[Place] | None = set() if accounts else None
-        self.wants_old = key.oof or key.delta or key.accounts
+        self.wants_old = key.reports_withdrawn or key.delta or key.accounts
         """Records that were in focus matter, whether they still are or not."""
         self._needs_old = self.wants_old and not accounts
         self._wants_oof = key.oof

@@ -97,6 +97,18 @@ def test_what_is_withdrawn_may_be_reported_without_oof(world):
     assert left == [("entitlement", A)] * 3
 
 
+@pytest.mark.parametrize("opts", ["oof", "withdrawn"])
+@pytest.mark.parametrize("command", ["subscribe", "sow_and_subscribe"])
+def test_what_is_withdrawn_is_reported_where_a_newer_line_of_it_waited(world, command, opts):
+    client = guarded(world, desk("a", "b"))
+    client.say(c=command, t="orders", opts=opts)
+    world.publish("orders", A | {"px": 2})
+    client.lines()
+    world.publish("orders", A | {"px": 3})
+    assert short(regrant(client, desk("b"))) == [("entitlement", A | {"px": 2})]
+    world.check()
+
+
 @pytest.mark.parametrize(
     ("command", "opts"), [("sow_and_subscribe", ""), ("subscribe", "withdrawn")]
 )
