@@ -54,10 +54,11 @@ class Part(NamedTuple):
 
 
 def publish(target: str, run: Run[Any], is_part: bool = False) -> None:
-    """Keep a run, or the part of one beside what is kept of the rest, and make its part of the page
-    of what was kept."""
+    """Keep a run, or the part of one beside what is kept of the rest, if anything is, and make its
+    part of the page of what was kept."""
     part = PARTS[target]
-    save(part.file, put_in(load(part.file, part.kind), run) if is_part else run)
+    is_kept = is_part and part.file.exists()
+    save(part.file, put_in(load(part.file, part.kind), run) if is_kept else run)
     write()
 
 

@@ -60,13 +60,15 @@ def test_no_table_of_the_page_was_put_there_by_hand():
     assert len(by_hand) == 2 + len(parts) + 3, "what measures what, and no figures"
 
 
+@pytest.mark.parametrize("is_part", [False, True])
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_a_part_keeps_what_stands_around_it(elsewhere, part):
+def test_a_part_keeps_what_stands_around_it(elsewhere, part, is_part):
+    """Also where some benchmarks are run, and nothing is kept of the others."""
     measured = {
         Share: [Share("a path", "a part", 4.0, "ms", 1.0)],
         Figure: [figure()],
     }
-    publish(part.target, run_of(*measured[part.kind]))
+    publish(part.target, run_of(*measured[part.kind]), is_part)
     text = elsewhere.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
