@@ -54,7 +54,7 @@ def log_topics(chance=None):
         *found,
         Topic("passing", "json", keys=("/id",), retain=False),
         Topic("jobs", "json", keys=("/id",)),
-        Topic("work", "json", conflation_policy="off",
+        Topic("waiting", "json", conflation_policy="off",
               queue=QueueSettings("jobs", lease_us=3 * SECOND_US, subscription_backlog_max=3)),
         Topic("events", "json", keys=("/id",), series=Series(events_max=3)),
         ConflatedTopic("totals", "json", "orders", interval_us=900 * MS,

@@ -86,7 +86,7 @@ class LogSimulation(Simulation):
             try:
                 async with (
                     Client(urls, retry=retry(self.chance), name="worker") as client,
-                    client.consume("work", max_backlog=3) as messages,
+                    client.consume("waiting", max_backlog=3) as messages,
                 ):
                     async for message in messages:
                         n = message.document()["n"]
@@ -220,7 +220,7 @@ class LogSimulation(Simulation):
         jobs = {n for topic, n in self.sent if topic == "jobs"}
         if missing := sorted(jobs - self.acked - self.has_asked):
             return f"jobs {missing[:9]} are not acknowledged, {self.seen}"
-        waiting = await self._get(primary, "/v1/topics/work/records")
+        waiting = await self._get(primary, "/v1/topics/waiting/records")
         if jobs and (waiting is None or waiting[1]):
             return f"jobs wait to be acknowledged: {waiting}"
         if self.has_lost_past:
