@@ -4,12 +4,17 @@ With --as it shows what a user would see of a topic, and why, for authors of rol
 of the topic and what it grants this user, the result of all of them, and, if a server runs, the
 number of visible records. Nobody logs on: the user's groups come from the files of users and
 tokens, or from options.
+
+If a server runs, its records show which fields none of them has: mostly misspelt ones. A View that
+sums /qyt is valid, and its sums are null; a hash index of such a field is empty. A topic without
+records, or one that the server does not have yet, says nothing.
 """
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 import click
@@ -29,16 +34,21 @@ from sow.config.diagnostics import file_of
 from sow.config.document import COMMENT
 from sow.config.elements.element import Element
 from sow.config.elements.table import INCLUDE, ROOT
-from sow.core.definitions import Configuration
+from sow.core.definitions import Configuration, Topic, View
 from sow.core.humanize import counted
+from sow.core.media_types import ADVICE_HEADER
+from sow.core.paths import Path, parse_path
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import OF_TOPICS, Authentication, Security, User
-from sow.errors import ClientError, ConfigError, shown
-from sow.expressions import compile_filter
+from sow.errors import ClientError, ConfigError, UnknownTopic, clipped, shown
+from sow.expressions import Identifier, Node, compile_filter, parse_grouped, parse_projected, walk
 from sow.security.authentication.htpasswd import Users
 from sow.security.authentication.tokens import read_lines
 from sow.security.authorization import Reason, RoleSet
 from sow.security.row_level_security import DENY_ALL
+
+if TYPE_CHECKING:
+    from sow.client import Client
 
 
 @command("sow check", "sow check desk.xml orders --as ann", options=server_options)
@@ -147,7 +157,6 @@ async def _absent(config: str, configuration: Configuration) -> list[Finding]:
     """Warnings of fields that no record of the server at --url has."""
     # Imported here: a check without a server needs no client.
     from sow.cli.connecting import connected
-    from sow.cli.present_fields import absent_fields, fields_of
 
     async with connected() as client:
         return await absent_fields(client, config, fields_of(configuration))
@@ -354,3 +363,78 @@ def _node(tag: str, *inside: Lines, **attributes: str) -> Lines:
     if not inside:
         return [f"{start}/>"]
     return [f"{start}>", *(f"  {line}" for part in inside for line in part), f"</xs:{tag}>"]
+
+
+PLAIN = re.compile(r"(/[\w@.-]+)+")
+"""A path that a select list can name as it is written, as nearly all are."""
+
+
+class Named(NamedTuple):
+    """A field of a topic that an element names, which stands in a line of the file."""
+
+    element: str
+    line: int
+    subject: str
+    topic: str
+    path: Path
+
+
+def fields_of(configuration: Configuration) -> Iterator[Named]:
+    """The fields that Views and hash indexes name."""
+    for definition in configuration.topics:
+        name, line = definition.name, definition.line
+        if isinstance(definition, View):
+            for topic, path in _of_view(definition):
+                yield Named("View", line, name, topic, path)
+        if isinstance(definition, Topic):
+            for index in definition.hash_indexes:
+                for text in index:
+                    yield Named("HashIndex", line, name, name, parse_path(text))
+
+
+def _of_view(view: View) -> Iterator[tuple[str, Path]]:
+    texts = [parse_projected(text)[0] for text in view.projection]
+    texts += [parse_grouped(text) for text in view.grouping]
+    for node in texts:
+        yield from _sources(view, node)
+    if view.filter is not None:
+        yield from _sources(view, compile_filter(view.filter).expression)
+
+
+def _sources(view: View, node: Node) -> Iterator[tuple[str, Path]]:
+    for part in walk(node):
+        if isinstance(part, Identifier):
+            yield part.topic or view.underlying, part.path
+
+
+async def absent_fields(client: "Client", file: str, named: Iterable[Named]) -> list[Finding]:
+    """Warnings of those that no record of the server has; raises Unreachable, and what the server
+    refuses."""
+    from sow.topic.missing_fields import ADVICE_MAX
+
+    by_topic: dict[str, dict[Path, Named]] = {}
+    for one in named:
+        if PLAIN.fullmatch(str(one.path)):
+            by_topic.setdefault(one.topic, {}).setdefault(one.path, one)
+    found: list[Finding] = []
+    for topic, fields in by_topic.items():
+        wanted = [*fields]
+        for start in range(0, len(wanted), ADVICE_MAX):
+            for said in await _advice(client, topic, wanted[start : start + ADVICE_MAX]):
+                found += [
+                    Finding(file, one.line, one.element, "warning", f"{one.subject}: {said}")
+                    for path, one in fields.items()
+                    if said.partition("; ")[0] == f"no record has {clipped(str(path))}"
+                ]
+    return found
+
+
+async def _advice(client: "Client", topic: str, paths: Sequence[Path]) -> Sequence[str]:
+    from sow.client.http import read_advice, records_of
+
+    try:
+        question = {"top_n": 0, "select": ",".join(map(str, paths))}
+        async with client.http.request("GET", records_of(topic), question) as answer:
+            return read_advice(answer.headers.get(ADVICE_HEADER, ""))
+    except UnknownTopic:
+        return ()
