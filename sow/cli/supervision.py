@@ -47,9 +47,9 @@ import click
 import orjson
 
 from sow.core.addresses import authority
+from sow.core.async_tasks import end_all
 from sow.core.definitions import Configuration
 from sow.errors import ClientError, StoreError
-from sow.shared_log.adapters.ending import end_all
 
 NICE = 10
 """Half of the way to the lowest priority: a pipeline gets what the server leaves, and does not

@@ -23,8 +23,15 @@ which it is tried again (`due_us`).
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sow.shared_log.chain import ChainState, LogChain, LogGroup, ReadEntry
-from sow.shared_log.entry import EntryKind, Lead, NewToken
+from sow.shared_log.entry import (
+    ChainState,
+    EntryKind,
+    Lead,
+    LogChain,
+    LogGroup,
+    NewToken,
+    ReadEntry,
+)
 from sow.shared_log.writer import IN_FLIGHT_MAX, AppendBlock, EntryWriter
 
 LEASES_OF_SILENCE = 2

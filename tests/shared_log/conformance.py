@@ -19,7 +19,7 @@ from contextlib import aclosing
 import pytest
 
 from sow.errors import LogTrimmed, LogUnanswered, TooLarge
-from sow.shared_log.protocol import BLOCK_BYTES_MAX
+from sow.shared_log import BLOCK_BYTES_MAX
 
 WAIT_S = 180
 """Nothing takes so long, on a busy machine either: what waits for what never comes fails."""

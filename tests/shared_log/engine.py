@@ -1,6 +1,6 @@
 """A simulated engine of a shared log, with the faults that engines and networks have.
 
-It keeps its two promises (`sow.shared_log.protocol`) and no more. Each client has a `Link` to it,
+It keeps its two promises (`sow.shared_log`) and no more. Each client has a `Link` to it,
 which may be slow, away (every call fails), or cut: silent, until it heals; then what was on its way
 is lost, or comes late. Calls are answered by callbacks, which `later` runs after so many seconds,
 so that it lives in any kind of time. `SimulatedLog` is the same behind the interface of adapters.
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sow.errors import LogTrimmed, LogUnanswered, TooLarge
-from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
+from sow.shared_log import BLOCK_BYTES_MAX, StoredBlock
 
 
 @dataclass

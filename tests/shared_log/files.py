@@ -5,7 +5,7 @@ import os
 from struct import Struct
 
 from sow.errors import LogTrimmed, TooLarge
-from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
+from sow.shared_log import BLOCK_BYTES_MAX, StoredBlock
 
 HEAD = Struct(">QI")
 """Position and size of what follows; a block of no position is a trim up to the position that it

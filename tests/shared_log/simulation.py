@@ -22,8 +22,15 @@ from unittest.mock import patch
 
 from sow.errors import LogTrimmed
 from sow.shared_log import entry
-from sow.shared_log.chain import ChainState
-from sow.shared_log.entry import GENESIS, EntryKind, Lead, LogEnvelope, decode, decode_lead
+from sow.shared_log.entry import (
+    GENESIS,
+    ChainState,
+    EntryKind,
+    Lead,
+    LogEnvelope,
+    decode,
+    decode_lead,
+)
 from sow.shared_log.roles import (
     ApplyGroup,
     FindEnd,

@@ -2,8 +2,7 @@
 
 from itertools import count
 
-from sow.shared_log.chain import ChainState
-from sow.shared_log.entry import EntryKind, Lead, LogEnvelope, Reload
+from sow.shared_log.entry import ChainState, EntryKind, Lead, LogEnvelope, Reload
 from sow.shared_log.roles import (
     ApplyGroup,
     EndSearch,

@@ -2,8 +2,7 @@
 
 from itertools import count
 
-from sow.shared_log.chain import LogChain
-from sow.shared_log.entry import CONTENT_BYTES_MAX, EntryKind, Lead, LogEnvelope, decode
+from sow.shared_log.entry import CONTENT_BYTES_MAX, EntryKind, Lead, LogChain, LogEnvelope, decode
 from sow.shared_log.writer import EntryWriter
 
 ANSWER_US = 100

@@ -38,6 +38,7 @@ from sow.cli.supervision import (
 )
 from sow.client.connector import ClientAuth, checked_url
 from sow.config import Loaded, Reviewed, exposed, load, loads, require, review
+from sow.core.async_tasks import end_all, within
 from sow.core.clock import LogClock
 from sow.core.definitions import Configuration
 from sow.errors import ClientError, SowError, StoreError
@@ -53,7 +54,6 @@ from sow.server.boot.sources import without_records
 from sow.server.http import server_log
 from sow.server.http.tls import read_tls
 from sow.server.loop.runtime import LOOPS, loop_factory
-from sow.shared_log.adapters.ending import end_all, within
 from sow.store.manifest import MANIFEST_FILE
 
 log = logging.getLogger("sow.serve")

@@ -38,9 +38,16 @@ from sow.server.loop.log_checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from sow.shared_log.chain import ChainState, LogChain, LogGroup
-from sow.shared_log.entry import EntryKind, Lead, decode, decode_lead
-from sow.shared_log.protocol import SharedLog
+from sow.shared_log import SharedLog
+from sow.shared_log.entry import (
+    ChainState,
+    EntryKind,
+    Lead,
+    LogChain,
+    LogGroup,
+    decode,
+    decode_lead,
+)
 from sow.store.backup import BackupContents, BackupWriter, FrameReader, StoredBackup
 from sow.store.directory import LOCK_FILE
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE

@@ -40,8 +40,7 @@ from sow.server.loop.log_checkpoint import (
 )
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_writer import entries_of
-from sow.shared_log.chain import ChainState, LogGroup
-from sow.shared_log.entry import EntryKind, Lead
+from sow.shared_log.entry import ChainState, EntryKind, Lead, LogGroup
 from sow.store.backup import END_FRAME, FAILED_FRAME, FRAME_LENGTH_BYTES, frames, reported_in
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory

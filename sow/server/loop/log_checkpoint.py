@@ -24,8 +24,7 @@ from sow.core.cooperative import run_to_completion
 from sow.errors import SowError, StateDiffers, StoreError
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.runtime import ServerRuntime
-from sow.shared_log.chain import ChainState
-from sow.shared_log.entry import HASH_BYTES, decode_lead
+from sow.shared_log.entry import HASH_BYTES, ChainState, decode_lead
 from sow.store.environment import sync_directory
 from sow.store.files import rewrite
 from sow.store.manifest import write_file

@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
+from sow.core.async_tasks import ClosingReader, end_all
 from sow.core.clock import SECOND_US, monotonic_us
 from sow.errors import (
     ConfigError,
@@ -35,10 +36,8 @@ from sow.errors import (
     UnsafeLog,
     described,
 )
-from sow.shared_log.adapters.ending import ClosingReader, end_all
-from sow.shared_log.chain import ChainState, LogGroup
-from sow.shared_log.entry import HASH_BYTES, EntryKind, Lead, decode
-from sow.shared_log.protocol import SharedLog
+from sow.shared_log import SharedLog
+from sow.shared_log.entry import HASH_BYTES, ChainState, EntryKind, Lead, LogGroup, decode
 from sow.shared_log.roles import (
     ApplyGroup,
     FindEnd,

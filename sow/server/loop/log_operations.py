@@ -21,9 +21,8 @@ from sow.history.bookmarks import time_text
 from sow.server.loop.log_checkpoint import CheckpointKeeper, LogCheckpoint, LogMark, mark_of
 from sow.server.loop.log_driver import LogDriver
 from sow.server.loop.log_writer import entries_of, newest_of
-from sow.shared_log.chain import ChainState, LogChain, LogGroup
-from sow.shared_log.entry import EntryKind, decode
-from sow.shared_log.protocol import SharedLog
+from sow.shared_log import SharedLog
+from sow.shared_log.entry import ChainState, EntryKind, LogChain, LogGroup, decode
 from sow.shared_log.roles import LogNode
 
 

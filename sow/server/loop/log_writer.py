@@ -28,8 +28,7 @@ from sow.engine.shared_configuration import fingerprint, packed
 from sow.errors import Damaged, OutcomeUnknown, StoreError
 from sow.server.loop.group_commit import Entries, JournalThread, size_of, stored_bytes
 from sow.server.loop.log_driver import LogDriver
-from sow.shared_log.chain import LogGroup
-from sow.shared_log.entry import EntryKind, Reload, decode_reload
+from sow.shared_log.entry import EntryKind, LogGroup, Reload, decode_reload
 from sow.shared_log.writer import GROUP_BYTES_MAX
 from sow.store.layout import GROUP, decode_entries, encode_entries, seal, unseal
 from sow.store.protocols import Journal, LogEntry, goes_on

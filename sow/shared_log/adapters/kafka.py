@@ -7,8 +7,14 @@
 
 Positions are offsets and one more. The library sends a batch again that was not answered; the
 producer is idempotent, so the broker stores it once. Behind a failure a producer is never used
-again: what it still has on its way may come late, and is void. Settings that lose what was answered
-are read by the admin interface and refused, before anything is appended.
+again: what it still has on its way may come late, and is void.
+
+Settings that lose what was answered are read by the admin interface and refused, before anything is
+appended (`topic_findings`). A producer that waits for all replicas is answered by those that are in
+sync, and that may be the leader alone: `min.insync.replicas` says how many it takes at least. No
+disk is waited for, copies on several machines stand in for it; a single broker has to flush each
+batch. A topic also deletes by age and by size, unless its settings say that it does not, and an
+unclean election makes a replica lead that lacks entries.
 """
 
 import asyncio
@@ -22,16 +28,83 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TopicAlreadyExistsError, for_code
 
+from sow.core.async_tasks import end_all
 from sow.errors import LogTrimmed, LogUnanswered, UnsafeLog
-from sow.shared_log.adapters import kafka_safety as safety
-from sow.shared_log.adapters.appender import Appender
-from sow.shared_log.adapters.ending import end_all
-from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
+from sow.shared_log import BLOCK_BYTES_MAX, StoredBlock
+from sow.shared_log.adapters import Appender
+
+REPLICAS_MIN, IN_SYNC_MIN = 3, 2
+BATCH_BYTES_MAX = 2 * BLOCK_BYTES_MAX
+"""A batch with its envelopes."""
+KEEPS_ALL = {
+    "cleanup.policy": "delete",  # by command alone, since nothing is ever too old or too much
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "unclean.leader.election.enable": "false",
+}
+WHY = {
+    "cleanup.policy": "entries go, or are refused, since they have no keys",
+    "retention.ms": "entries go when they are old",
+    "retention.bytes": "the oldest entries go when there are many",
+    "unclean.leader.election.enable": "a replica may lead that lacks entries that were answered",
+}
+IN_SYNC, FLUSH, LARGEST = "min.insync.replicas", "flush.messages", "max.message.bytes"
+CHECKED = (*KEEPS_ALL, IN_SYNC, FLUSH, LARGEST)
+
+
+def replicas_of(brokers: int) -> int:
+    """How many replicas a topic gets that is made."""
+    return min(brokers, REPLICAS_MIN)
+
+
+def safe_settings(brokers: int) -> dict[str, str]:
+    """The settings of a topic that is made."""
+    replicas = replicas_of(brokers)
+    settings = {**KEEPS_ALL, LARGEST: str(BATCH_BYTES_MAX)}
+    return settings | ({FLUSH: "1"} if replicas == 1 else {IN_SYNC: str(IN_SYNC_MIN)})
+
+
+def topic_findings(
+    topic: str, settings: Mapping[str, str], replicas: int, partitions: int, brokers: int
+) -> list[str]:
+    """What is unsafe in a topic that is there."""
+    found = []
+    if partitions != 1:
+        found.append(
+            f"the topic {topic} has {partitions} partitions, and only one has an order: write "
+            "another <Topic>, which is made if there is none"
+        )
+    if replicas < replicas_of(brokers):
+        found.append(
+            f"the topic {topic} has {replicas} replicas over {brokers} brokers of Kafka, so a "
+            f"machine that dies takes entries with it: give it {replicas_of(brokers)}"
+        )
+    if unread := [name for name in CHECKED if name not in settings]:
+        return [*found, f"Kafka does not say {', '.join(unread)} of the topic {topic}"]
+    found += _setting_findings(topic, settings, replicas)
+    return found
+
+
+def _setting_findings(topic: str, settings: Mapping[str, str], replicas: int) -> list[str]:
+    wrong = [(name, value, WHY[name]) for name, value in KEEPS_ALL.items()]
+    wrong = [one for one in wrong if settings[one[0]] != one[1]]
+    if replicas > 1 and int(settings[IN_SYNC]) < IN_SYNC_MIN:
+        wrong.append((IN_SYNC, str(IN_SYNC_MIN), "the leader alone answers for all replicas"))
+    if replicas == 1 and settings[FLUSH] != "1":
+        wrong.append((FLUSH, "1", "its only broker answers before the disk has an entry"))
+    if int(settings[LARGEST]) < BATCH_BYTES_MAX:
+        wrong.append((LARGEST, str(BATCH_BYTES_MAX), "it refuses the largest entries"))
+    return [
+        f"the topic {topic} of Kafka has {name} {settings[name]}, so {why}: `kafka-configs.sh "
+        f"--alter --entity-type topics --entity-name {topic} --add-config {name}={value}`"
+        for name, value, why in wrong
+    ]
+
 
 T = TypeVar("T")
 
 BATCH_BYTES, BATCH_BLOCKS = BLOCK_BYTES_MAX, 1024
-"""What one request appends at most; with its envelopes it stays below `safety.BATCH_BYTES_MAX`."""
+"""What one request appends at most; with its envelopes it stays below `BATCH_BYTES_MAX`."""
 PAGE_BLOCKS = 256
 """What a reader gets at a time."""
 FAILURES = (KafkaError, OSError, AssertionError, ValueError)
@@ -130,8 +203,8 @@ class KafkaLog:
                 AIOKafkaProducer(
                     acks="all",
                     enable_idempotence=True,
-                    max_batch_size=safety.BATCH_BYTES_MAX,
-                    max_request_size=safety.BATCH_BYTES_MAX,
+                    max_batch_size=BATCH_BYTES_MAX,
+                    max_request_size=BATCH_BYTES_MAX,
                     **self._options,
                 ),
             )
@@ -197,7 +270,7 @@ class KafkaLog:
             AIOKafkaConsumer(
                 auto_offset_reset="none",
                 enable_auto_commit=False,
-                max_partition_fetch_bytes=safety.BATCH_BYTES_MAX,
+                max_partition_fetch_bytes=BATCH_BYTES_MAX,
                 **self._options,
             ),
         )
@@ -244,7 +317,7 @@ class KafkaLog:
         }
         partitions = said["partitions"]
         replicas = min((len(one["replicas"]) for one in partitions), default=0)
-        found = safety.topic_findings(topic, settings, replicas, len(partitions), brokers)
+        found = topic_findings(topic, settings, replicas, len(partitions), brokers)
         if found:
             raise UnsafeLog("; ".join(found))
 
@@ -252,8 +325,8 @@ class KafkaLog:
         topic = NewTopic(
             self.place.topic,
             num_partitions=1,
-            replication_factor=safety.replicas_of(brokers),
-            topic_configs=safety.safe_settings(brokers),
+            replication_factor=replicas_of(brokers),
+            topic_configs=safe_settings(brokers),
         )
         made = await self._answer(what, admin.create_topics([topic]))
         for _, code, *said in made.topic_errors:

@@ -24,11 +24,11 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
 
+from sow.core.async_tasks import end_all, within
 from sow.errors import LogTrimmed, LogUnanswered, TooLarge, UnsafeLog
-from sow.shared_log.adapters import nats_safety as safety
-from sow.shared_log.adapters.ending import end_all, within
+from sow.shared_log import BLOCK_BYTES_MAX, StoredBlock
+from sow.shared_log.adapters import nats_settings
 from sow.shared_log.adapters.nats_settings import NatsPlace, SettingsGuard, shown, url_of
-from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
 
 PAGE_BLOCKS, PAGE_BYTES = 256, 8 * BLOCK_BYTES_MAX
 """What a reader holds at most: a page of the largest blocks still fills a fast network."""
@@ -242,7 +242,7 @@ class NatsLog:
     def _findings(self, info: dict[str, Any]) -> list[str]:
         """What is unsafe in the settings of the stream."""
         config, stream = info["config"], self.place.stream
-        return safety.stream_findings(stream, config, self._subject, self._replicas)
+        return nats_settings.stream_findings(stream, config, self._subject, self._replicas)
 
     async def _check_stream(self, connection: "NatsConnection") -> None:
         """The stream is there and loses nothing; make it if there is none."""
@@ -267,7 +267,9 @@ class NatsLog:
         stream = self.place.stream
         config = {"name": stream, "subjects": [self._subject], "discard": "new"}
         more = {"num_replicas": self._replicas, "deny_delete": True, "duplicate_window": NS}
-        make = json.dumps({**safety.KEEPS_ALL, **safety.SETTINGS, **config, **more}).encode()
+        make = json.dumps(
+            {**nats_settings.KEEPS_ALL, **nats_settings.SETTINGS, **config, **more}
+        ).encode()
         request = "INFO", b""
         while True:
             info: dict[str, Any] = {}

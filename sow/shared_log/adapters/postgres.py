@@ -14,22 +14,108 @@ commit that waits. So a reader yields nothing before a commit made after it has 
 of its own appends, else an empty one of its own (`_make_durable`). A cancelled wait is answered as
 a success with a warning, so any warning counts as no answer. A statement on its way is never
 cancelled, for the same reason: its connection is dropped.
+
+Settings that lose what was answered are refused. A commit waits for the disk of the primary and, if
+the server says so, for a quorum of its standbys. Both can be switched off, for the server, a role,
+a database or a connection; what counts is what holds for the connection that appends. A standby
+that a client may fail over to has to be one of those that commits wait for.
 """
 
 import asyncio
 import re
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
 from sow.errors import ConfigError, LogTrimmed, LogUnanswered, StoreError, UnsafeLog
-from sow.shared_log.adapters import postgres_safety as safety
-from sow.shared_log.adapters.appender import Appender
-from sow.shared_log.protocol import BLOCK_BYTES_MAX, StoredBlock
+from sow.shared_log import BLOCK_BYTES_MAX, StoredBlock
+from sow.shared_log.adapters import Appender
+
+ON = {"fsync": "on", "full_page_writes": "on"}
+WAITS = ("on", "remote_apply")
+STANDBY_NAMES = "synchronous_standby_names"
+CHECKED = (*ON, "synchronous_commit", STANDBY_NAMES)
+WHY = {
+    "fsync": "commits do not wait for the disk",
+    "full_page_writes": "a page that was half written when the power failed is lost",
+}
+MAY_LEAD = ("startup", "catchup", "streaming")
+"""States of a standby; the other one is that of a backup."""
+
+
+def hosts(dsn: str) -> list[str]:
+    """The servers that an address names."""
+    parts = urlsplit(dsn)
+    places = parts.netloc.rpartition("@")[2]
+    found = [_host(place) for place in places.split(",") if place]
+    return found or ",".join(parse_qs(parts.query).get("host", ["localhost"])).split(",")
+
+
+def _host(place: str) -> str:
+    if place.startswith("["):
+        return place[1:].partition("]")[0]
+    return place.partition(":")[0]
+
+
+def setting_findings(where: str, settings: Mapping[str, str], n_hosts: int) -> list[str]:
+    """What is unsafe in the settings that hold for a connection."""
+    found = [
+        f"PostgreSQL at {where} has {name} {settings[name]}, so {WHY[name]}: write `{name} = on` "
+        "into postgresql.conf"
+        for name, value in ON.items()
+        if settings[name] != value
+    ]
+    if settings["synchronous_commit"] not in WAITS:
+        found.append(
+            f"PostgreSQL at {where} has synchronous_commit {settings['synchronous_commit']}, so it "
+            "answers before an entry is safe: write `synchronous_commit = on` where it is set, "
+            "in postgresql.conf, for the role, the database or in <Dsn>"
+        )
+    if n_hosts > 1 and not settings[STANDBY_NAMES].strip():
+        found.append(
+            f"<Dsn> names {n_hosts} servers and PostgreSQL at {where} has no {STANDBY_NAMES}, so "
+            "all standbys are asynchronous and a fail-over loses entries that were answered: write "
+            f"such as `{STANDBY_NAMES} = 'ANY 1 (a, b)'` into postgresql.conf"
+        )
+    return found
+
+
+def standby_findings(
+    where: str, standbys: Sequence[Mapping[str, Any]], addresses: Collection[str]
+) -> list[str]:
+    """Asynchronous standbys at the addresses that a client may fail over to."""
+    found = []
+    for one in standbys:
+        name = one["application_name"]
+        if one["sync_state"] is None:
+            return [
+                f"the standbys of PostgreSQL at {where} do not say whether they are "
+                "synchronous: `grant pg_read_all_stats to` the user of <Dsn>"
+            ]
+        is_candidate = one["address"] in addresses and one["state"] in MAY_LEAD
+        if one["sync_state"] == "async" and is_candidate:
+            found.append(
+                f"<Dsn> names the asynchronous standby {name} of PostgreSQL at {where}, and a "
+                "fail-over to it loses entries that were answered: put it into "
+                f"{STANDBY_NAMES}, or take it out of <Dsn>"
+            )
+    return found
+
+
+def table_findings(table: str, persistence: Mapping[str, str]) -> list[str]:
+    """Tables that do not survive a crash of the server."""
+    return [
+        f"the table {name} is unlogged, so a crash of PostgreSQL empties it: "
+        f"`alter table {name} set logged`"
+        for name, kind in persistence.items()
+        if kind != "p" and name.startswith(table)
+    ]
+
 
 T = TypeVar("T")
 
@@ -108,9 +194,7 @@ LOGGED = """
 (select string_agg(relpersistence::text, '' order by relname) from pg_class
 where oid in (to_regclass('{table}'), to_regclass('{table}_end')))
 """
-SETTINGS = ", ".join(
-    ["concat_ws(';'", *(f"current_setting('{n}')" for n in safety.CHECKED), LOGGED]
-)
+SETTINGS = ", ".join(["concat_ws(';'", *(f"current_setting('{n}')" for n in CHECKED), LOGGED])
 SETTINGS += ")"
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
@@ -369,21 +453,20 @@ class PostgresConnection:
     async def _check(self, connection: Any) -> None:
         """Refuse settings that lose; make the table if there is none."""
         place, table = self._log.place, self._log.place.table
-        names, where = safety.hosts(place.dsn), await connection.fetchval(WHERE)
+        names, where = hosts(place.dsn), await connection.fetchval(WHERE)
         settings = {
-            name: await connection.fetchval("select current_setting($1)", name)
-            for name in safety.CHECKED
+            name: await connection.fetchval("select current_setting($1)", name) for name in CHECKED
         }
-        findings = safety.setting_findings(where, settings, len(names))
+        findings = setting_findings(where, settings, len(names))
         if len(names) > 1 and not place.unsafe:
             rows = await connection.fetch(STANDBYS)
-            findings += safety.standby_findings(where, rows, await addresses_of(names))
+            findings += standby_findings(where, rows, await addresses_of(names))
         refuse(findings, place.unsafe)
         if await connection.fetchval("select to_regclass($1)", f"{table}_end") is None:
             await connection.execute(MAKE.format(table=table))
         rows = await connection.fetch(PERSISTENCE, table, f"{table}_end")
         kinds = {row["relname"]: row["relpersistence"].decode() for row in rows}
-        refuse(safety.table_findings(table, kinds), place.unsafe)
+        refuse(table_findings(table, kinds), place.unsafe)
         self.settings = await connection.fetchval(f"select {SETTINGS.format(table=table)}")
 
 

@@ -33,9 +33,9 @@ from sow.errors import ClientError, StoreError
 from sow.server.api.nodes import Upstream
 from sow.store import repair
 from tests import forks
+from tests.core.test_async_tasks import forgetting, played
 from tests.edge.certificates import certificates
 from tests.ports import free_ports
-from tests.shared_log.adapters.test_ending import forgetting, played
 
 pytestmark = pytest.mark.edge
 

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from sow.shared_log.chain import LogChain
+from sow.shared_log.entry import LogChain
 from tests.crash.faults.nodes import NAMES, TOPICS
 
 PAGE_ROWS = 10_000

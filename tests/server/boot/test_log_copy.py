@@ -16,8 +16,7 @@ from sow.server.boot.followed_directory import COMING
 from sow.server.boot.log_copy import READY, begins_at, finish_copy, leader_of
 from sow.server.loop import log_checkpoint
 from sow.server.loop.log_checkpoint import read_checkpoint
-from sow.shared_log.chain import ChainState
-from sow.shared_log.entry import EntryKind, Lead, LogEnvelope
+from sow.shared_log.entry import ChainState, EntryKind, Lead, LogEnvelope
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 from tests.ports import free_port
 from tests.server.boot.log_nodes import node_configuration, nodes_of

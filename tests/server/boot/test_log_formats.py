@@ -13,10 +13,9 @@ import pytest
 
 from sow.errors import StoreError
 from sow.server.boot.log_move import move_in, move_out
-from sow.shared_log import chain as chain_module
-from sow.shared_log.chain import LogChain
-from sow.shared_log.entry import EntryKind, decode
-from sow.shared_log.protocol import StoredBlock
+from sow.shared_log import StoredBlock
+from sow.shared_log import entry as chain_module
+from sow.shared_log.entry import EntryKind, LogChain, decode
 from tests.server.boot.log_nodes import Client, Node, node_configuration
 from tests.server.boot.servers import records
 from tests.server.boot.test_log_move import published

@@ -10,6 +10,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
+from sow.core.async_tasks import end_all
 from sow.core.definitions import ConflatedTopic, SharedLogSettings, Topic
 from sow.errors import (
     ConfigError,
@@ -26,7 +27,6 @@ from sow.server.boot.log_move import move_in, move_out
 from sow.server.loop import log_driver
 from sow.server.loop.log_checkpoint import MARK_FILE
 from sow.server.loop.log_driver import LogDriver
-from sow.shared_log.adapters.ending import end_all
 from sow.store import environment
 from tests.ports import free_port
 from tests.server.boot.log_nodes import WAIT_S, Node, node_configuration, nodes_of

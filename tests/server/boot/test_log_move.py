@@ -15,8 +15,7 @@ from sow.server.boot.log_move import HeldIn, move_in, move_out
 from sow.server.loop import log_checkpoint
 from sow.server.loop.log_checkpoint import CHECKPOINT_FILE
 from sow.server.loop.log_writer import encode_group
-from sow.shared_log.chain import ChainState, LogGroup
-from sow.shared_log.entry import EntryKind, Reload
+from sow.shared_log.entry import ChainState, EntryKind, LogGroup, Reload
 from sow.store.backup import BackupWriter, FrameReader, StoredBackup
 from sow.store.protocols import LogEntry
 from sow.store.restoring import restore

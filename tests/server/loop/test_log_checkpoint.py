@@ -20,8 +20,7 @@ from sow.server.loop.log_checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from sow.shared_log.chain import ChainState
-from sow.shared_log.entry import Lead
+from sow.shared_log.entry import ChainState, Lead
 from tests.server.stand_ins import stepped
 
 LEAD = Lead("a", "http://a", 1_000_000, "f", log="0123456789abcdef")

@@ -8,8 +8,7 @@ from sow.errors import ClientError, NoQuorum, StoreError
 from sow.server.loop.log_checkpoint import LogMark, checkpoint_of
 from sow.server.loop.log_operations import LogOperations
 from sow.server.loop.log_writer import encode_group
-from sow.shared_log.chain import LogChain
-from sow.shared_log.entry import EntryKind, Lead, LogEnvelope, parts_of
+from sow.shared_log.entry import EntryKind, Lead, LogChain, LogEnvelope, parts_of
 from sow.store.protocols import LogEntry
 from tests.server.stand_ins import stepped
 from tests.shared_log.files import FileLog

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sow.errors import LogUnanswered, TooLarge
-from sow.shared_log.adapters.appender import Appender
-from sow.shared_log.protocol import BLOCK_BYTES_MAX
+from sow.shared_log import BLOCK_BYTES_MAX
+from sow.shared_log.adapters import Appender
 
 
 class Engine:

@@ -14,7 +14,7 @@ from aiokafka.protocol.metadata import MetadataResponse_v1
 from confluent_kafka import Producer
 
 from sow.errors import UnsafeLog
-from sow.shared_log.adapters import kafka, kafka_safety
+from sow.shared_log.adapters import kafka
 from sow.shared_log.adapters.kafka import KafkaLog, KafkaPlace
 from tests.ports import free_port
 from tests.shared_log import conformance
@@ -127,7 +127,7 @@ def admin_of(monkeypatch, *args, **more):
     return admin
 
 
-SAFE = {**kafka_safety.safe_settings(3), "flush.messages": "9223372036854775807"}
+SAFE = {**kafka.safe_settings(3), "flush.messages": "9223372036854775807"}
 
 
 def checked():

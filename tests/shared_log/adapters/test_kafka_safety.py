@@ -2,15 +2,15 @@
 
 import pytest
 
-from sow.shared_log.adapters import kafka_safety as safety
+from sow.shared_log.adapters import kafka
 
 THREE = {"min.insync.replicas": "2", "flush.messages": "9223372036854775807"}
-SAFE = {**safety.KEEPS_ALL, **THREE, "max.message.bytes": str(safety.BATCH_BYTES_MAX)}
+SAFE = {**kafka.KEEPS_ALL, **THREE, "max.message.bytes": str(kafka.BATCH_BYTES_MAX)}
 
 
 def found(replicas=3, partitions=1, brokers=3, **settings):
     changed = {name.replace("_", "."): value for name, value in settings.items()}
-    return safety.topic_findings("sow", {**SAFE, **changed}, replicas, partitions, brokers)
+    return kafka.topic_findings("sow", {**SAFE, **changed}, replicas, partitions, brokers)
 
 
 def test_a_topic_of_three_replicas_that_keeps_all_is_safe():
@@ -20,9 +20,9 @@ def test_a_topic_of_three_replicas_that_keeps_all_is_safe():
 
 @pytest.mark.parametrize("brokers", [1, 2, 3, 7])
 def test_a_topic_that_is_made_is_safe(brokers):
-    settings = {**SAFE, "flush.messages": "9", **safety.safe_settings(brokers)}
-    replicas = safety.replicas_of(brokers)
-    assert safety.topic_findings("sow", settings, replicas, 1, brokers) == []
+    settings = {**SAFE, "flush.messages": "9", **kafka.safe_settings(brokers)}
+    replicas = kafka.replicas_of(brokers)
+    assert kafka.topic_findings("sow", settings, replicas, 1, brokers) == []
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_topic_that_is_made_is_safe(brokers):
     ],
 )
 def test_a_setting_that_loses_is_named_with_what_to_write(name, value):
-    (one,) = safety.topic_findings("sow", {**SAFE, name: value}, 3, 1, 3)
+    (one,) = kafka.topic_findings("sow", {**SAFE, name: value}, 3, 1, 3)
     assert f"{name} {value}" in one
     assert f"--add-config {name}=" in one
 
@@ -57,6 +57,6 @@ def test_few_replicas_and_many_partitions_are_findings():
 
 
 def test_what_cannot_be_read_is_a_finding():
-    (one,) = safety.topic_findings("sow", {}, 3, 1, 3)
+    (one,) = kafka.topic_findings("sow", {}, 3, 1, 3)
     assert "does not say" in one
     assert "min.insync.replicas" in one

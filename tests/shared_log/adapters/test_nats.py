@@ -13,11 +13,11 @@ from nats.errors import TimeoutError as RequestTimeout
 from sow.errors import LogUnanswered, UnsafeLog
 from sow.shared_log.adapters import nats
 from sow.shared_log.adapters.nats import PAGE_BLOCKS, NatsLog, NatsPlace
+from tests.core.test_async_tasks import forgetting
+from tests.core.test_async_tasks import played as in_virtual_time
 from tests.ports import free_port
 from tests.shared_log.adapters.harness import ANSWER_S, IN_A_FAULT_S, EngineHarness
 from tests.shared_log.adapters.nats_cluster import NatsCluster
-from tests.shared_log.adapters.test_ending import forgetting
-from tests.shared_log.adapters.test_ending import played as in_virtual_time
 from tests.shared_log.conformance import WAIT_S, cases, check, read, read_once, unanswered
 
 pytestmark = [pytest.mark.edge, pytest.mark.nats_server]

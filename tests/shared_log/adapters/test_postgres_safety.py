@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.shared_log.adapters import postgres_safety as safety
+from sow.shared_log.adapters import postgres
 
 SAFE = {
     "fsync": "on",
@@ -22,12 +22,12 @@ SAFE = {
     ],
 )
 def test_the_hosts_of_an_address(dsn, hosts):
-    assert safety.hosts(dsn) == hosts
+    assert postgres.hosts(dsn) == hosts
 
 
 @pytest.mark.parametrize("commit", ["on", "remote_apply"])
 def test_commits_that_wait_are_safe(commit):
-    assert safety.setting_findings("a:5432", {**SAFE, "synchronous_commit": commit}, 3) == []
+    assert postgres.setting_findings("a:5432", {**SAFE, "synchronous_commit": commit}, 3) == []
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_commits_that_wait_are_safe(commit):
     ],
 )
 def test_a_setting_that_loses_is_named_with_what_to_write(name, value):
-    (found,) = safety.setting_findings("a:5432", {**SAFE, name: value}, 3)
+    (found,) = postgres.setting_findings("a:5432", {**SAFE, name: value}, 3)
     assert name in found
     assert "a:5432" in found
     assert "write" in found
 
 
 def test_a_server_alone_needs_no_standby():
-    assert safety.setting_findings("a:5432", {**SAFE, "synchronous_standby_names": ""}, 1) == []
+    assert postgres.setting_findings("a:5432", {**SAFE, "synchronous_standby_names": ""}, 1) == []
 
 
 def standby(sync_state, address="10.0.0.2", state="streaming"):
@@ -76,17 +76,17 @@ def standby(sync_state, address="10.0.0.2", state="streaming"):
     ],
 )
 def test_a_standby_to_fail_over_to_is_one_that_commits_wait_for(one, is_safe):
-    found = safety.standby_findings("a:5432", [one], {"10.0.0.1", "10.0.0.2"})
+    found = postgres.standby_findings("a:5432", [one], {"10.0.0.1", "10.0.0.2"})
     assert (found == []) == is_safe
     assert is_safe or "asynchronous standby b" in found[0]
 
 
 def test_standbys_that_do_not_say_how_they_are_are_a_finding():
-    (found,) = safety.standby_findings("a:5432", [standby(None), standby(None)], set())
+    (found,) = postgres.standby_findings("a:5432", [standby(None), standby(None)], set())
     assert "grant pg_read_all_stats" in found
 
 
 def test_an_unlogged_table_is_a_finding():
-    assert safety.table_findings("sow_log", {"sow_log": "p", "sow_log_end": "p"}) == []
-    (found,) = safety.table_findings("sow_log", {"sow_log": "u", "sow_log_end": "p"})
+    assert postgres.table_findings("sow_log", {"sow_log": "p", "sow_log_end": "p"}) == []
+    (found,) = postgres.table_findings("sow_log", {"sow_log": "u", "sow_log_end": "p"})
     assert "alter table sow_log set logged" in found

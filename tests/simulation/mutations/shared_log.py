@@ -15,7 +15,7 @@ SHARED_LOG = (
     ),
     Mutation(
         "an entry is valid because it was stored, as a condition by position has it",
-        "sow/shared_log/chain.py",
+        "sow/shared_log/entry.py",
         "        return entry.prev == state.hash and entry.term == state.term > 0\n",
         "        return state.term > 0\n",
     ),
@@ -49,13 +49,13 @@ SHARED_LOG = (
     ),
     Mutation(
         "a lead is valid though its node has not read everything",
-        "sow/shared_log/chain.py",
+        "sow/shared_log/entry.py",
         "            return opens and entry.prev == state.hash\n",
         "            return opens\n",
     ),
     Mutation(
         "half a group is joined to the next one when another node leads",
-        "sow/shared_log/chain.py",
+        "sow/shared_log/entry.py",
         "        if lead is not None:\n            self._parts.clear()\n",
         "        if lead is not None:\n            pass\n",
     ),

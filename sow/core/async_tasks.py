@@ -1,4 +1,4 @@
-"""The end of what goes on beside a log: calls that wait, readers, connections.
+"""Tasks of asyncio are ended in a limited time: calls that wait, readers, connections.
 
     cancelled, and over      as all should be
     cancelled, and goes on   `asyncio.wait_for` of Python 3.11, in clients of engines, forgets that
@@ -6,7 +6,8 @@
     never over               given up, so that a process can end without it
     its loop is gone         nothing can be waited for any more, a reader's end neither
 
-A client of an engine may wait at its own end, too: for a line through which nothing passes.
+The client of a shared log's engine may wait at its own end, too: for a line through which nothing
+passes. Steps of long work are another matter (`sow.core.cooperative`).
 """
 
 import asyncio

@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from sow.errors import LogUnanswered
-from sow.shared_log.adapters.appender import Appender
-from sow.shared_log.adapters.ending import (
+from sow.core.async_tasks import (
     CANCELLED_AGAIN_S,
     CANCELLED_TIMES,
     ClosingReader,
     end_all,
     within,
 )
+from sow.errors import LogUnanswered
+from sow.shared_log.adapters import Appender
 from tests.simulation.nodes.virtual_loop import VirtualLoop
 
 END_S = CANCELLED_AGAIN_S * CANCELLED_TIMES + 1

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from sow.shared_log.protocol import StoredBlock
+from sow.shared_log import StoredBlock
 from tests.shared_log import conformance
 from tests.shared_log.conformance import cases, check
 from tests.shared_log.engine import Faults, SimulatedEngine, SimulatedLog
