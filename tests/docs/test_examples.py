@@ -28,7 +28,7 @@ from tests.docs.blocks import PAGES, README_ADDRESS, ROOT, fenced
 
 ADDRESS = "http://127.0.0.1:8080"
 TIMEOUT_S = 180
-WITH_SPARK = {"README.md", "spark.md", "notebook.md"}
+WITH_SPARK = {"README.md", "spark.md"}
 ENDLESS = ("sow watch quotes-C", f"curl -s -N {ADDRESS}/v1/topics/orders/stream")
 FILES = {
     "desk.xml": """<SOWConfig>

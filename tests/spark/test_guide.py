@@ -1,4 +1,4 @@
-"""The guide to Spark, README's example and the script beside the guide run as they stand."""
+"""What the guide to Spark, its notebook, the script beside it and README show runs as it stands."""
 
 import re
 import runpy
@@ -39,7 +39,8 @@ def shipped(tmp_path):
 
 
 def test_the_notebook_runs(spark, server):
-    run("notebook.md", blocks(GUIDE / "notebook.md"), server)
+    text = (GUIDE / "notebook.py").read_text()
+    run("notebook.py", [text], server)
 
 
 def test_the_examples_of_the_guide_run(spark, server):

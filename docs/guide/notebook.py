@@ -1,9 +1,11 @@
-# A notebook of Spark and SOW
+"""A notebook of Spark and SOW: each cell begins with `# %%`, as editors and Jupyter read them.
 
-Each block is a cell for a notebook or `python`; a test runs them as they stand. [Spark](spark.md) explains the calls. Start a server with
-`sow serve --topic orders:/id`.
+Start a server with `sow serve --topic orders:/id`. docs/guide/spark.md explains the calls; a test
+runs the cells as they stand.
+"""
 
-```python
+# %%
+from conflated_topics.spark import conflate
 from sow.client.sync import Client
 from sow.spark import session
 
@@ -16,15 +18,18 @@ with Client(URL) as client:
     client.publish("orders", {"id": 1, "sym": "A", "px": 10.5})
     client.publish("orders", {"id": 3, "sym": "A", "px": 11.0})
     client.delete("orders", filter="/id = 0")
-```
 
-## Records
+# %% [markdown]
+# ## Records
+# Without a schema a row is what the server knows of a record: its bookmark, topic, SowKey,
+# operation and time, and its body as text. With a schema the columns are fields of the body;
+# names that begin with an underscore are those of the row. A filter of the server's leaves rows
+# out there.
 
-Without a schema a row is what the server knows of a record: its bookmark, topic, SowKey, operation and time, and its body as text. With a schema the
-columns are fields of the body; names that begin with an underscore are those of the row. A filter of the server's leaves rows out there.
 
-```python
+# %%
 def orders(**options):
+    """A read of the topic."""
     return spark.read.format("sow").options(url=URL, topic="orders", **options)
 
 
@@ -35,27 +40,26 @@ typed = orders().schema("id long, sym string, px double, _bookmark long").load()
 found = typed.orderBy("id").collect()
 assert [(row.id, row.px) for row in found] == [(1, 10.5), (2, 20.0), (3, 11.0)]
 assert orders(filter="/sym = 'A' AND /px > 10.7").load().count() == 1
-```
 
-A DataFrame is one moment. Later publishes are in the next one.
+# %% [markdown]
+# A DataFrame is one moment. Later publishes are in the next one.
 
-```python
+# %%
 moment = orders(columns="value").load()
 assert moment.count() == 3
 with Client(URL) as client:
     client.publish("orders", {"id": 4, "sym": "C", "px": 5.0})
 assert moment.count() == 3
 assert orders().load().count() == 4
-```
 
-## The log, conflated, and as a stream
+# %% [markdown]
+# ## The log, conflated, and as a stream
+# With `startingBookmark` the rows are changes, deletes included. `asOf` reads the records as of a
+# bookmark or a time. `conflate` keeps at most one row of each key in an interval, with the window
+# that it stands for; `delete` names the column that is true for deletes. `availableNow` reads it
+# as a stream to its present end.
 
-With `startingBookmark` the rows are changes, deletes included. `asOf` reads the records as of a bookmark or a time. `conflate` keeps at most one row
-of each key in an interval, with the window that it stands for; `delete` names the column that is true for deletes. `availableNow` reads it as a stream to its present end.
-
-```python
-from conflated_topics.spark import conflate
-
+# %%
 log = orders(startingBookmark=before).load()
 happened = [row.op for row in log.orderBy("bookmark").collect()]
 assert happened == ["publish"] * 4 + ["delete", "publish"]
@@ -74,15 +78,17 @@ stream = (
 query = stream.writeStream.format("memory").queryName("changes").trigger(availableNow=True).start()
 query.awaitTermination()
 assert [row.id for row in spark.table("changes").collect()] == [1, 2, 1, 3, 4]
-```
 
-## Writing
+# %% [markdown]
+# ## Writing
+# Each row becomes a document. `delta` merges it into its record, without its nulls. A batch with
+# a writer and an epoch is applied once, however often it is written; another one under its epoch
+# is refused. A row whose `op` is `delete` is a delete.
 
-Each row becomes a document. `delta` merges it into its record, without its nulls. A batch with a writer and an epoch is applied once, however often
-it is written; another one under its epoch is refused. A row whose `op` is `delete` is a delete.
 
-```python
+# %%
 def save(frame, **options):
+    """Write a frame into the topic."""
     frame.write.format("sow").options(url=URL, topic="orders", **options).mode("append").save()
 
 
@@ -95,4 +101,3 @@ with Client(URL) as client:
     assert client.query("orders", filter="/id = 9").records == [{"id": 9, "sym": "once"}]
 save(spark.sql("SELECT 9 AS id, 'delete' AS op"))
 assert orders(filter="/id = 9").load().count() == 0
-```
