@@ -23,7 +23,6 @@ TOPICS = """
 SHOWN = {
     1: ["[ { order_id: 1, symbol: 'IBM', qty: 5 } ]", "order_id: 1, symbol: 'IBM', qty: 6"],
     2: ["group_begin undefined undefined", "sow ", "group_end undefined"],
-    3: [],
 }
 """What the examples print, among other things, one after the other."""
 
