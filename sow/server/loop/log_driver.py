@@ -506,7 +506,9 @@ class LogDriver:
         state = self.node.chain.state
         if state.time_us > was.time_us:
             self._time_read_us = now_us
-        self.has_heard |= state.hash != was.hash and self.has_joined and not self.is_primary
+        # A new log has no time before the server of who leads it has started, which may be never.
+        is_heard = state.hash != was.hash and state.time_us > 0
+        self.has_heard |= is_heard and self.has_joined and not self.is_primary
         self._go_on()
         self._report()
 

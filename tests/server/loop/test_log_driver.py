@@ -290,6 +290,23 @@ def test_time_passes_for_who_hears_the_log_and_is_not_known_to_who_does_not():
     played(work)
 
 
+def test_a_new_log_has_no_time_before_who_leads_it_has_started():
+    async def work(nodes):
+        for driver in nodes.drivers.values():
+            driver.keep_time(None)  # its server has not started
+            driver.has_heard = False
+        primary = await nodes.primary()
+        follower = nodes.drivers[others(primary)[0]]
+        await nodes.until(lambda: follower.has_joined)
+        await asyncio.sleep(2 * LEASE_S)  # beats come
+        assert (follower.time_us, follower.has_heard) == (0, False)
+        primary.keep_time(lambda: 5_000_000)
+        await nodes.until(lambda: follower.has_heard)
+        assert follower.time_us == 5_000_000
+
+    played(work)
+
+
 def test_a_node_that_has_missed_more_than_is_held_at_once_begins_with_that(monkeypatch):
     monkeypatch.setattr(log_driver, "WAITING_BYTES_MAX", 100)
 

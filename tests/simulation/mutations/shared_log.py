@@ -72,6 +72,12 @@ SHARED_LOG = (
         "        return not self.is_primary and self.silent_us(now_us) > self.lease_us\n",
     ),
     Mutation(
+        "who has heard of a new log goes on with its time, which began in 1970",
+        "sow/server/loop/log_driver.py",
+        " and state.time_us > 0",
+        "",
+    ),
+    Mutation(
         "groups that go together change their order",
         "sow/server/loop/log_writer.py",
         "entries, size = [*entries, *more], size + size_of(more)",
