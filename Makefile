@@ -83,8 +83,8 @@ crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server
 	$(BIN)/python -m pytest tests/crash/spark/speculation.py
 	$(BIN)/python -m pytest tests/crash/spark/lives.py
 
-faults-log: $(INSTALLED)  ## 2,000 faults of seven kinds under nodes of a shared log, over NATS and PostgreSQL, for docs/reliability.md; hours, or FAULTS=60, ENGINE=nats, SEED=1, AT_ONCE=2
-	$(BIN)/python -m tests.crash.faults --write $(if $(FAULTS),--faults $(FAULTS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED)) $(if $(AT_ONCE),--at-once $(AT_ONCE))
+faults-log: $(INSTALLED)  ## 2,000 faults of seven kinds under nodes of a shared log, over NATS and PostgreSQL, for docs/reliability.md; hours, or FAULTS=60, ENGINE=nats, SEED=1, AT_ONCE=2, MORE="--add --beside"
+	$(BIN)/python -m tests.crash.faults --write $(if $(FAULTS),--faults $(FAULTS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED)) $(if $(AT_ONCE),--at-once $(AT_ONCE)) $(MORE)
 
 fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no socket is needed
 	SOW_FUZZ_EXAMPLES=5000 SOW_FUZZ_INPUTS=1000000 SOW_FUZZ_QUESTIONS=100000 $(BIN)/python -m pytest tests/fuzz

@@ -1,11 +1,12 @@
 """The judge of faults sees each thing that can be wrong, and the page says what was counted."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
 from tests.crash.faults import catalogue
-from tests.crash.faults.judge import differences, judged, shown_as_stored, unlike
+from tests.crash.faults.judge import differences, judged, records_of, shown_as_stored, unlike
 from tests.crash.faults.nodes import STEP, since
 
 STORED = [("plain", 1), ("feed", 1), ("plain", 2), ("feed", 2), ("plain", 4)]
@@ -50,7 +51,22 @@ def test_a_subscriber_from_now_on_begins_anywhere():
 def test_nodes_that_show_something_else_are_named():
     same = ("log", "7", "00", [])
     assert unlike({"a": same, "b": same, "c": same}) == []
-    assert unlike({"a": same, "b": ("log", "7", "01", []), "c": same}) == ["b"]
+    assert unlike({"a": same, "b": ("log", "7", "01", []), "c": same}) == ["b: state hash"]
+
+
+def test_a_node_that_is_stale_for_a_moment_is_not_taken_for_one_that_differs():
+    answers = [None, [{"id": 1}]]
+
+    class Nodes:
+        async def ask(self, _name, _path):
+            return answers.pop(0)
+
+        async def until(self, what, _why):
+            while (found := await what()) is None:
+                pass
+            return found
+
+    assert asyncio.run(records_of(Nodes(), "a", "plain")) == [{"id": 1}]
 
 
 def test_records_are_the_last_of_each_key_in_the_log():
@@ -86,6 +102,8 @@ def test_the_page_has_what_was_played_once_and_adds_runs(tmp_path, monkeypatch):
     said = catalogue.table()
     assert said.count("3 faults in 1 runs") == 2
     assert "**nats, node killed alone, the one that leads**" in said
+    catalogue.write(catalogue.entry(catalogue.title("nats", is_busy=True), run), False)
+    assert catalogue.table().count("**nats, on a busy machine**") == 1
     first = catalogue.entry(catalogue.title("nats"), run)
     for of in first["kinds"].values():
         del of["long_steps"], of["longest_step_ms"]

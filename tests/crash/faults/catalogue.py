@@ -1,34 +1,37 @@
 """What is known of every run, kept beside the other results, and its part of the page."""
 
 import datetime
+import fcntl
 import json
 import os
 import statistics
 from pathlib import Path
 
+from tests.crash.faults.faults import OF_ENGINE, OF_NODES
 from tests.crash.faults.judge import COUNTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
 RESULTS = PAGE.parent / "results" / "faults-log.json"
-KINDS = (
-    "node killed",
-    "silent partition",
-    "engine's leader killed",
-    "node paused",
-    "silent partition in the engine",
-    "disk of a node full",
-    "all of the engine killed",
-)
+KINDS = (*OF_NODES, *OF_ENGINE)
 ADDED = ("runs", "acknowledged", "unknown", "terms", "void", "moves", "told_gaps", *COUNTS)
 LONGEST = ("date", "load", "cores", "longest_step_ms", "longest_read_ms")
+BESIDE = ", faults of nodes during those of the engine"
+BUSY = ", on a busy machine"
 PART = 0.99
 LONG_MS = 50
 """A step that users notice."""
 
 
-def title(engine, only=None):
-    """What was played."""
-    return f"{engine}, {only} alone, the one that leads" if only else engine
+def title(engine, only=None, beside=False, is_busy=False):
+    """What was played. Times of a busy machine, as of several runs at once, are kept apart: they
+    say that nothing is lost there, and not how long a fault takes."""
+    played = f"{engine}, {only} alone, the one that leads" if only else engine
+    return played + BESIDE * beside + BUSY * is_busy
+
+
+def is_busy():
+    """Whether more runs here than the machine has cores for, over the minutes of a run."""
+    return os.getloadavg()[1] > os.cpu_count()
 
 
 def entry(title, run):
@@ -79,12 +82,17 @@ def _added_kind(one, more):
 
 
 def write(one, adds):
-    """Keep results in place of the earlier ones of their title, or added to them."""
-    kept = {other["title"]: other for other in _kept()}
-    if adds and one["title"] in kept:
-        one = added(kept[one["title"]], one)
-    kept[one["title"]] = one
-    RESULTS.write_text(json.dumps(list(kept.values()), separators=(",", ":")) + "\n")
+    """Keep results in place of the earlier ones of their title, or added to them; several drivers
+    may do so at once."""
+    with RESULTS.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        kept = {other["title"]: other for other in json.loads(file.read() or "[]")}
+        if adds and one["title"] in kept:
+            one = added(kept[one["title"]], one)
+        kept[one["title"]] = one
+        file.truncate(0)
+        file.write(json.dumps(list(kept.values()), separators=(",", ":")) + "\n")
 
 
 def table():

@@ -1,5 +1,7 @@
 """The kinds of faults, and a run of them: each begins while traffic flows, and ends once a write
-that was sent behind its beginning was acknowledged, and all nodes serve again."""
+that was sent behind its beginning was acknowledged, and all nodes serve again. Those of nodes and
+of their engine come one after the other, or beside each other: a node dies while the engine does.
+"""
 
 import asyncio
 import json
@@ -13,6 +15,12 @@ from tests.crash.faults.judge import judged, logs, shown_as_stored, unlike, void
 from tests.crash.faults.nodes import LEASE_S, NAMES, POLL_S, WAIT_S, Nodes
 from tests.crash.faults.traffic import Feed, PlainPublisher, Reader, Subscriber
 
+OF_NODES = ("node killed", "silent partition", "node paused", "disk of a node full")
+OF_ENGINE = (
+    "engine's leader killed",
+    "silent partition in the engine",
+    "all of the engine killed",
+)
 REQUEST_S = 5.0
 BETWEEN_S = (0.0, 0.5)
 LASTS_LEASES = (1.0, 5.0)
@@ -35,17 +43,12 @@ class Faults:
         may begin to lead, and start again when another one does."""
         self.hits_leader = True
         """Whether the last one stopped writes: one of a node that follows need not be noticed."""
-        self._of_nodes = {
-            "node killed": self.kill,
-            "node paused": self.pause,
-            "silent partition": self.partition,
-            "disk of a node full": self.full_disk,
-        }
-        self._of_engine = {
-            "engine's leader killed": self.engine_leader,
-            "all of the engine killed": self.all_engines,
-            "silent partition in the engine": self.apart,
-        }
+        self._of_nodes = dict(
+            zip(OF_NODES, (self.kill, self.partition, self.pause, self.full_disk), strict=True)
+        )
+        self._of_engine = dict(
+            zip(OF_ENGINE, (self.engine_leader, self.apart, self.all_engines), strict=True)
+        )
 
     async def begin(self, kind):
         leads = await self._nodes.primary()
@@ -108,12 +111,13 @@ class Faults:
 class Run:
     """Nodes, traffic and faults over one engine."""
 
-    def __init__(self, directory, engine, seed, leader_share=LEADER_SHARE):
+    def __init__(self, directory, engine, seed, leader_share=LEADER_SHARE, beside=False):
         self._directory, self._engine, self.seed = directory, engine, seed
-        self._leader_share = leader_share
+        self._leader_share, self._beside = leader_share, beside
         self._chance = random.Random(seed)
         self.waits_s = defaultdict(list)
-        """By kind, the time from each fault of what leads to the next acknowledged write."""
+        """By kind, the time from each fault of what leads to the next acknowledged write; unless
+        there was another fault meanwhile."""
         self.faults, self.long_steps = Counter(), Counter()
         """By kind: how many, and how many steps of a node over 50 ms from one to its end."""
         self.longest_step = defaultdict(lambda: [0, ""])
@@ -122,7 +126,7 @@ class Run:
         self.facts = {}
 
     async def play(self, kinds):
-        """Faults of these kinds, one after the other; then the verdict."""
+        """Faults of these kinds; then the verdict."""
         timeout = aiohttp.ClientTimeout(total=REQUEST_S)
         async with aiohttp.ClientSession(timeout=timeout) as http:
             nodes = Nodes(self._directory, self._engine, http)
@@ -148,24 +152,33 @@ class Run:
         running = [asyncio.create_task(one.run()) for one in works]
         tasks += running
         await self._next_ack(nodes, publisher, running)
-        faults = Faults(nodes, self._engine, self._chance, self._leader_share)
-        for kind in kinds:
-            await asyncio.sleep(self._chance.uniform(*BETWEEN_S))
-            await self._strike(kind, faults, nodes, publisher, readers, running)
+        of_nodes = [kind for kind in kinds if kind in OF_NODES]
+        others = [kind for kind in kinds if kind in OF_ENGINE]
+        async with asyncio.TaskGroup() as group:
+            for some in (of_nodes, others) if self._beside else (kinds,):
+                faults = Faults(nodes, self._engine, self._chance, self._leader_share)
+                group.create_task(self._strikes(some, faults, nodes, publisher, readers, running))
         self.facts["longest_read_ms"] = round(1000 * max(one.longest_s for one in readers.values()))
         await self._judge(nodes, publisher, feed, subscribers, running)
+
+    async def _strikes(self, kinds, faults, *more):
+        """One fault after the other."""
+        for kind in kinds:
+            await asyncio.sleep(self._chance.uniform(*BETWEEN_S))
+            await self._strike(kind, faults, *more)
 
     async def _strike(self, kind, faults, nodes, publisher, readers, running):
         """One fault, from its beginning until all nodes serve, and writes are acknowledged."""
         self.faults[kind] += 1
-        await nodes.stall()
+        if not self._beside:
+            await nodes.stall()
         end = await faults.begin(kind)
         for name in faults.hits:
-            readers[name].rests = True
+            readers[name].rests += 1
         began_s = time.monotonic()
         ending = asyncio.create_task(end())
         acked_s = await self._next_ack(nodes, publisher, running, began_s)
-        if faults.hits_leader:
+        if faults.hits_leader and not self._beside:
             self.waits_s[kind].append(round(acked_s - began_s, 3))
         await ending
         for name in NAMES:
@@ -175,7 +188,7 @@ class Run:
         self.long_steps[kind] += count
         self.longest_step[kind] = max(self.longest_step[kind], longest)
         for name in faults.hits:
-            readers[name].rests = False
+            readers[name].rests -= 1
 
     async def _next_ack(self, nodes, publisher, running, since_s=0.0):
         """When a write was acknowledged that was sent after that."""

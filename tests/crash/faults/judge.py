@@ -17,6 +17,7 @@ from sow.shared_log.entry import LogChain
 from tests.crash.faults.nodes import NAMES, TOPICS
 
 PAGE_ROWS = 10_000
+SHOWN = ("log", "bookmark", "state hash", "records")
 COUNTS = ("lost", "doubled", "refused", "different", "gaps", "errors")
 
 
@@ -78,9 +79,15 @@ async def logs(nodes, bookmark):
             lambda name=name, path=path: nodes.ask(name, path), f"{name} comes to {bookmark}"
         )
         text = await log_of(nodes, name)
-        records = [await nodes.ask(name, f"/v1/topics/{topic}/records") for topic in TOPICS]
+        records = [await records_of(nodes, name, topic) for topic in TOPICS]
         found[name] = (text, status["bookmark"], status["state_hash"], records)
     return found
+
+
+async def records_of(nodes, name, topic):
+    """What a topic of a node shows. A busy node may be stale for a moment, and answers later."""
+    path = f"/v1/topics/{topic}/records"
+    return await nodes.until(lambda: nodes.ask(name, path), f"{topic} of {name}")
 
 
 async def log_of(nodes, name):
@@ -96,9 +103,14 @@ async def log_of(nodes, name):
 
 
 def unlike(found):
-    """Nodes that show something else than the first one."""
+    """Nodes that show something else than the first one, and what."""
     first = found[NAMES[0]]
-    return [name for name, shown in found.items() if shown != first]
+    return [
+        f"{name}: {what}"
+        for name, shown in found.items()
+        for what, one, other in zip(SHOWN, first, shown, strict=True)
+        if one != other
+    ]
 
 
 def shown_as_stored(rows, records):

@@ -17,6 +17,8 @@ from tests.crash.faults.nodes import NAMES, WAIT_S
 
 ENDLESS = Retry(first_s=0.05, longest_s=0.5, give_up_s=WAIT_S)
 PAUSE_S = 0.03
+READ_PAUSE_S = 0.1
+"""Also between two writes of a node that follows: it says where to send them."""
 KEYS = 50
 
 
@@ -43,10 +45,11 @@ class PlainPublisher:
     async def _run(self, name):
         while True:
             self._number += 1
-            await self._publish(name, self._number)
-            await asyncio.sleep(PAUSE_S)
+            is_taken = await self._publish(name, self._number)
+            await asyncio.sleep(PAUSE_S if is_taken else READ_PAUSE_S)
 
     async def _publish(self, name, number):
+        """Send one; whether the node is one that takes writes, as far as that is known."""
         sent_s = time.monotonic()
         url = f"{self._nodes.urls[name]}/v1/topics/plain/records"
         try:
@@ -59,6 +62,8 @@ class PlainPublisher:
             self.unknown.add(number)
         else:
             self._take(number, sent_s, status, said)
+            return status != 421
+        return True
 
     def _take(self, number, sent_s, status, said):
         if status == 200:
@@ -122,8 +127,8 @@ class Reader:
 
     def __init__(self, nodes, name):
         self._nodes, self._name = nodes, name
-        self.rests = False
-        """Its node is killed, cut off or the like, and what it takes does not count."""
+        self.rests = 0
+        """By how many faults its node is hit: what it takes then does not count."""
         self.longest_s = 0.0
 
     async def run(self):
@@ -136,4 +141,4 @@ class Reader:
             elif rows is not None:
                 self.longest_s = max(self.longest_s, time.monotonic() - since_s)
                 since_s = None
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(READ_PAUSE_S)
