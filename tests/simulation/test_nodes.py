@@ -1,6 +1,7 @@
 """Some seeds of several nodes; `make simulate` runs hundreds (`tests.simulation.nodes`)."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,15 @@ from tests.effort import seeds
 from tests.simulation.nodes.cluster import SECOND_US
 from tests.simulation.nodes.log_run import silent, world
 
+ROOT = Path(__file__).parents[2]
+
 
 def play(module, seed):
     # In a process of its own, where the order of sets follows from the seed as well.
     command = [sys.executable, "-m", module, "--seed", str(seed), "--steps", "60"]
     done = subprocess.run(
         command,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -36,6 +39,30 @@ def test_all_nodes_show_what_the_primary_shows(seed):
 @pytest.mark.parametrize("seed", [28])
 def test_nodes_of_a_shared_log_show_what_a_naive_model_does(seed):
     play("tests.simulation.nodes.log_run", seed)
+
+
+SAME = """
+from tests.simulation.nodes.log_run import silent, world
+with silent(), world(91, 4) as one:
+    one.loop.run_until_complete(one.run())
+    print(one.loop.now_s, one.loop.time())
+"""
+"""The time after a run is that of all that was drawn for it: each reading of the clock draws."""
+
+
+def test_a_seed_is_the_same_run_again_whatever_the_order_of_sets():
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", SAME],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": str(number)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in (1, 2)
+    ]
+    first, second = (one.communicate(timeout=500)[0] for one in runs)
+    assert first == second != ""
 
 
 ORDERS = Topic("orders", "json", keys=("/id",))

@@ -31,7 +31,7 @@ from tests.simulation.nodes.log_cluster import NOTED, LogCluster, log_topics, vi
 from tests.simulation.nodes.network import Network
 from tests.simulation.nodes.readers import retry
 from tests.simulation.nodes.run import FAR_BEHIND_BYTES, Simulation, silent
-from tests.simulation.nodes.virtual_loop import Process, VirtualLoop
+from tests.simulation.nodes.virtual_loop import Process, VirtualLoop, alone
 
 ACTS = {
     "publish": 30, "wait": 20, "sample": 20, "batch": 4, "delete": 3, "kill": 3, "cut": 1,
@@ -303,6 +303,7 @@ def world(seed, steps=0):
         patch("secrets.token_urlsafe", lambda count=16: names.randbytes(count).hex()),
         patch("sow.server.boot.follower.FAR_BEHIND_BYTES", FAR_BEHIND_BYTES),
         virtual(loop, lambda: simulation.node_of(), names),
+        alone(loop),
     ):
         loop.set_exception_handler(lambda *_: None)
         simulation = LogSimulation(seed, steps, loop, Path(directory))

@@ -8,6 +8,7 @@ batches            nobody ever sees a part of one
 """
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -26,7 +27,7 @@ from tests.garbage import collect
 from tests.simulation.nodes.cluster import Cluster
 from tests.simulation.nodes.network import Network
 from tests.simulation.nodes.readers import EXACT, FORMS, Mover, Watcher, retry
-from tests.simulation.nodes.virtual_loop import Process, VirtualLoop
+from tests.simulation.nodes.virtual_loop import Process, VirtualLoop, alone
 
 ACTS = {
     "publish": 30, "wait": 20, "sample": 20, "batch": 4, "delete": 3, "kill": 3, "cut": 2,
@@ -34,6 +35,7 @@ ACTS = {
 }  # fmt: skip
 SETTLED_S = 120.0
 """So long after the last fault all must be the same: reconnects, restarts, and what waits."""
+COLLECTED_STEPS = 10
 BATCH_ROWS = 700
 """More than a follower applies in one step."""
 FAR_BEHIND_BYTES = 2_000
@@ -64,7 +66,9 @@ class Simulation:
         with patch("aiohttp.connector.aiohappyeyeballs.start_connection", self.network.dial):
             self.cluster.start()
             await self.client.run(self._begin())
-            for _ in range(self.steps):
+            for step in range(self.steps):
+                if step % COLLECTED_STEPS == 0:
+                    gc.collect()
                 act = self.chance.choices(*zip(*self.acts.items(), strict=True))[0]
                 await getattr(self, f"_{act}")()
                 self._check_tasks()
@@ -352,6 +356,7 @@ def _run(seed, steps):
         patch("secrets.token_hex", lambda count: names.randbytes(count).hex()),
         patch("secrets.token_urlsafe", lambda count=16: names.randbytes(count).hex()),
         patch("sow.server.boot.follower.FAR_BEHIND_BYTES", FAR_BEHIND_BYTES),
+        alone(loop),
     ):
         loop.set_exception_handler(lambda *_: None)
         simulation = Simulation(seed, steps, loop, Path(directory))

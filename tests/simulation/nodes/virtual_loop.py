@@ -4,15 +4,22 @@ Nothing waits: when there is nothing to do, time passes to the next timer. Readi
 little of it, and now and then some milliseconds, as on a busy machine, so that work that goes in
 slices is interrupted anywhere. What threads do is done by a timer, at a random moment soon.
 
+Nothing else of this machine is seen: the clocks that are read past the loop are its own (`alone`),
+and garbage is collected when the run says so. So all that happens follows from the seed.
+
 A process is a context variable: all its callbacks and tasks have inherited it. Killing it drops all
 of them as they are; nothing is closed, no `finally` runs.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import gc
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from random import Random
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from sow.server.loop.group_commit import JournalThread
 
@@ -190,3 +197,30 @@ class VirtualWriter(JournalThread):
     def join(self, timeout: float | None = None) -> None:
         if self.is_busy:
             self.work()
+
+
+@contextmanager
+def alone(loop: VirtualLoop) -> Iterator[None]:
+    """While nothing but a seed decides what happens: clocks that are not read through the loop are
+    its own as well, and nothing is collected by chance, which may begin work or end connections."""
+
+    def now_s() -> float:
+        return loop.now_s
+
+    def now_us() -> int:
+        return int(loop.now_s * 1e6)
+
+    clock = SimpleNamespace(monotonic=now_s, perf_counter=now_s)
+    with ExitStack() as stack:
+        for name, made in {
+            "sow.server.loop.latency.time": clock,
+            "sow.server.boot.http_server.monotonic_us": now_us,
+            "sow.server.chained.upstream.monotonic_us": now_us,
+            "aiohttp.connector.monotonic": now_s,
+            "sow.server.boot.app.owns_process": lambda: False,
+        }.items():
+            stack.enter_context(patch(name, made))
+        if gc.isenabled():
+            gc.disable()
+            stack.callback(gc.enable)
+        yield
