@@ -57,6 +57,7 @@ SCHEMA = pa.schema(
         ("value", pa.string()),
     ]
 )
+TEXT = pa.string()
 RECORD_BEFORE = pa.field("before", pa.string())
 """The column of a row of the log with the record before the change."""
 RowColumns: TypeAlias = Mapping[str, Callable[[], Any]]
@@ -437,9 +438,10 @@ def _stamps(table: pa.Table) -> list[tuple[int, int]] | None:
     return list(zip(seqs, ts_us, strict=True))
 
 
-def _texts_of(table: pa.Table, name: str) -> list[str | None]:
+def _texts_of(table: pa.Table, name: str, kind: pa.DataType = TEXT) -> list[Any]:
+    """The texts of a column, or None, in this kind."""
     try:
-        found: list[str | None] = table.column(name).cast(pa.string()).to_pylist()
+        found: list[Any] = table.column(name).cast(TEXT).cast(kind).to_pylist()
     except pa.ArrowException as error:
         raise ClientError(f"the column {name} must hold text: {clipped(str(error))}") from None
     return found
@@ -452,10 +454,9 @@ def _bodies(topic: Records, table: pa.Table) -> list[bytes | None]:
     if topic.message_type.enc and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         bodies: list[bytes | None] = table.column("value").to_pylist()
         return [None if body is None else base64_line(body) for body in bodies]
-    values = _texts_of(table, "value")
     if topic.message_type.name == "json":
-        return [None if value is None else value.encode() for value in values]
-    return [None if value is None else orjson.dumps(value) for value in values]
+        return _texts_of(table, "value", pa.binary())
+    return [None if text is None else orjson.dumps(text) for text in _texts_of(table, "value")]
 
 
 def without_rows(content: bytes, places: Sequence[int]) -> bytes:

@@ -17,12 +17,15 @@ less or other is another content. So a batch that comes under an old number can 
 old batch much later.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple
+
+import numpy as np
 
 from sow.core.cooperative import Task, untracked
 from sow.engine.bulk_publish import SLICE_BYTES, SLICE_ROWS, WritePolicy
@@ -73,20 +76,24 @@ class StagedRows:
     def runs(self) -> Iterator["StagedRows"]:
         """Pieces in which all rows do the same, with bodies or without: what a row does must not
         depend on its neighbours."""
-        kinds = list(zip(self.operations, (body is None for body in self.bodies), strict=True))
-        for _, run in groupby(range(len(self)), kinds.__getitem__):
-            for places in self._pieces(list(run)):
-                yield self.at(places)
+        start, has_body = 0, [body is not None for body in self.bodies]
+        for _, run in groupby(zip(self.operations, has_body, strict=True)):
+            stop = start + len(list(run))
+            while start < stop:
+                end = min(stop, start + STORED_AT_ONCE)
+                sizes = [len(body or b"") for body in self.bodies[start:end]]
+                end = start + max(1, bisect_right([*accumulate(sizes)], SLICE_BYTES))
+                yield self._part(start, end)
+                start = end
 
-    def _pieces(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
-        """As many rows at a time as one step takes."""
-        start = size_bytes = 0
-        for at, place in enumerate(places):
-            size_bytes += (size := len(self.bodies[place] or b""))
-            if at - start == STORED_AT_ONCE or (at > start and size_bytes > SLICE_BYTES):
-                yield places[start:at]
-                start, size_bytes = at, size
-        yield places[start:]
+    def _part(self, start: int, end: int) -> "StagedRows":
+        """As many rows as one step takes."""
+        return StagedRows(
+            untracked([*self.operations[start:end]]),
+            untracked([*self.keys[start:end]]),
+            untracked([*self.bodies[start:end]]),
+            None if self.stamps is None else self.stamps[start:end],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +174,30 @@ class BatchContent(NamedTuple):
 
 def content_of(rows: StagedRows) -> BatchContent:
     """What some rows hold: what each does, to which key, and its body."""
-    return BatchContent(len(rows), sum(_digests(rows)) % TOTALS)
-
-
-def _digests(rows: StagedRows) -> Iterator[int]:
+    begun = {operation: _begun(operation) for operation in set(rows.operations)}
+    digests = []
     for operation, key, body in zip(rows.operations, rows.keys, rows.bodies, strict=True):
-        text, named = body or b"", b""
+        digest = begun[operation][key is not None].copy()
         if key is not None:
-            text, named = b"%d:%b%b" % (len(key), key.encode("utf-8", "replace"), text), b"key"
-        # The salt and personalisation of the digest distinguish what the text holds.
-        does = operation.encode("utf-8", "replace")[:DIGEST_BYTES]
-        digest = blake2b(text, digest_size=DIGEST_BYTES, salt=named, person=does).digest()
-        yield int.from_bytes(digest, "big")
+            digest.update(b"%d:%b" % (len(key), key.encode("utf-8", "replace")))
+        digest.update(body or b"")
+        digests.append(digest.digest())
+    # As numbers of 32 bits, of which 64 bits hold the sum of four billion.
+    parts = np.frombuffer(b"".join(digests), ">u4").reshape(-1, DIGEST_BYTES // 4)
+    total = 0
+    for part in parts.sum(axis=0, dtype=np.uint64).tolist():
+        total = (total << 32) + part
+    return BatchContent(len(rows), total % TOTALS)
+
+
+def _begun(operation: str) -> tuple[blake2b, blake2b]:
+    """The digests of rows that do this, without a key and with one; to be copied, never updated."""
+    does = operation.encode("utf-8", "replace")[:DIGEST_BYTES]
+    # The salt and personalisation distinguish what the text holds.
+    plain, named = (
+        blake2b(digest_size=DIGEST_BYTES, salt=salt, person=does) for salt in (b"", b"key")
+    )
+    return plain, named
 
 
 KEYED_AT_ONCE = 2_000

@@ -1,6 +1,7 @@
 """Staged rows: read in runs of one kind, each good or refused by its place."""
 
 import gc
+import sys
 from itertools import permutations
 
 import pytest
@@ -100,6 +101,30 @@ def test_order_and_chunks_make_no_difference():
 )
 def test_one_row_more_less_or_other_is_another_content(other):
     assert not content(*other).may_be(str(content(*ROWS)))
+
+
+def test_what_an_earlier_version_has_noted_of_rows_is_what_they_are():
+    assert str(content(*ROWS)) == "3-8b654283127ac41b3a7a6778e94976d3"
+
+
+def test_a_row_is_read_and_summed_up_without_a_call_of_python_for_it():
+    def calls(count):
+        given = rows(*[("publish", None, {"id": n}) for n in range(count)])
+        found = []
+        sys.setprofile(lambda frame, event, _: found.append(event))
+        try:
+            for run in given.runs():
+                read(there, run)
+            content_of(given)
+        finally:
+            sys.setprofile(None)
+        return found.count("call"), found.count("c_call")
+
+    there = records()
+    calls(1)  # what is made once
+    few, more = calls(250), calls(1250)
+    assert more[0] - few[0] < 4 * 40
+    assert more[1] - few[1] < 5.5 * 1000
 
 
 def test_of_rows_that_are_gone_the_number_is_compared():
