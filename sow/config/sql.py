@@ -31,6 +31,11 @@ UNFINISHED = (
 """Something follows each of them."""
 NEEDS_OPERAND = tuple(one for one in UNFINISHED if one not in ("as", "with", "union", "except"))
 """The same, and no clause follows: `SELECT a, FROM`."""
+ENDS = ("is", "group", "order", "left", "right", "full", "inner", "cross")
+"""At the end of a query something is missing after them, too."""
+NAMES = ("by", "on", "not", "like", "between", "in", "case", "when", "then", "else", *ENDS)
+"""To Spark these are names of columns as well: `SELECT when, px`, `ORDER BY when`."""
+BEFORE_NAMES = ("select", "distinct", "as", "by", "(", ",", *OPERATORS)
 
 
 class _Slip(Exception):
@@ -85,20 +90,29 @@ def _check_halves(tokens: Sequence[tuple[int, str]]) -> None:
     first = next((token for _, token in tokens if token != "("), "nothing")
     if first not in BEGINNINGS:
         raise _Slip(f"it begins with {first}")
-    for (_, before), (line, token) in pairwise(tokens):
+    words = [token for _, token in tokens]
+    names = _names_aside(words)
+    for before, token, (line, _) in zip(names, names[1:], tokens[1:], strict=False):
         ends = token in CLAUSES or token in (")", ",")
         if (before in NEEDS_OPERAND and ends) or (before == "(" and token == ","):
             raise _Slip(
                 f"in its line {line} {token.upper()} follows {before.upper()}, and something is "
                 "missing between them"
             )
-    names = [token for _, token in tokens]
-    if names[-1] in UNFINISHED or names[-2:] == ["union", "all"]:
+    if names[-1] in (*UNFINISHED, *ENDS) or names[-2:] == ["union", "all"]:
         raise _Slip(f"it ends with {names[-1].upper()}, and something has to follow")
     if first == "with" and names[-1] == ")" and names[_opening(names) - 1] == "as":
         raise _Slip("it ends with what WITH names, and the query has to follow")
-    if sum(pair == ("case", "when") for pair in pairwise(names)) > names.count("end"):
+    if sum(pair == ("case", "when") for pair in pairwise(words)) > words.count("end"):
         raise _Slip("a CASE has no END")
+
+
+def _names_aside(tokens: Sequence[str]) -> list[str]:
+    """The tokens, with a word that stands where the name of a column does as that."""
+    return [
+        f"`{token}`" if token in NAMES and before in BEFORE_NAMES else token
+        for before, token in zip(("", *tokens), tokens, strict=False)
+    ]
 
 
 def _opening(names: Sequence[str]) -> int:

@@ -30,6 +30,9 @@ ROOT = Path(__file__).parents[2]
         ("SELECT a FROM source ORDER BY a,", "it ends with ,"),
         ("SELECT a FROM source WHERE a IN", "it ends with IN"),
         ("SELECT a FROM source UNION ALL", "it ends with ALL"),
+        ("SELECT a FROM source WHERE a IS", "it ends with IS"),
+        ("SELECT a FROM source GROUP", "it ends with GROUP"),
+        ("SELECT a FROM source LEFT", "it ends with LEFT"),
         ("WITH x AS (SELECT (a) FROM source)", "the query has to follow"),
         ("SELECT a,\nFROM source", "line 2 FROM follows ,"),
         ("SELECT FROM source", "FROM follows SELECT"),
@@ -58,6 +61,7 @@ def test_a_slip_is_seen(text, says):
         "SELECT x -> x + 1, v:a.b::int, a <=> b, m['k'], trim(FROM a), order, limit FROM source",
         "SELECT a FROM source WHERE NOT a AND (b OR c IS DISTINCT FROM d) GROUP BY ALL",
         "SELECT *-- all\n EXCEPT (a) FROM source",
+        "SELECT when, a AS by, x.on, in, 1 + then, case FROM source ORDER BY when, order",
         "SELECT struct(*), case_id FROM source TABLESAMPLE (10 PERCENT)",
     ],
 )
