@@ -389,6 +389,11 @@ def check_types(schema: StructType) -> None:
 def _check(name: str, kind: DataType) -> None:
     match kind:
         case StructType():
+            if len(set(kind.names)) < len(kind.names):
+                raise ClientError(
+                    f"column {name} has two fields of one name, {', '.join(kind.names)}; a "
+                    "document has each field once"
+                )
             for field in kind:
                 _check(f"{name}.{field.name}", field.dataType)
         case ArrayType():

@@ -284,7 +284,13 @@ def _values(name: str, column: pa.Array) -> Sequence[Any]:
         values: list[Any] = column.to_pylist()
         return values
     convert = _converter(name, column.type)
-    values = column.to_pylist()
+    try:
+        values = column.to_pylist()
+    except OverflowError:  # Spark has years up to 294,247
+        raise ClientError(
+            f"column {name} holds a day or time outside of the years 1 to 9999 in UTC, which "
+            f"messages lack; write null instead, or cast({name} as string)"
+        ) from None
     return values if convert is None else list(map(convert, values))
 
 

@@ -463,6 +463,7 @@ def schema(kind):
         (types.ArrayType(types.TimeType()), "column x is of type time"),
         (types.MapType(TEXT, types.TimeType()), "column x is of type time"),
         (schema(types.TimeType()), r"column x\.x is of type time"),
+        (schema(TEXT).add("x", TEXT), "column x has two fields of one name"),
     ],
 )
 def test_a_type_without_values_is_refused(kind, says):

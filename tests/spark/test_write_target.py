@@ -204,6 +204,23 @@ def test_what_json_has_no_number_for_is_refused_by_column(odd, wrapped, kind, na
     assert written(px=pa.array([wrapped(1.0), None], kind))
 
 
+YEAR_10000_S = 253_402_300_800
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([YEAR_10000_S], pa.timestamp("s", "America/New_York")).cast(
+            pa.timestamp("us", "America/New_York")
+        ),
+        pa.array([[YEAR_10000_S // 86_400]], pa.list_(pa.date32())),
+    ],
+)
+def test_a_time_that_messages_lack_is_refused_by_column(column):
+    with pytest.raises(ClientError, match="column until holds a day or time outside of the years"):
+        written(until=column)
+
+
 def test_a_variant_is_written_as_its_value_and_what_json_lacks_is_named():
     inner = pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"})
     variant = pa.struct([pa.field("value", pa.binary(), nullable=False), inner])
