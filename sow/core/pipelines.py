@@ -9,6 +9,7 @@ import os.path
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -199,12 +200,19 @@ def _count(name: str, text: str, minimum: int = 1) -> int:
     return int(text)
 
 
+RETRY_S_MAX = 10**9
+"""Sockets wait no longer than some hundred years."""
+
+
 def _seconds(name: str, text: str) -> float:
     """How long requests are retried: an interval, or a number of seconds."""
     try:
-        return interval_us(text) / 1e6 if text[-1:].isalpha() else float(text)
+        seconds = interval_us(text) / 1e6 if text[-1:].isalpha() else float(text)
     except ValueError:
-        raise ClientError(f"{name} is {text!r}; write seconds, such as 60 or 1m") from None
+        seconds = -1.0
+    if not 0 <= seconds <= RETRY_S_MAX:
+        raise ClientError(f"{name} is {text!r}; write seconds, such as 60 or 1m")
+    return seconds
 
 
 def _interval_us(name: str, text: str) -> int:
@@ -253,17 +261,25 @@ def option_field(name: str) -> str:
     return OPTION_VALUES.get(name, (name, _text))[0]
 
 
-PLACE_IN_LOG = re.compile(r"(?:[0-9a-f]{16}-)?[0-9].*")
-"""A bookmark or a time, judged by how it begins: the server reads the rest."""
+PLACE_IN_LOG = re.compile(r"(?:[0-9a-f]{16}-)?[0-9]{1,19}(?:\.[0-9]{1,19})?|0\|1\|")
+"""A bookmark, as the server reads it."""
 
 
 def bookmark_problem(text: str, *words: str) -> str:
     """Why a text is no place in the log: neither one of `words`, nor a bookmark or a time; empty
     if it may be one."""
-    if text in words or PLACE_IN_LOG.fullmatch(text):
+    if text in words or PLACE_IN_LOG.fullmatch(text) or _is_time(text):
         return ""
     named = "".join(f"{word}, " for word in words)
     return f"{text!r} is no place in the log; write {named}a bookmark, or a time such as {A_TIME}"
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 A_TIME = "2026-11-21T09:30:00Z"

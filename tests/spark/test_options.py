@@ -102,7 +102,7 @@ def test_a_time_to_retry_is_a_number_of_seconds_or_an_interval(text, seconds):
     assert read(retryTimeout=text).retry_s == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "1x", "nan", "1e"])
+@pytest.mark.parametrize("text", ["", "soon", "1x", "nan", "1e", "-5", "1e99"])
 def test_what_is_no_time_to_retry_is_refused_with_what_to_write(text):
     with pytest.raises(ClientError, match=r"write seconds, such as 60 or 1m"):
         read(retryTimeout=text)

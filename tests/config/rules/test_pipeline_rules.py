@@ -311,6 +311,7 @@ def valued(**values):
         ({"retryTimeout": "soon"}, "write seconds, such as 60 or 1m"),
         ({"closesWithin": "5"}, "closesWithin: '5' has no unit; write 5s"),
         ({"startingBookmark": "never"}, "'never' is no place in the log; write earliest, latest, "),
+        ({"startingBookmark": "2026-02-30T00:00:00Z"}, "30T00:00:00Z' is no place in the log"),
         ({"filter": "/px >"}, "the end of the filter at position 5 is not understood"),
         ({"changeFormat": "cdc", "readMode": "latest"}, "the last one of each key; leave one of"),
     ],
@@ -322,7 +323,8 @@ def test_a_value_that_an_option_of_a_topic_cannot_have_is_found(findings, option
 
 
 @pytest.mark.parametrize(
-    "place", ["earliest", "snapshot", "0", f"{'ab' * 8}-7", "20261121T093000Z"]
+    "place",
+    ["earliest", "snapshot", "0", f"{'ab' * 8}-7", "20261121T093000Z", "2026-11-21T09:30+02:00"],
 )
 def test_a_stream_may_begin_at_each_of_these(findings, place):
     assert findings(source=valued(startingBookmark=place)) == []
