@@ -464,7 +464,7 @@ CHAINS = _own("chains", "/topic", "/member")
 ACTION_RUNS = _own("actions", "/place")
 """Runs of actions that have not ended, and when schedules ran last (`sow.engine.action_runs`)."""
 CONFIGURATIONS = _own("configurations", "/number")
-"""The configurations that were in force, and since when (`sow.engine.configuration_history`)."""
+"""The configurations that were in force, and since when (`sow.engine.configurations`)."""
 SYSTEM_TOPICS = (
     WRITES, WRITES_BEFORE, CONSUMERS, PUBLISHERS, KNOWN_COLUMNS, LEASES, AUDIT, CONFIGURATIONS,
     ACTION_RUNS, CHAINS,

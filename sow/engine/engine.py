@@ -20,7 +20,7 @@ from sow.engine.bulk_publish import BulkPublish, is_one_slice, reading
 from sow.engine.capacity import Capacity, DiskReserve
 from sow.engine.catalog import Catalog
 from sow.engine.column_type_tracking import ColumnTypeTracker
-from sow.engine.configuration_history import ConfigurationHistory
+from sow.engine.configurations import ConfigurationHistory
 from sow.engine.output import LateFollowers, PendingOutput
 from sow.engine.queries import FilterCache, Queries
 from sow.engine.recovery.analysis import OrphanedRecords

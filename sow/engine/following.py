@@ -29,7 +29,7 @@ from typing import Any
 from sow.core.cooperative import Task, untracked_if_many
 from sow.core.definitions import KNOWN_COLUMNS, Configuration
 from sow.engine.catalog import Catalog
-from sow.engine.configuration_history import ConfigurationHistory
+from sow.engine.configurations import ConfigurationHistory
 from sow.engine.engine import Engine
 from sow.engine.recovery.redo import is_unstored
 from sow.engine.running_topics import CopyTopic, Expiries, LiveTopic, SourceTopic, ViewTopic

@@ -42,7 +42,7 @@ from sow.core.definitions import (
 )
 from sow.core.paths import Path
 from sow.engine.catalog import Catalog
-from sow.engine.definition_changes import (
+from sow.engine.configurations import (
     AT_REST_FIELDS,
     BACK_PRESSURE_FIELDS,
     EVENT_FIELDS,

@@ -41,7 +41,7 @@ from sow.core.definitions import (
     View,
     is_persistent,
 )
-from sow.engine.configuration_history import InForceSince as InForceSince
+from sow.engine.configurations import InForceSince as InForceSince
 from sow.engine.engine import Engine
 from sow.engine.following import Windows, with_windows
 from sow.engine.patterns import made_of

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Configuration, ConflatedTopic, Topic, is_persistent
-from sow.engine.configuration_history import InForceSince
+from sow.engine.configurations import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.patterns import is_made_alike, source_definition
 from sow.engine.recovery.redo import BELONGS, topic_slices

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Topic, View
 from sow.engine import replay_places
-from sow.engine.configuration_history import noted
+from sow.engine.configurations import noted
 from sow.engine.replay import (
     HeldRecords,
     InForceSince,

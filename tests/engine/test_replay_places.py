@@ -10,7 +10,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Merge, Topic, View
 from sow.engine import replay_places as module
-from sow.engine.configuration_history import noted
+from sow.engine.configurations import noted
 from sow.engine.replay import Moment, Reach, Replay
 from sow.engine.replay_places import newest_state, open_windows, places_before
 from sow.engine.running_topics import CopyTopic

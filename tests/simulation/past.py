@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS
-from sow.engine.configuration_history import noted
+from sow.engine.configurations import noted
 from sow.engine.following import pinned_windows
 from sow.engine.recovery.redo import stored_slices
 from sow.engine.replay_places import open_windows

@@ -58,4 +58,4 @@ def test_a_test_that_fails_anyway_catches_nothing(copy):
 
 
 def test_the_copy_has_what_tests_read_beside_the_sources(copy):
-    assert is_green(copy, Round("1", ["tests/engine/test_configuration_history.py"]))
+    assert is_green(copy, Round("1", ["tests/engine/test_configurations.py"]))

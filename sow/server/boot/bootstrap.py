@@ -26,7 +26,7 @@ from pathlib import Path
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration, Topic
 from sow.engine.catalog import Catalog
-from sow.engine.configuration_history import noted
+from sow.engine.configurations import noted
 from sow.engine.engine import Engine
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress

@@ -27,7 +27,7 @@ from sow.core.definitions import (
     Topic,
     without_system_topics,
 )
-from sow.engine.configuration_history import configuration_of, noted
+from sow.engine.configurations import configuration_of, noted
 from sow.engine.following import changes
 from sow.errors import Damaged, NotKept
 from sow.store.backup import (

@@ -32,9 +32,8 @@ from sow.core.clock import SECOND_US, SharedLogClock, monotonic_us
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import AUDIT, CONFIGURATIONS, Configuration
 from sow.engine.catalog import Catalog
-from sow.engine.configuration_history import InForceSince
+from sow.engine.configurations import InForceSince, fingerprint, with_own
 from sow.engine.following import Following, FollowingEngine, with_windows
-from sow.engine.shared_configuration import fingerprint, with_own
 from sow.errors import LogEnded, LogTrimmed, SowError
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import StatusHandler

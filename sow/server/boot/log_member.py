@@ -18,7 +18,7 @@ from typing import Any
 
 from sow.core.clock import SECOND_US, SharedLogClock
 from sow.core.definitions import Configuration, SharedLogSettings
-from sow.engine.shared_configuration import differences, fingerprint, packed, with_own
+from sow.engine.configurations import differences, fingerprint, packed, with_own
 from sow.errors import (
     ConfigError,
     Damaged,

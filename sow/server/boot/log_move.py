@@ -27,7 +27,7 @@ from sow.core.definitions import (
     JournalSettings,
     SharedLogSettings,
 )
-from sow.engine.shared_configuration import fingerprint, packed
+from sow.engine.configurations import fingerprint, packed
 from sow.errors import Damaged, StoreError, clipped
 from sow.server.boot.bootstrap import LOG_ID_BYTES
 from sow.server.boot.log_copy import PART_BEGINS, PART_ENDS, PART_GOES_ON, begins_at

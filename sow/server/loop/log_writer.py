@@ -23,8 +23,7 @@ from dataclasses import replace
 from functools import partial
 
 from sow.core.definitions import CONFIGURATIONS, SYSTEM_PREFIX, Configuration
-from sow.engine.configuration_history import reload_in
-from sow.engine.shared_configuration import fingerprint, packed
+from sow.engine.configurations import fingerprint, packed, reload_in
 from sow.errors import Damaged, OutcomeUnknown, StoreError
 from sow.server.loop.group_commit import Entries, JournalThread, size_of, stored_bytes
 from sow.server.loop.log_driver import LogDriver

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
-from sow.engine.configuration_history import InForceSince
+from sow.engine.configurations import InForceSince
 from sow.engine.engine import Engine
 from sow.engine.recovery.redo import named_in, topic_slices
 from sow.engine.replay import HeldRecords, Reach, StartingState

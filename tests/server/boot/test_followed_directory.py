@@ -19,7 +19,7 @@ from sow.core.definitions import (
     with_system_topics,
 )
 from sow.core.security_definitions import Authentication, Role, Security
-from sow.engine.configuration_history import text_of
+from sow.engine.configurations import text_of
 from sow.server.boot.followed_directory import (
     FOLLOWING,
     LogTail,

@@ -9,8 +9,8 @@ import pytest
 
 from sow.config import loads
 from sow.core.definitions import CONSUMERS, View, with_system_topics
+from sow.engine.configurations import with_own
 from sow.engine.following import FollowingEngine
-from sow.engine.shared_configuration import with_own
 from sow.errors import NotPrimary
 from sow.server.api.status import StatusHandler
 from sow.server.boot.log_follower import HeardLog

@@ -1,27 +1,49 @@
-"""The configurations that were in force: each start and each reload, and where in the log it was.
-
-They are the server's own account (`CONFIGURATIONS`), so they are in the journal beside the log and
-in every backup, and their place and time are those of the account's entry. A start is noted too
-where nothing has changed: copies and views are made again with it. An entry without a text has that
-of the one before. A directory that an earlier release has written to has none of that time: then
-what comes first holds for all before it.
+"""Configurations as data: those in force, in what two differ, and what nodes of a log share.
 
 A definition is plain data, so its text is its fields by their names, as JSON, without those that
 have their default. A later release may have other fields: what it does not know it leaves out, and
 what it misses gets its default. Neither secrets of pipelines nor lines of the file are kept.
+
+Each start and each reload is in the server's own account (`CONFIGURATIONS`), so it is in the
+journal beside the log and in every backup, and its place and time are those of the account's entry.
+A start is noted too where nothing has changed: copies and views are made again with it. An entry
+without a text has that of the one before. A directory that an earlier release has written to has
+none of that time: then what comes first holds for all before it.
+
+Two definitions of one name differ in fields, which elements of config.xml fill, and some of which a
+reload may change. A queue is a topic with settings of its own, and its fields are those of both.
+What becomes of a difference is for `sow.engine.reconfiguration` to say.
+
+The nodes of a shared log have all but Node, Advertise, Listen and paths in common:
+
+    packed ───────> in the `lead` entry of who leads, and in a `reload`: what holds from there on
+    differences ──> why a node that has another file does not join, by elements of config.xml
+    with_own ─────> the configuration of one node: what the log has, and what its own file says of
+                    its machine
 """
 
+import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+import zlib
+from base64 import b85decode, b85encode
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from sow.config.elements.table import ROOT
 from sow.core import action_definitions, definitions, security_definitions
 from sow.core.definitions import (
     CONFIGURATIONS,
+    BackPressure,
     Configuration,
+    ConflatedTopic,
+    Definition,
+    QueueSettings,
+    Topic,
+    View,
     with_system_topics,
     without_secrets,
     without_system_topics,
@@ -275,3 +297,146 @@ def _made(value: Any) -> Any:
     kind = KINDS[value[KIND]]
     known = {one.name for one in fields(kind)}
     return kind(**{name: _made(part) for name, part in value.items() if name in known})
+
+
+INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
+BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))
+PACE_FIELDS = frozenset({"interval_us", "schedule"})
+FILTER_FIELDS = frozenset({"filter"})
+READ_WHEN_NEEDED = frozenset({"history", "records_max"})
+"""Fields of a topic that nothing is made of: another value only has to be there."""
+MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
+EVENT_FIELDS = frozenset({"series"})
+QUEUE_FIELDS = frozenset(field.name for field in dataclasses.fields(QueueSettings))
+AT_REST_FIELDS = frozenset({"underlying", "semantics", "priority", "barrier"})
+"""Those that say what becomes of messages, which have come under others while there are some."""
+ROW_FIELDS = frozenset(
+    {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
+)
+CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS | EVENT_FIELDS | READ_WHEN_NEEDED | QUEUE_FIELDS
+CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
+CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
+SECTION = next(child for child in ROOT.children if child.name == "SOW")
+"""The element that definitions are in."""
+
+
+def kind_of(definition: Definition) -> str:
+    """What a definition is called."""
+    if isinstance(definition, Topic):
+        return "queue" if definition.queue else "view" if definition.view else "topic"
+    return "view" if isinstance(definition, View) else "conflated topic"
+
+
+def changed_fields(old: Definition | QueueSettings, new: Definition | QueueSettings) -> set[str]:
+    """The fields in which two definitions of one kind differ."""
+    names = {field.name for field in dataclasses.fields(new)} - {"line"}
+    found = {name for name in names if getattr(old, name) != getattr(new, name)}
+    if "queue" in found:
+        assert isinstance(old, Topic)
+        assert isinstance(new, Topic)
+        if old.queue and new.queue:
+            found = found - {"queue"} | changed_fields(old.queue, new.queue)
+    return found
+
+
+def changeable(old: Definition, new: Definition) -> frozenset[str]:
+    """The fields of a definition that a reload may change."""
+    if isinstance(new, View):
+        return CHANGEABLE_IN_VIEWS
+    if isinstance(new, ConflatedTopic):
+        return CHANGEABLE_IN_COPIES if new.engine == "embedded" else CHANGEABLE
+    is_series = isinstance(old, Topic) and old.series and new.series
+    return CHANGEABLE_IN_SOURCES if is_series else CHANGEABLE_IN_SOURCES - EVENT_FIELDS
+
+
+def elements_of(old: Definition, new: Definition, fields: Collection[str]) -> list[str]:
+    """The elements of config.xml that fill these fields."""
+    if isinstance(old, Topic) and isinstance(new, Topic) and old.view and new.view:
+        # It is run by Spark, and stored as a topic: its elements are those of the view.
+        old, new = old.view, new.view
+        fields = changed_fields(old, new)
+    return filling(new, fields)
+
+
+def changed_elements(old: Definition, new: Definition) -> list[str]:
+    """The elements of config.xml in which two definitions of one kind differ."""
+    return elements_of(old, new, changed_fields(old, new))
+
+
+def filling(definition: Definition, fields: Collection[str]) -> list[str]:
+    """The elements that fill fields of a definition, in the element that is called as its class."""
+    is_queue = isinstance(definition, Topic) and definition.queue is not None
+    section = SECTION.child("Queue" if is_queue else type(definition).__name__)
+    assert section is not None
+    return sorted({section.filling(name) for name in fields})
+
+
+PACKED_MAX = 512 * 1024
+"""Characters of a configuration in an entry of the log, half of what one takes: thousands of
+definitions. A larger one is known by its fingerprint alone."""
+SHOWN_MAX = 5
+"""So many differences are named."""
+
+
+def with_own(shared: Configuration, own: Configuration) -> Configuration:
+    """The configuration of the node whose file says `own`, under what the log has."""
+    shared = without_system_topics(shared)
+    return replace(
+        shared,
+        host=own.host,
+        port=own.port,
+        data_directory=own.data_directory,
+        journal=replace(shared.journal, directory=own.journal.directory),
+        security=replace(shared.security, tls=own.security.tls),
+        shared_log=own.shared_log,
+        pipelines=own.pipelines,
+    )
+
+
+def fingerprint(configuration: Configuration) -> str:
+    """Of all that has to be the same on every node."""
+    return blake2b(node_text(configuration).encode(), digest_size=8).hexdigest()
+
+
+def packed(configuration: Configuration) -> str:
+    """The same as text for an entry of the log; "" where that is too large."""
+    text = b85encode(zlib.compress(node_text(configuration).encode())).decode()
+    return text if len(text) <= PACKED_MAX else ""
+
+
+def unpacked(text: str) -> Configuration | None:
+    """The configuration of such a text; None where there is none, or a later release's."""
+    try:
+        return configuration_of(zlib.decompress(b85decode(text)).decode())
+    except (ValueError, zlib.error):
+        return None
+
+
+def differences(there: str, own: Configuration) -> str:
+    """In what a configuration differs from the one that the log has, as `packed`."""
+    log_has = unpacked(there)
+    if log_has is None:
+        return "what is not known here, as it is too large"
+    found = [*_different(shared_part(log_has), shared_part(own))]
+    more = f", and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    return ", ".join(found[:SHOWN_MAX]) + more or "by what this release does not know"
+
+
+def _different(there: Configuration, here: Configuration) -> Iterator[str]:
+    for one in fields(Configuration):
+        if one.name != "topics" and getattr(there, one.name) != getattr(here, one.name):
+            yield f"<{ROOT.filling(one.name) or one.name}>"
+    before = {definition.name: definition for definition in there.topics}
+    after = {definition.name: definition for definition in here.topics}
+    for name, definition in (before | after).items():
+        had, has = before.get(name), after.get(name)
+        what = f"{kind_of(definition)} {name}"
+        if had is None or has is None:
+            yield f"{what}, which is only {'here' if had is None else 'there'}"
+        elif type(had) is not type(has):
+            yield f"what {what} is"
+        elif changed := changed_elements(had, has):
+            yield " and ".join(f"<{element}>" for element in changed) + f" of {what}"
+    if [*before] != [*after] and before.keys() == after.keys():
+        yield "the order of topics"
