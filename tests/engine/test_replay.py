@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Topic, View
-from sow.engine import replay_places
 from sow.engine.configurations import noted
 from sow.engine.replay import (
     HeldRecords,
@@ -19,8 +18,9 @@ from sow.engine.replay import (
     Replay,
     StartingState,
 )
-from sow.engine.replay_places import open_windows
 from sow.errors import TooLarge, UnknownTopic
+from sow.sessions.queries import replay_starts
+from sow.sessions.queries.replay_starts import open_windows
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")
@@ -313,7 +313,7 @@ class TestStarts:
 
     def test_they_end_where_the_log_does_not_say_how_it_was(self, monkeypatch):
         assert self.values(self.lived(wait_us=0, windows=False)) == [2, 3]
-        monkeypatch.setattr(replay_places, "GONE_ON_MAX", 2)
+        monkeypatch.setattr(replay_starts, "GONE_ON_MAX", 2)
         assert self.values(self.lived(wait_us=0)) == [2, 3]
 
     def test_a_start_that_has_ended_windows_counts_though_the_clock_was_set_back(self):

@@ -16,8 +16,8 @@ from sow.core.definitions import CONFIGURATIONS
 from sow.engine.configurations import noted
 from sow.engine.following import pinned_windows
 from sow.engine.recovery.redo import stored_slices
-from sow.engine.replay_places import open_windows
 from sow.sessions.queries import replay_starts
+from sow.sessions.queries.replay_starts import open_windows
 from sow.store.log_indexes import seal_windows
 from sow.store.protocols import OpenWindows, WindowsPlace
 from tests.laws.harness import SECOND, World

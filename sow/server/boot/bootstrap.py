@@ -30,9 +30,9 @@ from sow.engine.configurations import noted
 from sow.engine.engine import Engine
 from sow.engine.recovery.analysis import OrphanedRecords
 from sow.engine.recovery.redo import Progress
-from sow.engine.replay_places import open_windows
 from sow.errors import ConfigError, Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
+from sow.sessions.queries.replay_starts import open_windows
 from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
 from sow.store.environment import ahead, repair_command

@@ -17,10 +17,10 @@ is checkpointed as soon as its remaining records fit into the reserve, and then 
 up to the oldest checkpoint, whatever retention says: so deletes alone make room.
 
 Replay places are where open windows are kept, so that a replay of a conflated topic need not begin
-with the log (`sow.engine.replay_places`). So much is logged between two of them that a replay of it
-takes a second or so, and so much more than the topics hold that all places together are a part of
-the log. What is open is pinned in one step, behind a flush, and written in a thread. Where nothing
-is conflated that the log has, or the disk has no room for it, nothing is kept.
+with the log (`sow.sessions.queries.replay_starts`). So much is logged between two of them that a
+replay of it takes a second or so, and so much more than the topics hold that all places together
+are a part of the log. What is open is pinned in one step, behind a flush, and written in a thread.
+Where nothing is conflated that the log has, or the disk has no room for it, nothing is kept.
 """
 
 import asyncio

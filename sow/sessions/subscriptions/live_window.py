@@ -26,8 +26,7 @@ from sow.sessions.queries.query_planning import (
     window_of,
 )
 from sow.sessions.subscriptions.subscribe import Subscriber
-from sow.sessions.subscriptions.subscription import Register, Subscription
-from sow.sessions.subscriptions.unsubscribe import Unsubscriber
+from sow.sessions.subscriptions.subscription import Register, Subscription, Unsubscriber
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import WindowKey
 from sow.streaming.windows.ordered_sets import OrderedSet, capacity_of

@@ -42,7 +42,7 @@ from sow.sessions.subscriptions.pending_updates import (
     oldest_of,
 )
 from sow.sessions.subscriptions.subscribe import Subscriber
-from sow.sessions.subscriptions.subscription import Subscription
+from sow.sessions.subscriptions.subscription import Subscription, Unsubscriber
 from sow.sessions.subscriptions.subscription_diff import (
     NOTHING_HELD,
     ClientState,
@@ -51,7 +51,6 @@ from sow.sessions.subscriptions.subscription_diff import (
     client_diff,
     client_state,
 )
-from sow.sessions.subscriptions.unsubscribe import Unsubscriber
 from sow.store.columns import NO_SLOTS, Mask, Slots
 from sow.streaming.feeds import Feed
 from sow.streaming.sessions import Session

@@ -41,14 +41,12 @@ from sow.sessions.queries.query_planning import (
 )
 from sow.sessions.queries.query_results import ResultSnapshot
 from sow.sessions.subscriptions.live_window import LiveWindows
-from sow.sessions.subscriptions.log_replay import LogReplay
+from sow.sessions.subscriptions.log_replay import LogReplay, held_by_pause
 from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
-from sow.sessions.subscriptions.replay_control import held_by_pause
 from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.sessions.subscriptions.subscribe import Subscriber
-from sow.sessions.subscriptions.subscription import Register, Subscription
-from sow.sessions.subscriptions.unsubscribe import Unsubscriber
+from sow.sessions.subscriptions.subscription import Register, Subscription, Unsubscriber
 from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session

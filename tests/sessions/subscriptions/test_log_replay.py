@@ -1,15 +1,22 @@
 """Bookmark subscriptions: from the log to the present, without gap or repeat.
 
 The rule is 14 of docs/semantics.md.
+
+Replays that are paused, and replays at a rate: nothing is missed or repeated, others go on.
 """
+
+import json
 
 import pytest
 
 from sow.core.definitions import ConflatedTopic, Topic
+from sow.errors import ClientError
 from sow.history import snapshot_as_of
 from sow.protocol.wire import read_frame
-from sow.sessions.subscriptions import log_replay
+from sow.sessions.subscriptions import log_replay, subscriptions
+from sow.sessions.subscriptions.log_replay import ReplayControl, not_controlled
 from tests.executing import execute_all
+from tests.laws.guarding import B, desk, guarded, regrant, two_desks
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, SlowDisk, World
 
 TRANSIENT = Topic("gone", "json", keys=("/id",), durability="transient")
@@ -199,11 +206,11 @@ def test_a_window_over_the_log_says_who_came_and_left(world, client):
 
 @pytest.mark.parametrize("after", [2, 5])
 def test_a_pattern_says_who_left_of_all_its_topics(world, client, after):
-    for desk in (1, 2):
-        world.publish(f"/desk/{desk}", {"id": 1}, {"id": 2})
+    for number in (1, 2):
+        world.publish(f"/desk/{number}", {"id": 1}, {"id": 2})
     world.publish("/desk/3", {"id": 1})
-    for desk in (1, 2, 3):
-        world.delete(f"/desk/{desk}", "/id = 1")
+    for number in (1, 2, 3):
+        world.delete(f"/desk/{number}", "/id = 1")
     lines = client.say(c="subscribe", t="^/desk/", bm=str(after), opts="oof")
     left = [line["t"] for line in lines if line["c"] == "oof"]
     assert left == ["/desk/1", "/desk/2", "/desk/3"]
@@ -488,3 +495,482 @@ def test_a_replacement_cannot_begin_at_a_bookmark(world, client):
     assert refused["reason"] == "invalid bookmark"
     world.publish("orders", {"id": 2})
     assert ids(client.lines()) == [2], "it goes on as it was"
+
+
+OTHER = Topic("other", "json", keys=("/id",))
+MINUTE = 60 * SECOND
+
+
+@pytest.fixture
+def paced_world():
+    return World(ORDERS, SLOW, OTHER, DESKS)
+
+
+@pytest.fixture
+def paced_client(paced_world):
+    return paced_world.client()
+
+
+def fill(paced_world, count, topic="orders", begin=0):
+    """Publish, some in each entry of the log."""
+    for start in range(begin, begin + count, 7):
+        numbers = range(start, min(start + 7, begin + count))
+        paced_world.publish(topic, *({"id": number} for number in numbers))
+
+
+def ids_sent(lines, name=None):
+    return [line["d"]["id"] for line in lines if line["c"] == "p" and name in (None, line["s"])]
+
+
+def begun(paced_client, opts, **more):
+    """The name of a subscription, and what it has sent at once."""
+    command = {"c": "subscribe", "t": "orders", "bm": "0", "cid": "b", "a": "processed,completed"}
+    ack, *lines = paced_client.say(**{**command, "opts": opts, **more})
+    assert (ack["a"], ack["status"]) == ("processed", "success"), ack
+    return ack["s"], lines
+
+
+def govern(paced_client, opts, *names):
+    """Pause or resume; what came behind the ack."""
+    ack, *lines = paced_client.say(c="subscribe", s=",".join(names), opts=opts, cid="g")
+    assert (ack["cid"], ack["status"], ack["s"]) == ("g", "success", ",".join(names)), ack
+    return lines
+
+
+def refusal(paced_client, **command):
+    (ack,) = paced_client.say(**{"c": "subscribe", "cid": "1", **command})
+    assert (ack["status"], ack["reason"]) == ("failure", "invalid options"), ack
+    return ack["detail"]
+
+
+def read_for(paced_world, paced_client, by_us):
+    """What comes in so long, with its times; the client reads whenever something is due."""
+    found, until = (
+        [(paced_world.now, line) for line in paced_client.lines()],
+        paced_world.now + by_us,
+    )
+    while (due := paced_world.due_us()) is not None and due < until:
+        paced_world.advance(max(0, due - paced_world.now))
+        found += [(paced_world.now, line) for line in paced_client.lines()]
+    paced_world.advance(until - paced_world.now)
+    return found
+
+
+# Pauses.
+
+
+def test_a_replay_that_begins_paused_sends_nothing_until_it_is_resumed(paced_world, paced_client):
+    fill(paced_world, 20)
+    name, lines = begun(paced_client, "pause")
+    assert lines == []
+    fill(paced_world, 5, begin=20)
+    paced_world.advance(MINUTE)
+    assert paced_client.lines() == []
+    paced_world.check()
+    lines = govern(paced_client, "resume", name)
+    assert ids_sent(lines) == [*range(25)]
+    assert lines[-1]["a"] == "completed"
+    fill(paced_world, 3, begin=25)
+    assert ids_sent(paced_client.lines()) == [25, 26, 27]
+    paced_world.check()
+
+
+def test_others_of_the_session_go_on_meanwhile(paced_world, paced_client):
+    fill(paced_world, 20)
+    begun(paced_client, "pause")
+    assert ids_sent(paced_client.say(c="subscribe", t="orders", bm="15")) == [*range(15, 20)]
+    paced_world.publish("other", {"id": 1})
+    assert [line["c"] for line in paced_client.say(c="sow", t="other", cid="2")] == [
+        "ack", "group_begin", "sow", "group_end"
+    ]  # fmt: skip
+    (ack,) = paced_client.say(c="publish", t="other", d={"id": 2}, cid="3", a="persisted")
+    assert (ack["a"], ack["status"]) == ("persisted", "success")
+    paced_world.check()
+
+
+def test_two_are_resumed_together_each_in_the_order_of_the_log(paced_world, paced_client):
+    for number in range(10):
+        paced_world.publish("orders", {"id": number})
+        paced_world.publish("other", {"id": number})
+    first, _ = begun(paced_client, "pause")
+    second, _ = begun(paced_client, "pause", t="other")
+    lines = govern(paced_client, "resume", first, second)
+    assert ids_sent(lines, first) == ids_sent(lines, second) == [*range(10)]
+    paced_world.publish("other", {"id": 10})
+    assert ids_sent(paced_client.lines(), second) == [10]
+
+
+@pytest.mark.parametrize("opts", ["", "rate=100000"])
+def test_a_replay_is_paused_on_its_way_and_goes_on_where_it_was(
+    paced_world, paced_client, monkeypatch, opts
+):
+    monkeypatch.setattr(log_replay, "RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(log_replay, "LAST_RECORDS", 10)
+    for number in range(100):
+        paced_world.publish("orders", {"id": number})
+        paced_world.advance(SECOND)
+    command = {"c": "subscribe", "t": "orders", "bm": "0", "opts": opts}
+    paced_client.execute(json.dumps(command).encode())
+    (name,) = paced_client.subscriptions
+    lines = pulled(paced_client, 3)
+    assert 10 <= len(ids_sent(lines)) <= 30
+    paced_world.check()
+    lines += govern(paced_client, "pause", name)
+    sent = len(ids_sent(lines))
+    assert sent < 50
+    fill(paced_world, 5, begin=100)
+    assert paced_client.lines() == []
+    assert not paced_client.subscriptions[name].replay._ahead, "entries are held while it is paused"
+    paced_world.check()
+    lines += govern(paced_client, "resume", name)
+    fill(paced_world, 5, begin=105)
+    paced_world.advance(SECOND)
+    lines += paced_client.lines()
+    assert ids_sent(lines) == [*range(110)]
+    paced_world.check()
+
+
+def pulled(paced_client, count):
+    """What some frames of a client have."""
+    frames = [paced_client.pull() for _ in range(count)]
+    rows = [frame[frame.index(b'{"c"') :] for frame in frames if frame]
+    return [json.loads(row) for frame in rows for row in frame.split(b"\n")]
+
+
+def test_many_are_resumed_in_steps(paced_world, paced_client, monkeypatch):
+    monkeypatch.setattr(subscriptions, "GOVERNED_AT_ONCE", 2)
+    fill(paced_world, 3)
+    names = [begun(paced_client, "pause")[0] for _ in range(5)]
+    steps = []
+    command = {"c": "subscribe", "s": ",".join(names), "opts": "resume"}
+    lines = paced_client.say_in_steps(lambda: steps.append(paced_client.lines()), **command)
+    assert len(steps) == 4, "two to find them, and two to resume them"
+    assert ids_sent([line for some in [*steps, lines] for line in some]) == 5 * [
+        0,
+        1,
+        2,
+    ]
+    paced_world.check()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_pausing_and_resuming_twice_is_the_same(paced_world, paced_client, times):
+    fill(paced_world, 20)
+    name, lines = begun(paced_client, "pause")
+    for _ in range(times):
+        lines += govern(paced_client, "pause", name)
+    for _ in range(times):
+        lines += govern(paced_client, "resume", name)
+    assert ids_sent(lines) == [*range(20)]
+    paced_world.check()
+
+
+def test_a_replay_that_is_paused_and_resumed_before_it_is_read_goes_on_once(
+    paced_world, paced_client
+):
+    fill(paced_world, 20)
+    paced_client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
+    (name,) = paced_client.subscriptions
+    paced_client.execute(b'{"c":"subscribe","s":"%b","opts":"pause"}' % name.encode())
+    paced_client.execute(b'{"c":"subscribe","s":"%b","opts":"resume"}' % name.encode())
+    assert ids_sent(paced_client.lines()) == [*range(20)]
+    paced_world.check()
+
+
+def test_a_replay_that_is_resumed_twice_before_it_is_read_goes_on_once(paced_world, paced_client):
+    fill(paced_world, 20)
+    name, _ = begun(paced_client, "pause")
+    for _ in range(2):
+        paced_client.execute(b'{"c":"subscribe","s":"%b","opts":"resume"}' % name.encode())
+    lines = paced_client.lines()
+    assert ids_sent(lines) == [*range(20)]
+    assert sum(line.get("a") == "completed" for line in lines) == 1
+    paced_world.check()
+
+
+def test_a_range_and_a_pattern_are_paused(paced_world, paced_client):
+    for number in (1, 2):
+        fill(paced_world, 5, f"/desk/{number}")
+    ranged, _ = begun(paced_client, "pause", t="^/desk/", bm="[2:6]")
+    pattern, _ = begun(paced_client, "pause", t="^/desk/")
+    assert ids_sent(govern(paced_client, "resume", ranged)) == [
+        1,
+        2,
+        3,
+        4,
+        0,
+    ]
+    assert [*paced_client.subscriptions] == [pattern]
+    fill(paced_world, 1, "/desk/3")
+    assert ids_sent(govern(paced_client, "resume", pattern)) == [
+        *range(5),
+        *range(5),
+        0,
+    ]
+    paced_world.check()
+
+
+def test_a_paused_replay_is_unsubscribed(paced_world, paced_client):
+    fill(paced_world, 20)
+    name, _ = begun(paced_client, "pause")
+    paced_client.say(c="unsubscribe", s=name)
+    paced_world.advance(SECOND)
+    assert paced_client.subscriptions == {}
+    assert not paced_client.session.memory._beside_bytes
+    (ack,) = paced_client.say(c="subscribe", s=name, opts="resume", cid="1")
+    assert ack["reason"] == "subscription does not exist"
+    paced_world.check()
+
+
+def test_a_session_that_ends_takes_its_paused_replays_along(paced_world, paced_client):
+    fill(paced_world, 20)
+    begun(paced_client, "pause")
+    begun(paced_client, "rate=5")
+    paced_world.executor.sessions.close(paced_client.session)
+    paced_world.advance(MINUTE)
+    assert paced_client.subscriptions == {}
+    assert not paced_client.session.memory._beside_bytes
+    paced_world.check()
+
+
+def test_a_session_without_a_socket_keeps_its_pause(paced_world, paced_client):
+    logged_on = paced_client.say(c="logon", client="me", cid="1")[0]
+    fill(paced_world, 20)
+    paused, _ = begun(paced_client, "pause")
+    slow, lines = begun(paced_client, "rate=10")
+    paced_world.executor.sessions.drop(paced_client.session, paced_world.now)
+    paced_world.advance(SECOND)
+    other, seen = paced_world.client(), 2 + len(lines)
+    ack, *more = other.say(c="logon", client="me", session=logged_on["session"], seen=seen, cid="1")
+    assert ack["resumed"] is True
+    more += [line for _, line in read_for(paced_world, other, MINUTE)]
+    assert ids_sent(lines + more, slow) == [*range(20)]
+    assert ids_sent(govern(other, "resume", paused)) == [*range(20)]
+    paced_world.check()
+
+
+def test_a_paused_replay_that_retention_overtakes_is_ended_and_says_so(paced_world, paced_client):
+    fill(paced_world, 70)
+    name, _ = begun(paced_client, "pause")
+    paced_world.journal.trim(paced_world.now, 30, beyond=True)
+    (line,) = govern(paced_client, "resume", name)
+    assert (line["c"], line["reason"]) == ("unsubscribed", "invalid bookmark")
+    assert "this replay had come to 0" in line["detail"]
+    assert paced_client.subscriptions == {}
+    paced_world.check()
+
+
+def test_what_is_on_its_way_to_the_disk_is_sent_after_a_pause():
+    paced_world = SlowDisk(ORDERS)
+    paced_client = paced_world.client()
+    fill(paced_world, 10)
+    name, _ = begun(paced_client, "pause")
+    paced_world.held = True
+    paced_world.publish("orders", {"id": 10})
+    paced_client.execute(b'{"c":"subscribe","s":"%b","opts":"resume"}' % name.encode())
+    paced_world.held = False
+    paced_world.settle()
+    paced_world.publish("orders", {"id": 11})
+    assert ids_sent(paced_client.lines()) == [*range(12)]
+
+
+def test_rights_that_change_during_a_pause_hold_for_what_comes():
+    paced_world = two_desks()
+    paced_client = guarded(paced_world, desk("a"))
+    name, _ = begun(paced_client, "pause")
+    assert regrant(paced_client, desk("b")) == []
+    lines = govern(paced_client, "resume", name)
+    assert [line["d"] for line in lines if line["c"] == "p"] == [B]
+    paced_world.check()
+
+
+# Rates.
+
+
+@pytest.mark.parametrize("rate", [1, 7, 15, 250])
+def test_a_rate_is_kept_to_over_a_minute(paced_world, paced_client, monkeypatch, rate):
+    monkeypatch.setattr(log_replay, "READ_AHEAD", 500)
+    count = 60 * rate + 100
+    for start in range(0, count, 500):
+        paced_world.publish(
+            "orders", *({"id": number} for number in range(start, min(start + 500, count)))
+        )
+    begin = paced_world.now
+    name, lines = begun(paced_client, f"rate={rate}")
+    found = [(begin, line) for line in lines] + read_for(paced_world, paced_client, MINUTE)
+    times = [time for time, line in found if line["c"] == "p"]
+    assert ids_sent(line for _, line in found) == [*range(60 * rate)]
+    for second in range(60):
+        start = begin + second * SECOND
+        # Behind a turn the time of its messages is rounded up.
+        assert sum(start <= time < start + SECOND for time in times) in (rate - 1, rate)
+    assert len(paced_client.subscriptions[name].replay._ahead) <= 500
+    paced_world.check()
+
+
+def test_behind_a_replay_at_a_rate_comes_the_present_without_gap_or_repeat(
+    paced_world, paced_client
+):
+    fill(paced_world, 50)
+    name, lines = begun(paced_client, "rate=20")
+    for number in range(50, 60):
+        paced_world.publish("orders", {"id": number})
+        lines += [line for _, line in read_for(paced_world, paced_client, SECOND)]
+    assert ids_sent(lines) == [*range(60)]
+    assert paced_client.subscriptions[name].replay is None
+    paced_world.publish("orders", *({"id": number} for number in range(60, 200)))
+    assert ids_sent(paced_client.lines()) == [*range(60, 200)], "what is live has no rate"
+    paced_world.check()
+
+
+def test_what_does_not_match_takes_no_time(paced_world, paced_client):
+    fill(paced_world, 5_000)
+    _, lines = begun(paced_client, "rate=10", filter="/id >= 4990")
+    lines += [line for _, line in read_for(paced_world, paced_client, SECOND)]
+    assert ids_sent(lines) == [*range(4_990, 5_000)]
+
+
+def test_who_left_is_said_at_the_rate_too(paced_world, paced_client):
+    bookmark = paced_world.publish("orders", *({"id": number} for number in range(10)))
+    paced_world.delete("orders", "/id < 8")
+    _, lines = begun(paced_client, "rate=4,oof", bm=str(bookmark))
+    lines += [line for _, line in read_for(paced_world, paced_client, SECOND)]
+    assert [line["d"]["id"] for line in lines if line["c"] == "oof"] == [*range(4)]
+    lines += [line for _, line in read_for(paced_world, paced_client, SECOND)]
+    assert [line["d"]["id"] for line in lines if line["c"] == "oof"] == [*range(8)]
+    paced_world.check()
+
+
+def test_others_of_the_session_go_on_beside_a_rate(paced_world, paced_client):
+    fill(paced_world, 20)
+    begun(paced_client, "rate=1")
+    assert ids_sent(paced_client.say(c="subscribe", t="orders", bm="15")) == [*range(15, 20)]
+
+
+def test_a_replay_at_a_rate_is_paused_while_it_waits(paced_world, paced_client):
+    fill(paced_world, 30)
+    name, lines = begun(paced_client, "rate=10")
+    govern(paced_client, "pause", name)
+    assert read_for(paced_world, paced_client, MINUTE) == []
+    lines += govern(paced_client, "resume", name)
+    lines += [line for _, line in read_for(paced_world, paced_client, SECOND)]
+    assert len(ids_sent(lines)) < 15
+    lines += [line for _, line in read_for(paced_world, paced_client, MINUTE)]
+    assert ids_sent(lines) == [*range(30)]
+    paced_world.check()
+
+
+def test_a_replay_at_a_rate_is_unsubscribed_while_it_waits():
+    paced_world = World(ORDERS)
+    paced_client = paced_world.client()
+    fill(paced_world, 20)
+    name, _ = begun(paced_client, "rate=1")
+    assert paced_world.due_us() is not None
+    paced_client.say(c="unsubscribe", s=name)
+    assert not paced_client.session.memory._beside_bytes
+    assert paced_world.due_us() is None
+    assert read_for(paced_world, paced_client, MINUTE) == []
+    paced_world.check()
+
+
+def test_a_client_that_does_not_read_is_sent_one_turn_when_it_does(paced_world, paced_client):
+    fill(paced_world, 100)
+    begun(paced_client, "rate=10")
+    paced_world.advance(MINUTE)
+    assert len(ids_sent(paced_client.lines())) == 1
+
+
+def test_slow_replays_hold_no_more_of_the_log_than_they_soon_send(paced_world, paced_client):
+    fill(paced_world, 2_000)
+    for rate in (1, 500):
+        name, _ = begun(paced_client, f"rate={rate}")
+        ahead = paced_client.subscriptions[name].replay._ahead
+        assert sum(map(len, ahead)) <= max(100, rate) + 7, "an entry is read whole"
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("text", ["rate=0", "rate=-1", "rate=abc", "rate=", "rate=1.5X", "rate"])
+def test_a_rate_is_a_number_of_messages(paced_client, text):
+    assert "rate=1" in refusal(paced_client, t="orders", bm="0", opts=text)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ({"t": "orders", "opts": "pause"}, "give bm"),
+        ({"t": "orders", "bm": "now", "opts": "rate=1"}, "give bm"),
+        ({"t": "orders", "s": "f1", "opts": "replace,rate=1"}, "give bm"),
+        ({"t": "orders", "bm": "0", "opts": "resume"}, "resume needs s"),
+        ({"s": "", "opts": "resume"}, "resume needs s"),
+        ({"s": "", "opts": "pause"}, "pause needs s"),
+        ({"s": "f1", "opts": "pause,resume"}, "takes s, the subscriptions, and nothing beside"),
+        ({"s": "f1", "opts": "pause,rate=1"}, "and nothing beside"),
+        ({"s": "f1", "t": "orders", "opts": "resume"}, "and nothing beside"),
+        ({"s": "f1", "bm": "0", "opts": "pause"}, "and nothing beside"),
+        ({"c": "sow", "t": "orders", "opts": "pause"}, "leave it out here"),
+        ({"c": "sow_and_subscribe", "t": "orders", "opts": "rate=1"}, "leave it out here"),
+        ({"c": "publish", "t": "orders", "d": {"id": 1}, "opts": "resume"}, "leave it out here"),
+        ({"t": "orders", "bm": "0", "opts": "rate=1,conflation=1s"}, "leave out rate"),
+        ({"t": "orders", "bm": "0", "opts": "pause,conflation=1s"}, "leave out pause"),
+        ({"t": "orders", "bm": "0", "opts": "pause,oof"}, "that a pause would hold"),
+        ({"c": "delta_subscribe", "t": "orders", "bm": "0", "opts": "pause"}, "a pause would hold"),
+        ({"t": "orders-C", "bm": "0", "opts": "pause"}, "to the topic that it is made of"),
+        ({"t": "orders-C", "bm": "0", "opts": "rate=1"}, "to the topic that it is made of"),
+    ],
+)
+def test_what_is_no_replay_is_neither_paused_nor_held_to_a_rate(
+    paced_world, paced_client, command, said
+):
+    paced_world.publish("orders", {"id": 1})
+    assert said in refusal(paced_client, **command)
+    assert paced_client.subscriptions == {}
+    paced_world.check()
+
+
+def test_of_several_none_is_paused_if_one_cannot_be(paced_world, paced_client):
+    fill(paced_world, 10)
+    paused, _ = begun(paced_client, "pause")
+    live, lines = begun(paced_client, "")
+    assert ids_sent(lines) == [*range(10)]
+    plain = paced_client.say(c="subscribe", t="orders", cid="1")[0]["s"]
+    assert f"'{live}' is live" in refusal(paced_client, s=f"{paused},{live}", opts="pause")
+    assert f"'{plain}' has not begun at a bookmark" in refusal(paced_client, s=plain, opts="resume")
+    for opts in ("pause", "resume"):
+        (ack,) = paced_client.say(c="subscribe", s=f"{paused},f99", opts=opts, cid="1")
+        assert ack["reason"] == "subscription does not exist"
+    assert paced_client.lines() == []
+    assert govern(paced_client, "resume", live) == []
+    assert ids_sent(govern(paced_client, "resume", paused), paused) == [*range(10)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"t": "orders-C"},
+        {"t": "orders", "opts": "oof"},
+        {"t": "orders", "opts": "conflation=1s"},
+        {"t": "orders", "c": "delta_subscribe"},
+    ],
+)
+def test_a_replay_that_holds_records_is_not_paused_on_its_way(paced_world, paced_client, command):
+    fill(paced_world, 10)
+    paced_client.execute(json.dumps({"c": "subscribe", "bm": "0", **command}).encode())
+    (name,) = paced_client.subscriptions
+    paced_client.execute(b'{"c":"subscribe","s":"%b","opts":"pause","cid":"1"}' % name.encode())
+    lines = paced_client.lines()
+    paced_world.advance(2 * SECOND)
+    lines += paced_client.lines()
+    assert {line["reason"] for line in lines if line["c"] == "ack"} == {"invalid options"}
+    assert sorted(ids_sent(lines)) == [*range(10)]
+
+
+def test_who_is_not_paused_and_has_no_rate_does_not_wait():
+    paced_world = World()
+    control, again = ReplayControl(paced_world.engine), []
+    assert not control.waits(lambda: again.append(1))
+    assert control.room(9) == 9
+    control.resume()
+    assert again == []
+    assert isinstance(not_controlled("views"), ClientError)

@@ -12,7 +12,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import CONFIGURATIONS, ConflatedTopic, Join, Series, Topic, View
-from sow.engine import replay, replay_places
+from sow.engine import replay
 from sow.errors import NotKept
 from sow.history.bookmarks import Moment
 from sow.protocol.wire import read_frame
@@ -129,10 +129,10 @@ def test_rows_of_a_join_are_sent_again_in_their_order_whatever_moved_before():
 
 @pytest.mark.parametrize(
     ("gone_on_max", "wanted"),
-    [(replay_places.GONE_ON_MAX, [(1, 3), (2, 1)]), (0, [(1, 2), (2, 1), (1, 3)])],
+    [(replay_starts.GONE_ON_MAX, [(1, 3), (2, 1)]), (0, [(1, 2), (2, 1), (1, 3)])],
 )
 def test_over_a_start_windows_go_on_or_have_ended(monkeypatch, gone_on_max, wanted):
-    monkeypatch.setattr(replay_places, "GONE_ON_MAX", gone_on_max)
+    monkeypatch.setattr(replay_starts, "GONE_ON_MAX", gone_on_max)
     world = NotingWorld(ORDERS, SLOW, CONFIGURATIONS)
     client = world.client()
     client.say(c="sow_and_subscribe", t="orders-C", opts="oof")

@@ -17,7 +17,7 @@ REQUESTS = (
     ),
     Mutation(
         "what has ended is freed with the last of it",
-        "sow/sessions/subscriptions/unsubscribe.py",
+        "sow/sessions/subscriptions/subscription.py",
         "subscription = subscriptions.pop()",
         "subscription = subscriptions[-1 - at]",
     ),
