@@ -375,13 +375,13 @@ class Session:
         return pulled.frame
 
     def pull_alone(self, released: int, now_us: int) -> bytes | None:
-        """The same where one shared frame is all that waits; None: `pull`."""
+        """The same where one shared or opaque frame is all that waits; None: `pull`."""
         if self._held_back is not None:
             return None
         pulled = self.outbox.pull_alone(released)
         if pulled is None:
             return None
-        if self.named:
+        if self.named and pulled.message_count:
             self.recovery.add(Pulled.of(pulled), now_us)
         return pulled.frame
 

@@ -62,17 +62,17 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "a frame of one": Case(COPIED, "frames", 1, 320, "reading, a commit, the copy, an ack"),
+    "a frame of one": Case(COPIED, "frames", 1, 315, "reading, a commit, the copy, an ack"),
     "a frame of 100": Case(
-        COPIED, "frames", 100, 335, "what one takes: no more for each record", 1
+        COPIED, "frames", 100, 330, "what one takes: no more for each record", 1
     ),
     "a numbered frame of 100": Case(
-        COPIED, "numbered", 100, 380, "what one without numbers takes, and the new highest one", 1
+        COPIED, "numbered", 100, 375, "what one without numbers takes, and the new highest one", 1
     ),
     "a frame of 100, indexed": Case(
-        INDEXED, "frames", 100, 365, "what one takes, with three indexes", 2
+        INDEXED, "frames", 100, 360, "what one takes, with three indexes", 2
     ),
-    "a frame of 5 to 30": Case(COPIED, "followed", 5, 670, "some 12 for each outbox and socket"),
+    "a frame of 5 to 30": Case(COPIED, "followed", 5, 665, "some 12 for each outbox and socket"),
     "a query": Case(COPIED, "queries", 1, 1_310, "the request, a new filter, its answer"),
     "the top 10": Case(INDEXED, "tops", 1, 670, "the request, its answer, nothing read anew"),
 }

@@ -101,7 +101,7 @@ class Machine(World):
         group = self.engine.flush()
         if self.unstored:
             self._commit.keep(group.entries)
-            self._release(group)
+            self._release([group])
             later, self._later = self._later, []
             for retry in later:
                 retry()
@@ -118,11 +118,13 @@ class Machine(World):
             said, *arguments = self._said.pop(0)
             said(*arguments)
 
-    def _release(self, group):
+    def _release(self, groups):
         stored = self.journal.last_seq
-        assert self.unstored or all(one.seq <= stored for one in group.entries), "not durable"
-        self.engine.sequencer.release(group)
-        for session in group.sessions:
+        entries = [one for group in groups for one in group.entries]
+        assert self.unstored or all(one.seq <= stored for one in entries), "not durable"
+        for group in groups:
+            self.engine.sequencer.release(group)
+        for session in {one: None for group in groups for one in group.sessions}:
             self.executor.sessions.apply_back_pressure(session, self.now)
 
     def _refuse(self, failure, groups):
@@ -133,4 +135,4 @@ class Machine(World):
         for group in (*groups, last):
             for session in group.sessions:
                 session.end(failure.reason, self.now)
-            self._release(group)
+            self._release([group])

@@ -3,7 +3,7 @@ together.
 
     add ──> handed to the thread that writes the journal, at once: it never waits for the loop
             between two commits, and each stores all that came during the one before
-    stored ──> each group is released, in order; one without entries with those before it
+    stored ──> its groups are released, in order; one without entries with those before it
     the disk refuses ──> that group and all behind it are refused: waiters get the error; the
             entries are stored as soon as possible
 
@@ -171,16 +171,16 @@ class GroupCommit:
     smallest value of a commit's topics counts, and a topic that is not listed does not wait. Where
     `gathers_us` returns a time, every commit waits for so long instead.
 
-    `release` is called for each group once it is durable. `refused` is called when the disk refuses
-    a write, with the error and all groups that will not be durable now; `recovered` when the disk
-    accepts writes again. While the disk refuses, nothing is added.
+    `release` is called with all groups that have become durable together. `refused` is called when
+    the disk refuses a write, with the error and all groups that will not be durable now;
+    `recovered` when the disk accepts writes again. While the disk refuses, nothing is added.
     """
 
     def __init__(
         self,
         journal: Journal,
         windows_us: Mapping[str, int],
-        release: Callable[[Group], None],
+        release: Callable[[Sequence[Group]], None],
         refused: Callable[[StoreError, Sequence[Group]], None],
         recovered: Callable[[], None],
         writer: Callable[..., JournalThread] = JournalThread,
@@ -310,11 +310,13 @@ class GroupCommit:
     def _leave(self, number: int = 0) -> None:
         """Release what is at the front and durable, up to group `number`, or has nothing to
         store."""
-        groups = self._groups
+        groups, leaving = self._groups, list[Group]()
         while groups and (groups[0][0].number <= number or not groups[0][0].entries):
             group, size = groups.popleft()
             self._backlog_bytes -= size
-            self._release(group)
+            leaving.append(group)
+        if leaving:
+            self._release(leaving)
 
     def _on_refused(self, error: Exception) -> None:
         """The disk refused entries that are visible already.

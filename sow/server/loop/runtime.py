@@ -177,7 +177,7 @@ class ServerRuntime:
         if self.failure is not None:
             # Reads continue. Entries can only be expirations: publishes are refused.
             self.commit.keep(group.entries)
-            self._release(group)
+            self._release([group])
         else:
             self.commit.add(group)
             if self.engine.output.is_stalled:
@@ -213,20 +213,26 @@ class ServerRuntime:
                     break
         return more
 
-    def _release(self, group: Group) -> None:
+    def _release(self, groups: Sequence[Group]) -> None:
         began_s = self._loop.time()
         try:
-            self._write(group, began_s)
+            self._write(groups, began_s)
         finally:
             self.watch.note("writing", self._loop.time() - began_s)
 
-    def _write(self, group: Group, now_s: float) -> None:
-        self.engine.sequencer.release(group)
-        begun_s = self._begun_s.pop(group.number, None)
-        if begun_s is not None and group.entries and self.failure is None:
-            self.durable_times.note(now_s - begun_s, sum(map(len, group.entries)))
-        self.fanout.begin(group.sessions, begun_s)
-        while self._waiters and self._waiters[0][0] <= group.number:
+    def _write(self, groups: Sequence[Group], now_s: float) -> None:
+        """Who has messages of several groups gets them in one write, since the first of these."""
+        sessions, since_s = groups[0].sessions, None
+        if len(groups) > 1:
+            sessions = {session: None for group in groups for session in group.sessions}
+        for group in groups:
+            self.engine.sequencer.release(group)
+            begun_s = self._begun_s.pop(group.number, None)
+            since_s = begun_s if since_s is None else since_s
+            if begun_s is not None and group.entries and self.failure is None:
+                self.durable_times.note(now_s - begun_s, sum(map(len, group.entries)))
+        self.fanout.begin(sessions, since_s)
+        while self._waiters and self._waiters[0][0] <= groups[-1].number:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
@@ -280,8 +286,7 @@ class ServerRuntime:
             for session in group.sessions:
                 session.end(failure.reason, self.now_us())
         self.give_up(failure)
-        for group in groups:
-            self._release(group)
+        self._release(groups)
 
     def give_up(self, error: SowError) -> None:
         """Let nobody wait any longer until a change is durable."""

@@ -1,10 +1,10 @@
 """Writes a session's outbox to its socket, as fast as the socket accepts it.
 
-Frames are written straight to the transport, since equal subscriptions share encoded frames. What
-has still to be encoded, rows of an answer or history from the log, is encoded in slices of the
-scheduler (`sow.server.loop.scheduler`), however fast its client reads. The transport's own buffer
-is kept small: what a slow client has not read stays in the session's outbox, where it is accounted
-and bounded.
+Frames are written straight to the transport, since equal subscriptions share encoded frames; what
+may leave at one moment is written together. What has still to be encoded, rows of an answer or
+history from the log, is encoded in slices of the scheduler (`sow.server.loop.scheduler`), however
+fast its client reads. The transport's own buffer is kept small: what a slow client has not read
+stays in the session's outbox, where it is accounted and bounded.
 """
 
 import asyncio
@@ -29,29 +29,10 @@ GRACE_S = 2.0
 arrives in less, and a client that does not read releases its file."""
 
 
-class TextFrames(asyncio.Transport):
-    """A transport that writes WebSocket frames as text (RFC 6455 §5.6): another opcode, the same
-    payload, as lines are JSON, and so UTF-8. Frames stay shared with sessions of the other kind."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__()
-        self._transport = transport
-
-    def write(self, frame: bytes) -> None:  # type: ignore[override]
-        """Write one binary frame as text."""
-        self._transport.write(TEXT_HEAD + frame[1:] if frame else frame)
-
-    def is_closing(self) -> bool:
-        """Whether the connection is closed, or being closed."""
-        return self._transport.is_closing()
-
-    def abort(self) -> None:
-        """Close it at once."""
-        self._transport.abort()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Limit what is buffered."""
-        self._transport.set_write_buffer_limits(high, low)
+def as_text(frame: bytes) -> bytes:
+    """A binary WebSocket frame as a text frame (RFC 6455 §5.6): another opcode, the same payload,
+    as lines are JSON, and so UTF-8. Frames stay shared with sessions of the other kind."""
+    return TEXT_HEAD + frame[1:]
 
 
 class SessionWriter:
@@ -78,6 +59,7 @@ class SessionWriter:
         self._on_end = on_end
         self._aborting: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._is_text = False
         self._on_room: Callable[[], None] | None = None
         self._claim()
 
@@ -89,7 +71,7 @@ class SessionWriter:
 
     def write_text(self) -> None:
         """Write frames of a WebSocket as text from now on."""
-        self._transport = TextFrames(self._transport)
+        self._is_text = True
 
     def _claim(self) -> None:
         self.session.belong_to(self)
@@ -144,8 +126,9 @@ class SessionWriter:
             # Straight to the socket: mostly one frame waits, and nobody for its having left.
             frame = session.pull_alone(self._runtime.engine.sequencer.released, now_us)
             if frame is not None:
-                self._transport.write(frame)
-                if not session.is_paced and self._drained is None and self._on_room is None:
+                self._transport.write(as_text(frame) if self._is_text else frame)
+                is_awaited = self._drained is not None or self._on_room is not None
+                if not is_awaited and not session.is_paced and session.ended is None:
                     return False
         more = self._fill_socket(now_us, until_s)
         queue = session.outbox.queue
@@ -164,27 +147,42 @@ class SessionWriter:
     def _fill_socket(self, now_us: int, until_s: float | None) -> bool:
         """Write frames that are encoded already, up to `WRITE_BYTES`; or, with `until_s`, all until
         then, one at least."""
-        session, room = self.session, WRITE_BYTES
-        queue, released = session.outbox.queue, self._runtime.engine.sequencer.released
+        session = self.session
         while not self._flow.paused:
+            more = self._write_some(now_us, until_s)
+            if self._flow.paused:
+                break
+            if not more:
+                if session.is_paced or session.ended is not None or self._drained is not None:
+                    self._check_drained()
+                return False
+            if until_s is None or self._runtime.loop.time() >= until_s:
+                return True
+        self._flow.wait(self._resume)
+        return False
+
+    def _write_some(self, now_us: int, until_s: float | None) -> bool:
+        """Hand frames to the socket together, up to `WRITE_BYTES`: a call of the system for each
+        would cost more than the copy. Returns whether others may follow."""
+        session, frames, room = self.session, list[bytes](), WRITE_BYTES
+        queue, released = session.outbox.queue, self._runtime.engine.sequencer.released
+        more = True
+        while more and room > 0:
             frame = None
             if queue.entries or queue.unfolded:
                 frame = session.pull(released, now_us, until_s is not None)
             if frame is None:
-                if session.is_paced or session.ended is not None or self._drained is not None:
-                    self._check_drained()
-                return False
-            if frame is not NOT_YET:
-                self._transport.write(frame)
-                if not (queue.entries or queue.unfolded):
-                    continue
+                more = False
+            elif frame is not NOT_YET:
+                frames.append(as_text(frame) if self._is_text else frame)
                 room -= len(frame)
             elif until_s is None:
-                return True
-            if room <= 0 if until_s is None else self._runtime.loop.time() >= until_s:
-                return True
-        self._flow.wait(self._resume)
-        return False
+                break
+            if until_s is not None and self._runtime.loop.time() >= until_s:
+                break
+        if frames:
+            self._transport.write(b"".join(frames))
+        return more
 
     def wait_for_room(self, resumed: Callable[[], None]) -> None:
         """Call `resumed` once, when the full outbox is within its bounds again, or never will be:

@@ -275,13 +275,18 @@ class Outbox:
     # Out.
 
     def pull_alone(self, released: int) -> Queued | None:
-        """The shared frame that alone waits, if it may leave: of a client that keeps up it nearly
-        always does, so without what `pull` looks at beside. None: `pull`."""
+        """The shared or opaque frame that alone waits, if it may leave: of a client that keeps up
+        it nearly always does, so without what `pull` looks at beside. None: `pull`."""
         queue = self.queue
         if len(queue.entries) != 1 or queue.unfolded or queue.count is not None:
             return None
         head = queue.entries[0]
-        if type(head) is not QueuedDelivery or head.group > released or head.membership.eager:
+        if head.group > released:
+            return None
+        if type(head) is QueuedDelivery:
+            if head.membership.eager:
+                return None
+        elif type(head) is not Queued or head is self._notice:
             return None
         queue.entries.clear()
         queue.message_count = queue.bytes = 0

@@ -50,7 +50,7 @@ class Commits:
         self.commit = GroupCommit(
             self.disk,
             dict(windows_us),
-            lambda group: self.calls.append(group.number),
+            lambda groups: self.calls.extend(one.number for one in groups),
             lambda failure, groups: self.calls.append((failure, [one.number for one in groups])),
             lambda: self.calls.append("taken"),
             gathers_us=lambda: self.gathers_us,

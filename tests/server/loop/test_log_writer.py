@@ -57,7 +57,7 @@ class Commits:
         self.commit = GroupCommit(
             self.disk,
             {},
-            lambda group: self.calls.append(group.number),
+            lambda groups: self.calls.extend(one.number for one in groups),
             lambda failure, groups: self.calls.append((failure, [one.number for one in groups])),
             lambda: self.calls.append("taken"),
             writer=lambda *given: SharedLogThread(self.driver, *given),

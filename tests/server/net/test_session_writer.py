@@ -1,6 +1,9 @@
 """A session on a socket: frames leave as fast as the socket takes them, and stay queued if not."""
 
 import asyncio
+import threading
+
+import pytest
 
 from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
@@ -8,6 +11,7 @@ from sow.server.net.connection_supervisor import TransportWritable
 from sow.server.net.session_writer import GRACE_S, SOCKET_BUFFER_BYTES, SessionWriter
 from tests.executing import execute_all
 from tests.server.stand_ins import Socket, World, stepped, turns
+from tests.store.in_memory import MemoryJournal
 
 
 class Below:
@@ -143,6 +147,49 @@ async def test_a_frame_that_alone_waits_leaves_at_once_and_only_where_the_socket
     client.session.let_out(world.clock.now_us())
     await published(4)
     assert told() == [0, 1, 2], "the client has gone"
+    client.connection.close()
+    await world.runtime.close()
+
+
+class Held(MemoryJournal):
+    """A journal that stores when it is let."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def append(self, entries):
+        self.begun.set()
+        self.free.wait()
+        super().append(entries)
+
+
+@pytest.mark.parametrize(("is_text", "head"), [(False, b"\x82"), (True, b"\x81")])
+@stepped
+async def test_what_one_commit_makes_durable_leaves_in_one_write_and_in_order(is_text, head):
+    world = World(journal=Held())
+    client, pieces = begun(world), []
+    if is_text:
+        client.connection.write_text()
+    client.say(b'{"c":"subscribe","t":"orders","cid":"1"}')
+    await turns()
+    write, client.socket.write = client.socket.write, lambda data: pieces.append(data)
+    for number in range(4):
+        world.publish(b'{"id":%d}' % number)
+        world.runtime.wake()
+        while not world.journal.begun.is_set():
+            await turns()
+        await turns()
+    client.say(b'{"c":"flush","cid":"2","a":"processed"}')
+    await turns()
+    assert not pieces, "nothing is durable"
+    world.journal.free.set()
+    await world.runtime.durable()
+    client.socket.write = write
+    assert len(pieces) == 2, "the first one was on its way alone"
+    frames = pieces[1].split(head)[1:]
+    wanted = [b'"id":1}', b'"id":2}', b'"id":3}', b'"cid":"2"']
+    assert [one in frame for one, frame in zip(wanted, frames, strict=True)] == 4 * [True]
     client.connection.close()
     await world.runtime.close()
 

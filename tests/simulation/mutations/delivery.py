@@ -6,8 +6,8 @@ DELIVERY = (
     Mutation(
         "a frame that alone waits leaves before it is durable",
         "sow/streaming/outbox/outbox.py",
-        "head.group > released or head.membership.eager:",
-        "head.membership.eager:",
+        "        if head.group > released:\n            return None\n        if type(head)",
+        "        if type(head)",
     ),
     Mutation(
         "a frame leaves as if it alone waited, and takes what is behind it along",

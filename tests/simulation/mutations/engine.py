@@ -223,7 +223,7 @@ ENGINE = (
         "what has nothing to store overtakes what is on its way to the disk",
         "sow/server/loop/group_commit.py",
         "        if not group.entries:\n            self._leave()\n",
-        "        if not group.entries:\n            self._release(group)\n",
+        "        if not group.entries:\n            self._release([group])\n",
     ),
     Mutation(
         "a journal that has refused a group stores the one behind it",

@@ -340,5 +340,10 @@ def test_a_frame_that_alone_waits_leaves_once_its_group_is_durable():
     assert box.pull_alone(3) is None, "another one waits behind it"
     assert (box.pull(3).frame, box.pull_alone(3).frame) == (delivery.frame, delivery.frame)
     box.push(b"an ack", 1, 3, 0)
-    assert box.pull_alone(3) is None, "it is no shared frame"
+    assert (box.pull_alone(2), box.pull_alone(3).frame) == (None, b"an ack")
+    box.push_notice(b"folded", 0)
+    assert box.pull_alone(3) is None, "another one would replace it while it waits"
+    assert box.pull(3).frame == b"folded"
+    box.push_frames(iter([(b"a row", 1)]), 3, 0)
+    assert box.pull_alone(3) is None, "it is made when it leaves"
     box.check()
