@@ -3,8 +3,16 @@
 import re
 
 from sow.config.elements.table import ROOT
+from sow.engine.definition_changes import (
+    CHANGEABLE_IN_COPIES,
+    CHANGEABLE_IN_SOURCES,
+    QUEUE_FIELDS,
+    SECTION,
+)
+from sow.engine.reconfiguration import SETTINGS
 from tests.cases import all_cases
 from tests.docs.elements import reference, says_all
+from tests.docs.generated import ROOT as REPOSITORY
 
 PAGE = reference()
 
@@ -46,3 +54,17 @@ def test_each_element_has_a_row_in_its_section(place, element):
         "required" if element.required else f"`{element.default}`".replace("``", "–")
     )
     assert about == element.about
+
+
+def test_what_a_reload_may_change_stands_under_reloading():
+    changeable = [
+        (SECTION.child("Topic"), CHANGEABLE_IN_SOURCES - QUEUE_FIELDS),
+        (SECTION.child("Queue"), QUEUE_FIELDS),
+        (SECTION.child("ConflatedTopic"), CHANGEABLE_IN_COPIES),
+        (ROOT, SETTINGS),
+    ]
+    page = (REPOSITORY / "docs" / "configuration.md").read_text()
+    (said,) = re.findall(r"^## Reloading\n(.*?)^## ", page, re.M | re.S)
+    elements = {element.filling(field) for element, fields in changeable for field in fields}
+    missing = sorted(name for name in elements if f"`{name}`" not in said)
+    assert not missing, f"docs/configuration.md: {missing} need a row in the table under Reloading"
