@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sow.cli.commands.replay import SPEED_MAX, ReplayPace, play
-from sow.cli.recording import Recording
+from sow.cli.commands.replay import SPEED_MAX, Recording, ReplayPace, play
 from sow.client import Client
 from sow.core.definitions import Configuration, ConflatedTopic, Topic
 from sow.server.boot.app import Server

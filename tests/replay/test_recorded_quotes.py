@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from sow.cli.recording import documents
+from sow.cli.commands.replay import documents
 from sow.config import load
 from tests.laws.harness import World
 from tests.recordings import MARKET

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sow.cli.commands.replay import SPEED_MAX, ReplayPace, play
-from sow.cli.recording import Recording
+from sow.cli.commands.replay import SPEED_MAX, Recording, ReplayPace, play
 from sow.client import Client
 from sow.config import load
 from sow.spark.pipelines import NANOSECONDS

@@ -30,14 +30,17 @@ from sow.cli.commands.publish import BYTES_TYPES, Upload, file_size, frames, mod
 from sow.cli.connecting import of_a_server, server_command
 from sow.cli.options import filter_option, topic_argument, topic_names
 from sow.cli.output import as_json, json_text, show
-from sow.cli.reading import MessagePlaces, chunks, csv_tables, lines
 from sow.cli.table_files import (
     CSV_FILE,
     FILE_FORMS,
     FILE_ROWS,
     NDJSON_FILE,
     CsvFields,
+    MessagePlaces,
+    chunks,
+    csv_tables,
     form_of,
+    lines,
     open_parquet,
     parquet_lines,
 )

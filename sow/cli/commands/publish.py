@@ -14,7 +14,7 @@ import click
 from sow.cli.connecting import confirm, connected, server_command
 from sow.cli.options import filter_option, key_option, run, topic_argument, yes_option
 from sow.cli.output import show
-from sow.cli.reading import MessagePlaces, chunks, csv_tables, documents, lines, records
+from sow.cli.table_files import MessagePlaces, chunks, csv_tables, documents, lines, records
 from sow.cli.tables import Advance, progress
 from sow.client import Client
 from sow.client.client import FRAME_MESSAGES

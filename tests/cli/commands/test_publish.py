@@ -78,7 +78,7 @@ def test_what_cannot_be_numbered_is_refused(sow, options, says):
 
 
 def test_a_table_is_published_row_by_row(sow, server, tmp_path, monkeypatch):
-    monkeypatch.setattr("sow.cli.reading.TABLE_ROWS_MAX", 2)
+    monkeypatch.setattr("sow.cli.table_files.TABLE_ROWS_MAX", 2)
     file = tmp_path / "orders.csv"
     file.write_text('id,px,/leg/note\n1,1.50,"two\nlines"\n\n2,,x\n3,2,\n')
     out = sow.ok("publish", "orders", str(file), "--format", "csv", "--json")
@@ -93,7 +93,7 @@ def test_a_table_is_published_row_by_row(sow, server, tmp_path, monkeypatch):
 
 
 def test_a_bad_row_of_a_table_is_named(sow, server, monkeypatch):
-    monkeypatch.setattr("sow.cli.reading.TABLE_ROWS_MAX", 2)
+    monkeypatch.setattr("sow.cli.table_files.TABLE_ROWS_MAX", 2)
     result = sow("publish", "orders", "--format", "csv", input="id,px\n1,1\n2,2\n3,3\n,4\n")
     assert result.exit_code == 1
     assert result.stderr.startswith("sow: row 4 of standard input: key field /id is missing")

@@ -1,4 +1,7 @@
-"""`sow query` and `sow watch`: an answer as a table or for programs, once or as it changes."""
+"""`sow query` and `sow watch`: an answer as a table or for programs, once or as it changes.
+
+`sow consume`: lines of messages, each acknowledged once it is written.
+"""
 
 import csv
 import io
@@ -12,12 +15,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from sow.cli.commands import query as module
 from sow.cli.commands.query import LiveTable, as_table, write_lines
 from sow.client import Message
 from tests import forks
 from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
-from tests.edge.serving import Running, configuration
+from tests.edge.serving import Running, configuration, served
 from tests.ports import free_port
 
 
@@ -391,3 +395,60 @@ def test_a_watch_begins_with_the_last_events(sow, server):
     server.post("prices", json.dumps([{"id": 2, "n": number} for number in range(4)]).encode())
     found = rows(sow.ok("watch", "prices", "--last", "3", "--filter", "/id = 2", "--count", "3"))
     assert [row["d"]["n"] for row in found] == [1, 2, 3]
+
+
+QUEUE = """
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Queue><Name>jobs</Name><MessageType>json</MessageType><UnderlyingTopic>orders</UnderlyingTopic>
+</Queue>
+"""
+queue_server = served(configuration(QUEUE), checks=False)
+
+
+@pytest.fixture
+def consumed(queue_server):
+    def call(*words, code=0, wait_s=60):
+        command = [sys.executable, "-m", "sow", "consume", *words, "--url", queue_server.url]
+        done = forks.run(command, capture_output=True, timeout=wait_s)
+        assert done.returncode == code, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+
+    call("jobs")
+    yield call
+    assert queue_server.errors == []
+
+
+def left(server):
+    return len(server.call(lambda: server.server.executor.queues.find("jobs").queue.messages))
+
+
+@pytest.mark.edge
+def test_it_writes_and_acknowledges_until_the_queue_is_empty(consumed, queue_server):
+    bookmark = queue_server.publish("orders", *({"id": number} for number in range(25))).json[
+        "bookmark"
+    ]
+    lines, _ = consumed("jobs")
+    assert [line["d"]["id"] for line in lines] == [*range(25)]
+    assert lines[-1].keys() == {"bm", "k", "d", "deliveries"}
+    assert (lines[-1]["bm"], lines[-1]["deliveries"]) == (bookmark, 1)
+    assert left(queue_server) == 0
+
+
+@pytest.mark.edge
+def test_it_takes_no_more_than_it_is_to_write(consumed, queue_server):
+    queue_server.publish("orders", *({"id": number} for number in range(12)))
+    lines, _ = consumed("jobs", "--count", "11", "--follow")
+    assert len(lines) == 11
+    assert left(queue_server) == 1
+    assert len(consumed("jobs")[0]) == 1
+
+
+@pytest.mark.edge
+def test_what_is_no_queue_is_refused_in_a_sentence(consumed):
+    _, said = consumed("orders", code=1)
+    assert said.startswith("sow: orders is no queue")
+
+
+@pytest.mark.edge
+def test_a_request_leases_no_more_than_a_few():
+    assert module.LEASED_AT_ONCE <= 10
