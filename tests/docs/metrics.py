@@ -24,7 +24,7 @@ from sow.server.api.nodes import LOG_FIGURES, Nodes, ServerNode
 from sow.server.api.status import replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
-from sow.server.loop.latency import LoopLatency
+from sow.server.loop.scheduler import LoopLatency
 from sow.sessions.commands.consumers import ConsumerLags, Consumers
 from tests.laws.harness import ORDERS, SLOW, World
 

@@ -96,7 +96,7 @@ def test_a_reload_is_one_line_whether_it_changes_something_or_not(reading):
 
 def test_a_step_that_keeps_everybody_waiting_is_a_line(reading, monkeypatch):
     server = reading(configuration(ORDERS, MORE.format("false")))
-    monkeypatch.setattr("sow.server.loop.latency.LONG_S", 0.0)
+    monkeypatch.setattr("sow.server.loop.scheduler.LONG_S", 0.0)
     server.publish("orders", {"id": 1})
     lines = server.said(" kept everybody waiting for ")
     assert lines

@@ -4,7 +4,7 @@ import pytest
 
 from sow.core.definitions import ConflatedTopic, SessionSettings, Topic, View
 from sow.query import Query
-from sow.server.chained.lines import is_later, place_of
+from sow.server.chained.link import is_later, place_of
 from sow.topic.views.groups import KEY_LENGTH_MAX
 from tests.laws.harness import SECOND, World, short
 

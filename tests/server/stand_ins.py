@@ -31,8 +31,8 @@ from sow.server.http.preconditions import MOMENTS, Moments
 from sow.server.http.responses import mark_kept, report
 from sow.server.http.route import add_routes, routes_of
 from sow.server.loop.group_commit import JournalThread
-from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
+from sow.server.loop.scheduler import LoopLatency
 from sow.server.net.connection_supervisor import Connections, HttpProtocol
 from sow.sessions.commands.executor import Executor
 from tests.answers import Answer

@@ -26,8 +26,8 @@ from sow.engine.running_topics import CopyTopic, FedQueue, LiveTopic, SourceTopi
 from sow.server.api.nodes import LOG_FIGURES, UPSTREAM_FIGURES, Nodes
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
-from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime, loop_name
+from sow.server.loop.scheduler import LoopLatency
 from sow.sessions.commands.actions import ActionFigures
 from sow.sessions.commands.consumers import Consumer, ConsumerLags, Consumers
 from sow.sessions.commands.executor import Executor

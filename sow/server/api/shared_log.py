@@ -5,7 +5,7 @@
     POST /v1/log/verify      the log is read again, and compared with what the node has applied
     POST /v1/log/trim        what all nodes have goes
 
-What they do is `sow.server.loop.log_operations`. A server with a log of its own refuses them.
+What they do is `sow.server.loop.log_checkpoint`. A server with a log of its own refuses them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ from sow.server.api.response_schemas import (
 from sow.server.api.status import StatusHandler
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, route
-from sow.server.loop.log_operations import LogOperations
+from sow.server.loop.log_checkpoint import LogOperations
 from sow.server.loop.runtime import ServerRuntime
 
 

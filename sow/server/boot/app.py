@@ -51,10 +51,9 @@ from sow.server.loop.background_work import (
     GcPacing,
 )
 from sow.server.loop.group_commit import JournalThread, stored_bytes
-from sow.server.loop.latency import GcLatency, LoopLatency
-from sow.server.loop.log_operations import LogOperations
+from sow.server.loop.log_checkpoint import LogOperations
 from sow.server.loop.runtime import ServerRuntime
-from sow.server.loop.scheduler import FairScheduler
+from sow.server.loop.scheduler import FairScheduler, GcLatency, LoopLatency
 from sow.server.net.action_runner import ActionRunner
 from sow.server.net.listening import Binds, bind
 from sow.server.net.sse import EventStreamHandler

@@ -40,7 +40,7 @@ from sow.server.http.request_origin import RequestMiddleware
 from sow.server.http.responses import REFUSED, mark_kept, problem, report, sanitize_headers
 from sow.server.http.route import WEBSOCKET, Route, add_routes
 from sow.server.http.server_log import AccessLog
-from sow.server.loop.latency import LoopLatency, MeasuredRequests
+from sow.server.loop.scheduler import LoopLatency, MeasuredRequests
 from sow.server.net.connection_supervisor import Connections, HttpProtocol, RequestCounter, http_log
 from sow.server.net.listening import BACKLOG, Binds, Listener, bind, raise_files_limit
 

@@ -43,9 +43,8 @@ from sow.server.boot.log_copy import (
 )
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.log_reports import NodeReports
-from sow.server.loop.log_checkpoint import CheckpointKeeper
+from sow.server.loop.log_checkpoint import CheckpointKeeper, LogOperations
 from sow.server.loop.log_driver import NO_TROUBLE, LogDriver
-from sow.server.loop.log_operations import LogOperations
 from sow.shared_log.adapters import adapter
 from sow.shared_log.entry import EntryKind, Lead
 from sow.shared_log.roles import LEASES_OF_SILENCE

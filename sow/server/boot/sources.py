@@ -19,9 +19,8 @@ from sow.server.api.nodes import ServerNode, Upstream, nodes_of, report
 from sow.server.api.status import RecordSource, StatusHandler
 from sow.server.boot.routes import Handlers
 from sow.server.chained.chain import Chain
-from sow.server.chained.forward import Forwarder
 from sow.server.chained.reader import ChainedReader
-from sow.server.chained.upstream import UpstreamServer, log_failure
+from sow.server.chained.upstream import Forwarder, UpstreamServer, log_failure
 from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import LogonSource

@@ -14,7 +14,7 @@ from sow.errors import SowError, TooLarge, UpstreamLost
 from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.security.authorization import Permissions
-from sow.server.chained.link_pool import LinkPool
+from sow.server.chained.link import LinkPool
 from sow.server.chained.own_link import (
     FILL_MAX,
     Beginning,
@@ -26,7 +26,7 @@ from sow.server.chained.own_link import (
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import BEFORE_ALL, SharedChannel
-from sow.server.chained.shared_window import SHARED, SharedWindowChannel
+from sow.server.chained.shared_subscription import SHARED, SharedWindowChannel
 from sow.server.chained.upstream import (
     NOTICES,
     OF_USERS,

@@ -1,29 +1,127 @@
-"""A connection to the upstream server that is kept: a WebSocket, and the session behind it.
+"""Connections to the upstream server that are kept: a WebSocket, and the session behind it.
 
 When the socket is lost, its session goes on upstream for a while and is resumed: both sides count
 lines, so nothing is lost and nothing comes twice. Where that is not possible, since upstream has
 started again or has waited too long, the owner is notified and goes on by itself.
+
+A line is read as far as a chained server has to know it, and passed on as it came but for the name
+of its subscription, which each server gives itself. Beside it goes the update that it stands for,
+so that a slow client's queue folds it by the same rules as upstream's would
+(`sow.streaming.outbox`).
+
+A pool has the connections that single sessions use, each as long as it needs one. One that has
+nothing under way serves the next session of the same user, so ten thousand clients that come at
+once need no more of them than there are snapshots under way. There are so many at most: who needs
+one more waits, and is refused after a while.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 import aiohttp
+import msgspec
 import orjson
 
-from sow.errors import SowError, TooManyLogons, UpstreamLost, described
+from sow.errors import SowError, TooLarge, TooManyLogons, UpstreamLost, described
+from sow.protocol.replies import SentPlace
 from sow.security.authentication.credentials import Credentials
-from sow.server.chained.lines import without_ends
 from sow.server.chained.upstream import (
     ANSWER_S_MAX,
     Refusal,
+    SideTasks,
     UpstreamServer,
     Who,
     log_failure,
 )
+
+KEY = b',"k":"'
+CLOSE, END = b'{"c":"close"', b'{"c":"unsubscribed"'
+QUOTE, BACKSLASH = b'"\\'
+
+
+class UpstreamLine(msgspec.Struct):
+    """The fields of a line that matter here."""
+
+    c: str = ""
+    s: str = ""
+    t: str = ""
+    k: str = ""
+    d: msgspec.Raw = msgspec.Raw(b"")
+    bm: str = ""
+    ts: str = ""
+    delta: bool = False
+    reason: str = ""
+    cid: str | None = None
+    a: str = ""
+    status: str = ""
+    matches: int | None = None
+    advice: tuple[str, ...] = ()
+    at: int | None = None
+
+
+read_line = msgspec.json.Decoder(UpstreamLine).decode
+
+
+def place_of(bookmark: str) -> int:
+    """A bookmark, ``SEQ`` or ``SEQ.N``, as a number that compares with others."""
+    if "." not in bookmark:
+        return int(bookmark)
+    seq, _, time_us = bookmark.partition(".")
+    return SentPlace(int(seq), int(time_us))
+
+
+def is_later(place: int, than: int) -> bool:
+    """Whether a line of one place comes after another place of the same subscription. Places in
+    what a conflated topic or a view of one has sent are ordered by their times: their number, that
+    of the newest change in it, may be smaller than that of a snapshot before."""
+    if isinstance(place, SentPlace) and isinstance(than, SentPlace):
+        return (place.time_us, int(place)) > (than.time_us, int(than))
+    return int(place) > int(than)
+
+
+def time_of(timestamp: str) -> int:
+    """The time of a line in microseconds; 0 where it has none."""
+    if not timestamp:
+        return 0
+    seconds, _, rest = timestamp.removesuffix("Z").partition(".")
+    whole = int(datetime.fromisoformat(f"{seconds}+00:00").timestamp())
+    return whole * 1_000_000 + int(rest or 0)
+
+
+def renamed(line: bytes, old: bytes, new: bytes) -> bytes:
+    """A line under another name of its subscription; `old` and `new` are fields, ``"s":"f1"``. The
+    field stands before everything that a client has written."""
+    return line.replace(old, new, 1)
+
+
+def without_key(line: bytes) -> bytes:
+    """A line without its SowKey, which stands before everything that a client has written but the
+    key itself, where quotes are escaped."""
+    start = line.find(KEY)
+    if not 0 <= start < line.find(b',"d":'):
+        return line
+    end = start + len(KEY)
+    while line[end] != QUOTE:
+        end += 2 if line[end] == BACKSLASH else 1
+    return line[:start] + line[end + 1 :]
+
+
+def without_ends(lines: Sequence[bytes]) -> Sequence[bytes]:
+    """The lines of a frame; where its last one closes the session, without those that end its
+    subscriptions, since the clients are sent these by their own sessions that end."""
+    if not lines[-1].startswith(CLOSE):
+        return lines
+    return [line for line in lines if not line.startswith(END)]
+
+
+def name_field(name: str) -> bytes:
+    """The field of a subscription's name."""
+    return b'"s":"%b"' % name.encode()
+
 
 log = logging.getLogger("sow")
 
@@ -290,3 +388,131 @@ class Link:
         closing = asyncio.get_running_loop().create_task(socket.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+
+LINKS_MAX = 1_000
+"""Each is a socket and a session upstream, some ten kilobytes at both ends: those of eight chained
+servers are fewer than the connections that a server has by default."""
+WAIT_S = 5.0
+"""How long one waits for one: a thousand snapshots of a page take less."""
+IDLE_S = 2.0
+"""How long one stays open without use: a screen that asks once a second keeps it."""
+
+
+class LinkPool:
+    """Connections to `upstream`, `links_max` of them."""
+
+    def __init__(self, upstream: UpstreamServer, links_max: int = LINKS_MAX) -> None:
+        self._upstream = upstream
+        self._links_max = links_max
+        self._idle: dict[Link, Who] = {}
+        self._used: set[Link] = set()
+        self._opening = 0
+        self._freed = asyncio.Condition()
+        self._beside = SideTasks(log_failure)
+
+    def __len__(self) -> int:
+        return len(self._idle) + len(self._used) + self._opening
+
+    async def take(self, who: Who, owner: LinkOwner, address: str) -> Link:
+        """A connection for an owner whose client is at an address; raises UpstreamLost, TooLarge,
+        and the error of a refusal."""
+        await self._room(who)
+        for link in [one for one, other in self._idle.items() if other == who]:
+            del self._idle[link]
+            if link.is_open:
+                link.serve(owner)
+                self._used.add(link)
+                return link
+            await self._close(link)
+        return await self._opened(Link(self._upstream, who, owner, "chained", address))
+
+    async def _room(self, who: Who) -> None:
+        """Return when there may be one more, or there is one for these."""
+        try:
+            async with asyncio.timeout(WAIT_S), self._freed:
+                while len(self) >= self._links_max and who not in self._idle.values():
+                    if self._idle:
+                        link = next(iter(self._idle))
+                        del self._idle[link]
+                        self._beside.start(link.close())
+                    else:
+                        await self._freed.wait()
+        except TimeoutError:
+            raise TooLarge(
+                f"this chained server has {self._links_max} connections to its upstream server, "
+                "all of them in use; send this again later, or start another chained server"
+            ) from None
+
+    async def _opened(self, link: Link) -> Link:
+        self._opening += 1
+        try:
+            await link.open()
+            self._used.add(link)
+        finally:
+            self._opening -= 1
+            if link not in self._used:
+                self._beside.start(self._notify())
+        return link
+
+    async def give_back(self, link: Link, is_clean: bool) -> None:
+        """Its owner needs it no more; where nothing can come of that any more, another may."""
+        if link not in self._used:
+            return
+        self._used.discard(link)
+        if not (is_clean and link.is_open):
+            await self._close(link)
+            return
+        self._idle[link] = link.who
+        link.serve(_Nobody(self, link))
+        asyncio.get_running_loop().call_later(IDLE_S, self._let_go, link, link.served)
+        await self._notify()
+
+    def forget(self, link: Link | None) -> None:
+        """It has ended."""
+        if link is not None:
+            self._used.discard(link)
+            self._idle.pop(link, None)
+            self._beside.start(self._notify())
+
+    def _let_go(self, link: Link, served: int) -> None:
+        if link in self._idle and link.served == served:
+            del self._idle[link]
+            self._beside.start(self._close(link))
+
+    async def _close(self, link: Link) -> None:
+        await link.close()
+        await self._notify()
+
+    async def _notify(self) -> None:
+        async with self._freed:
+            self._freed.notify_all()
+
+    async def close(self) -> None:
+        """End those that nobody uses."""
+        idle, self._idle = [*self._idle], {}
+        for link in idle:
+            await link.close()
+        self._beside.cancel()
+
+
+class _Nobody:
+    """The owner of a connection that is not in use."""
+
+    def __init__(self, pool: LinkPool, link: Link) -> None:
+        self._pool = pool
+        self._link = link
+
+    async def take(self, lines: Sequence[bytes]) -> None:
+        """Heartbeats and notices."""
+
+    def on_lost(self) -> None:
+        """The next one that is needed is opened."""
+        self._pool._let_go(self._link, self._link.served)
+
+    async def on_back(self, resumed: bool) -> None:
+        """It is let go."""
+
+    def on_refused(self, _error: SowError) -> None:
+        """It has ended."""
+        self._pool.forget(self._link)

@@ -20,7 +20,10 @@ from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.replies import LINES
 from sow.protocol.wire import LENGTHS
-from sow.server.chained.lines import (
+from sow.server.chained.link import (
+    IDLE_S,
+    Link,
+    LinkPool,
     UpstreamLine,
     name_field,
     place_of,
@@ -28,8 +31,6 @@ from sow.server.chained.lines import (
     renamed,
     without_key,
 )
-from sow.server.chained.link import Link
-from sow.server.chained.link_pool import IDLE_S, LinkPool
 from sow.server.chained.share_keys import ShareKey
 from sow.server.chained.shared_channel import Joining
 from sow.server.chained.upstream import SideTasks, UpstreamServer, Who

@@ -19,7 +19,7 @@ from sow.server.chained.own_link import Beginning, StandIn, snapshot_of
 from sow.server.chained.share_keys import NO_RECORD, SHARED_FLAGS, ShareKey
 from sow.server.chained.shared import Shares
 from sow.server.chained.shared_channel import Joining, SharedChannel
-from sow.server.chained.shared_window import SharedWindowChannel
+from sow.server.chained.shared_subscription import SharedWindowChannel
 from sow.server.chained.upstream import Who
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey

@@ -15,12 +15,14 @@ import orjson
 
 from sow.engine.engine import Engine
 from sow.errors import ClientError, SowError
-from sow.server.chained.lines import UpstreamLine, place_of, read_line
-from sow.server.chained.link import LINK_PAUSE_S, Link
+from sow.server.chained.link import LINK_PAUSE_S, Link, UpstreamLine, place_of, read_line
 from sow.server.chained.share_keys import ShareKey, records_of
 from sow.server.chained.shared_channel import ChannelCalls, Joining, SharedChannel
-from sow.server.chained.shared_subscription import SharedSubscription
-from sow.server.chained.shared_window import SharedWindow, SharedWindowChannel
+from sow.server.chained.shared_subscription import (
+    SharedSubscription,
+    SharedWindow,
+    SharedWindowChannel,
+)
 from sow.server.chained.upstream import (
     OF_USERS,
     Refusal,

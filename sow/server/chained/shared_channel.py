@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sow.core.paths import value_at
 from sow.protocol.replies import LINES
-from sow.server.chained.lines import is_later, name_field, renamed, without_key
+from sow.server.chained.link import is_later, name_field, renamed, without_key
 from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.deliveries import Delivery

@@ -43,16 +43,14 @@ from sow.errors import (
     StoreFailing,
 )
 from sow.expressions import Filter
-from sow.server.loop.background_work import DueTimers, FanoutWriter
-from sow.server.loop.bookmark_waits import BookmarkWaits
+from sow.server.loop.background_work import BookmarkWaits, DueTimers, FanoutWriter
 from sow.server.loop.group_commit import (
     CAUGHT_UP_WINDOW_US,
     SCARCE_WINDOW_US,
     GroupCommit,
     JournalThread,
 )
-from sow.server.loop.latency import LoopLatency
-from sow.server.loop.scheduler import SLICE_S, FairScheduler
+from sow.server.loop.scheduler import SLICE_S, FairScheduler, LoopLatency
 from sow.store.protocols import Journal
 
 IDLE_WORK_S = 0.05

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.server.chained.lines import place_of
+from sow.server.chained.link import place_of
 from sow.server.chained.own_link import StandIn
 from tests.server.chained.chains import ALL, BACK, begin, known, lines_up_to
 from tests.server.chained.test_shared import until

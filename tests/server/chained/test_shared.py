@@ -8,7 +8,7 @@ import pytest
 
 from sow.server.api.nodes import Upstream
 from sow.server.chained import shared_subscription
-from sow.server.chained.lines import read_line
+from sow.server.chained.link import read_line
 from sow.server.chained.shared import AT_ONCE, Shares
 from sow.server.chained.shared_subscription import SharedSubscription
 from sow.topic.batch import Update

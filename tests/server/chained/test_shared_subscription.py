@@ -1,5 +1,8 @@
 """Subscriptions of every kind: equal ones are one upstream, and their clients are sent what clients
-of the upstream itself are sent."""
+of the upstream itself are sent.
+
+Live windows that sessions share: they scroll, and one is upstream for equal ones.
+"""
 
 import asyncio
 import sys
@@ -8,13 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from sow.messages import message_type
-from sow.server.chained.lines import read_line
+from sow.server.chained.link import read_line
 from sow.server.chained.shared_channel import ChannelCalls
-from sow.server.chained.shared_subscription import SharedSubscription
+from sow.server.chained.shared_subscription import SharedSubscription, SharedWindow
 from sow.streaming.update_encoder import FeedKey
 from tests.edge.serving import records
 from tests.messages.examples import EXAMPLES, OPTIONS, topic_of
 from tests.server.chained.chains import ALL, Pair, begin, hurry, known
+from tests.server.chained.test_shared import until
 from tests.topic.making import records as topic_records
 
 CALLS_A_LINE = 16
@@ -289,3 +293,67 @@ def test_a_line_that_is_passed_on_costs_few_calls():
         return (counts[1] - counts[0]) / 100
 
     assert asyncio.run(run()) <= CALLS_A_LINE
+
+
+WINDOW = {**ALL, "order_by": "/x DESC", "top_n": 3, "opts": "positions"}
+
+
+def publish_order(pair, step):
+    pair.upstream.publish("orders", *({"id": at, "x": (at * step) % 11} for at in range(10)))
+
+
+def test_a_window_scrolls_as_upstream_scrolls_it(pair):
+    publish_order(pair, 3)
+    with pair.chained.socket() as one, pair.upstream.socket() as straight:
+        found, names = [], []
+        for socket in (one, straight):
+            found.append(begin(socket, {**WINDOW, "skip_n": 0}))
+            names.append(found[-1][0]["s"])
+        for step, skip_n in enumerate((2, 1, 5, 0)):
+            for socket, name, mine in zip((one, straight), names, found, strict=True):
+                command = {**WINDOW, "skip_n": skip_n, "opts": "positions,replace", "s": name}
+                mine += begin(socket, command, f"{step}")
+            publish_order(pair, 4 + step)
+            for socket, mine in zip((one, straight), found, strict=True):
+                mine += socket.until(c="turn_end")
+        assert without_names(found[0]) == without_names(found[1])
+        wrong = {**ALL, "opts": "replace", "s": names[0], "cid": "9"}
+        one.send(wrong)
+        assert one.until(c="ack", cid="9")[-1]["status"] == "failure"
+        # One of this session, and one of the other.
+        until(lambda: pair.followed() == 2)
+
+
+def test_windows_that_look_otherwise_are_one_upstream(pair):
+    publish_order(pair, 3)
+    with pair.chained.socket() as one, pair.chained.socket() as two, pair.chained.socket() as three:
+        begin(one, {**WINDOW, "opts": "live"})
+        begin(two, {**WINDOW, "c": "sow_and_delta_subscribe", "skip_n": 0})
+        begin(three, {**WINDOW, "opts": "live,conflation=20ms,no_sowkey"})
+        assert pair.followed() == 1
+        pair.upstream.publish("orders", {"id": 3, "x": 99})
+        lines = [socket.until(c="turn_end") for socket in (one, two, three)]
+        assert {line["c"] for mine in lines for line in mine} <= {"p", "oof", "turn_end"}
+        assert [mine[-2]["d"] for mine in lines] == [{"id": 3, "x": 99}] * 3
+        ((shares,),) = pair.chained.server._source._chain._shares.values()
+        assert shares.subscriber_count == 3
+        one.ask({"c": "unsubscribe", "s": "all"}, cid="2")
+    until(lambda: pair.followed() == 0)
+
+
+def test_a_planted_disorder_is_found(pair, monkeypatch):
+    """Records are put at the end of the page."""
+    put = SharedWindow._put_row
+
+    def at_the_end(window, line):
+        line.at = None
+        put(window, line)
+
+    monkeypatch.setattr(SharedWindow, "_put_row", at_the_end)
+    publish_order(pair, 3)
+    with pair.chained.socket() as one, pair.upstream.socket() as straight:
+        found = [begin(socket, {**WINDOW, "skip_n": 0}) for socket in (one, straight)]
+        pair.upstream.publish("orders", {"id": 3, "x": 99})
+        for socket, mine in zip((one, straight), found, strict=True):
+            mine += socket.until(c="turn_end")
+        assert without_names(found[0]) != without_names(found[1])

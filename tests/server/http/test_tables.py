@@ -31,8 +31,7 @@ from sow.server.http.tables import (
     streamed,
     without_rows,
 )
-from sow.server.loop.latency import LoopLatency
-from sow.server.loop.scheduler import FairScheduler
+from sow.server.loop.scheduler import FairScheduler, LoopLatency
 from sow.topic.rendering import Shape
 from tests.history.reading import extent, log_rows
 from tests.server.stand_ins import ORDERS, World, run
