@@ -22,8 +22,7 @@ from sow.query import Query
 from sow.server.api.metrics import Scrape, exposing, process_exposition
 from sow.server.api.nodes import LOG_FIGURES, Nodes, ServerNode
 from sow.server.api.status import replay_exposition
-from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.tls import Certificate
+from sow.server.http.connections import Certificate, ConnectionLimiter
 from sow.server.loop.scheduler import LoopLatency
 from sow.sessions.commands.consumers import ConsumerLags, Consumers
 from tests.laws.harness import ORDERS, SLOW, World

@@ -8,7 +8,7 @@ import pytest
 from sow.messages import MESSAGE_TYPES
 from sow.protocol import wire
 from sow.protocol.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED
-from sow.server.api.openapi import description
+from sow.server.api.static_files import description
 from sow.server.boot.routes import TABLE
 from sow.server.http.route import OF_MOMENTS
 from tests.cases import all_cases

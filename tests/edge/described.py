@@ -3,7 +3,7 @@
 import re
 from functools import cached_property
 
-from sow.server.api.openapi import description
+from sow.server.api.static_files import description
 from sow.server.boot.routes import TABLE
 
 REFUSED_EVERYWHERE = (404, 405)

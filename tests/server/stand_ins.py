@@ -25,7 +25,7 @@ from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.engine.engine import Engine
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.body_reading import REQUESTS, ReadBackpressure, Requests
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import ConnectionLimiter
 from sow.server.http.negotiation import Compression
 from sow.server.http.preconditions import MOMENTS, Moments
 from sow.server.http.responses import mark_kept, report

@@ -166,7 +166,7 @@ def unreadable(security: Security) -> Iterator[tuple[str, str]]:
     """The problem of each unreadable file that a configuration names, with its element."""
     # Imported here: a configuration without Security does not need these libraries.
     from sow.security.authentication.jwt import FiledKeys
-    from sow.server.http.tls import server_context
+    from sow.server.http.connections import server_context
 
     requested: list[tuple[str, Callable[[], object]]] = []
     if tls := security.tls:

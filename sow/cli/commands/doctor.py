@@ -356,7 +356,7 @@ def _of_certificates(tls: Tls | None) -> Iterator[HealthCheck]:
     if tls is None:
         return
     # Imported here: a configuration without TLS does not need its library.
-    from sow.server.http.tls import certificates
+    from sow.server.http.connections import certificates
 
     try:
         found = {file: one.expires_s for file, one in certificates(tls).items()}

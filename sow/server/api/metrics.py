@@ -24,8 +24,7 @@ from sow.core.quota import Quota
 from sow.engine.capacity import records_max
 from sow.engine.running_topics import CopyTopic, FedQueue, LiveTopic, SourceTopic, ViewTopic
 from sow.server.api.nodes import LOG_FIGURES, UPSTREAM_FIGURES, Nodes
-from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.tls import Certificate
+from sow.server.http.connections import Certificate, ConnectionLimiter
 from sow.server.loop.runtime import ServerRuntime, loop_name
 from sow.server.loop.scheduler import LoopLatency
 from sow.sessions.commands.actions import ActionFigures

@@ -1,7 +1,7 @@
 """Sessions over HTTP: list and describe them, switch conflation of their queues, close them.
 
 A user sees their own sessions; an administrator sees all, and changes to another user's session are
-logged. Sessions are opened elsewhere (`sow.server.net.websocket`, `sow.server.net.sse`).
+logged. Sessions are opened elsewhere (`sow.server.net.websocket`, `sow.server.net.session_writer`).
 
 `GET /v1/sessions/{id}/why` explains what a session's client does not get, since when, and why: a
 list of sentences and advice, which the command line shows unchanged. It is built on request from

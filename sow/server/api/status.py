@@ -32,12 +32,11 @@ from sow.errors import Replaying
 from sow.server.api.metrics import Scrape, exposing, exposition, process_exposition
 from sow.server.api.nodes import AS_CHAINED, AS_FOLLOWER, AS_PRIMARY, Nodes, ServerNode
 from sow.server.api.response_schemas import ServerStatus
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import Certificate, ConnectionLimiter
 from sow.server.http.preconditions import BOOKMARK_HEADER, Heard
 from sow.server.http.responses import CHAIN_HEADER, LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.http.server_log import LastError
-from sow.server.http.tls import Certificate
 from sow.server.loop.log_checkpoint import LogMark
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import ConsumerLags

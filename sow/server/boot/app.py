@@ -24,11 +24,10 @@ from sow.errors import ConfigError, SowError
 from sow.expressions import make_parser
 from sow.security.authentication.authenticator import Logons
 from sow.server.api.admin import AdminHandler, Board
-from sow.server.api.followers import FollowersHandler
+from sow.server.api.followers import FollowersHandler, SharedLogHandler
 from sow.server.api.nodes import Nodes, Upstream
-from sow.server.api.rates import RatesHandler
-from sow.server.api.shared_log import SharedLogHandler
 from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
+from sow.server.api.topics import RatesHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
@@ -40,10 +39,10 @@ from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, route
 from sow.server.boot.sources import origin_of
 from sow.server.http.authn_middleware import Identifies, RequestAuthenticator, fetch
 from sow.server.http.body_reading import Requests
+from sow.server.http.connections import certificate_trusted, read_tls
 from sow.server.http.preconditions import Moments
 from sow.server.http.request_origin import RequestMiddleware, machine_names
 from sow.server.http.server_log import LastError
-from sow.server.http.tls import certificate_trusted, read_tls
 from sow.server.loop.background_work import (
     BackgroundConflation,
     CacheSweeper,
@@ -56,7 +55,7 @@ from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler, GcLatency, LoopLatency
 from sow.server.net.action_runner import ActionRunner
 from sow.server.net.listening import Binds, bind
-from sow.server.net.sse import EventStreamHandler
+from sow.server.net.session_writer import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.session_manager import SessionManager

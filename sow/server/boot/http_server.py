@@ -33,7 +33,7 @@ from sow.server.http.body_reading import (
     end_unmet,
     with_deferred_expectations,
 )
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import ConnectionLimiter
 from sow.server.http.negotiation import Compression
 from sow.server.http.preconditions import MOMENTS, Moments
 from sow.server.http.request_origin import RequestMiddleware

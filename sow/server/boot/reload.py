@@ -20,7 +20,7 @@ from sow.errors import ConfigError, SowError
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.quarantine import removed_at, write_out
 from sow.server.http.authn_middleware import RequestAuthenticator, SecuritySnapshot
-from sow.server.http.tls import TlsFiles, read_tls, renewed
+from sow.server.http.connections import TlsFiles, read_tls, renewed
 from sow.server.loop.background_work import compile_beside, long_among
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor

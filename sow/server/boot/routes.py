@@ -27,24 +27,21 @@ from sow.server.api.admin import AdminHandler
 from sow.server.api.batch_commit import BatchCommitHandler
 from sow.server.api.cursors import ChangeCursors
 from sow.server.api.explain import ExplainHandler
-from sow.server.api.followers import FollowersHandler
+from sow.server.api.followers import FollowersHandler, SharedLogHandler
 from sow.server.api.leases import LeasesHandler
 from sow.server.api.log import LogHandler
-from sow.server.api.openapi import DescriptionHandler
-from sow.server.api.rates import RatesHandler
 from sow.server.api.record_resource import EventsHandler, RecordHandler
 from sow.server.api.records import RecordsHandler
 from sow.server.api.sessions import ExplainSessionHandler, SessionsHandler
-from sow.server.api.shared_log import SharedLogHandler
 from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
-from sow.server.api.static_files import Pages
+from sow.server.api.static_files import DescriptionHandler, Pages
 from sow.server.api.status import HealthHandler, StatusHandler
-from sow.server.api.topics import TopicsHandler
+from sow.server.api.topics import RatesHandler, TopicsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
 from sow.server.http.route import READ_METHODS, Route, parameters_of, reach_moment, routes_of
 from sow.server.loop.background_work import compile_beside, guarded_by, long_among, long_guarded
 from sow.server.loop.runtime import ServerRuntime
-from sow.server.net.sse import EventStreamHandler
+from sow.server.net.session_writer import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
 from sow.store.staging import Staging

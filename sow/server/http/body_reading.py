@@ -38,7 +38,7 @@ from sow.core.addresses import is_loopback
 from sow.core.definitions import Limits
 from sow.core.quota import Quota, QuotaHolder
 from sow.errors import Busy, ClientError, TooLarge, clipped
-from sow.server.http.connection_limits import BYTES_PER_S_MIN, MinRateDeadline
+from sow.server.http.connections import BYTES_PER_S_MIN, MinRateDeadline
 from sow.server.http.negotiation import UnsupportedMediaType
 from sow.server.http.request_origin import client_address
 

@@ -64,7 +64,7 @@ class Operation(NamedTuple):
     JSON, `answers` and `takes` the media types, the usual one first (none: no body). `also` are
     further statuses of the answer beside 200, `requires` are the required parameters, `tagged`
     answers have an ETag, `numbered` requests may have an Idempotency-Key, and `refusals` are
-    statuses of problems that do not follow from the rest (`sow.server.api.openapi`).
+    statuses of problems that do not follow from the rest (`sow.server.api.static_files`).
     """
 
     id: str

@@ -2,7 +2,7 @@
 
 aiohttp implements HTTP and WebSocket; a `SupervisedProtocol` stands between it and the socket and
 sees all callbacks of asyncio. It closes connections that are idle for too long, or in the middle of
-a header (`sow.server.http.connection_limits`; `sow.server.net.ws_memory_accounting` for
+a header (`sow.server.http.connections`; `sow.server.net.ws_memory_accounting` for
 WebSockets), and tracks whether the socket accepts more (`TransportWritable`). A client that closes
 its sending side after its requests gets its answers before the connection is closed.
 
@@ -24,7 +24,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from sow.core.definitions import Limits
 from sow.errors import Busy, ClientError, SowError, clipped
 from sow.server.http.body_reading import ReadBackpressure, TooSlow, client_key
-from sow.server.http.connection_limits import ConnectionLimiter, IdleTimer
+from sow.server.http.connections import ConnectionLimiter, IdleTimer
 from sow.server.http.request_origin import client_address
 from sow.server.http.responses import problem, raw_answer
 from sow.server.net.ws_memory_accounting import BadFrame, MessageMemories, MessageMemory

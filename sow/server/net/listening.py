@@ -2,7 +2,7 @@
 
 A connection beyond the limits gets a reason and is closed. Where the system has no file left,
 connections wait in its backlog and are accepted after a moment; that is logged once a minute with a
-count, and open connections are served all the while. `sow.server.http.connection_limits` decides,
+count, and open connections are served all the while. `sow.server.http.connections` decides,
 this module executes. With TLS the handshake comes first.
 """
 

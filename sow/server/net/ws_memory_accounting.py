@@ -10,7 +10,7 @@ Most messages are one short frame. While nothing of a client waits in aiohttp, t
 and handed over as they arrive (`MessageMemory.hand_over`), and aiohttp never sees them: through it
 each would wait for another iteration of the loop, and cost as much as the rest of its reading.
 
-A message under way has a deadline that its bytes extend (`sow.server.http.connection_limits`); a
+A message under way has a deadline that its bytes extend (`sow.server.http.connections`); a
 client that sends nothing and has no subscription is closed after `IdleTimeout`. How a client is
 closed is up to `sow.server.net.websocket`.
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable
 from sow.core.definitions import Limits
 from sow.core.inner_loops import INNER_LOOPS
 from sow.server.http.body_reading import PAUSED_CHECK_S, ReadBackpressure
-from sow.server.http.connection_limits import MinRateDeadline
+from sow.server.http.connections import MinRateDeadline
 
 FINAL, OPCODE = 0x80, 0x0F
 CONTROL = 0x8  # and above: frames that are not part of a message

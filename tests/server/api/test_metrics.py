@@ -14,7 +14,7 @@ from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
 from sow.query import Query
 from sow.server.api.metrics import TOPIC_METRICS, Scrape, exposing, process_exposition
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import ConnectionLimiter
 from sow.sessions.commands.consumers import ConsumerLags, Consumers
 from tests.docs.metrics import exposed
 from tests.executing import execute_all

@@ -13,10 +13,9 @@ from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.engine.recovery.redo import Progress
 from sow.errors import Busy, NotReached, Replaying
 from sow.protocol.commands import COMMANDS
-from sow.server.api.followers import FollowersHandler
+from sow.server.api.followers import FollowersHandler, SharedLogHandler
 from sow.server.api.nodes import Nodes
-from sow.server.api.openapi import description
-from sow.server.api.shared_log import SharedLogHandler
+from sow.server.api.static_files import description
 from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
@@ -28,7 +27,7 @@ from sow.server.boot.routes import (
     routes,
 )
 from sow.server.boot.sources import RecordsHere
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import ConnectionLimiter
 from sow.server.http.preconditions import MOMENTS
 from sow.server.http.route import WEBSOCKET, Route, admit, with_heads
 from sow.server.http.server_log import LastError

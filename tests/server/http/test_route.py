@@ -20,7 +20,7 @@ from sow.server.http.route import (
     read_seconds,
     with_heads,
 )
-from sow.server.net.sse import STREAM_PARAMETERS, EventStreamHandler
+from sow.server.net.session_writer import STREAM_PARAMETERS, EventStreamHandler
 from tests.server.stand_ins import ORDERS, Served, World, stepped
 
 

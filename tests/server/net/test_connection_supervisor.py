@@ -9,7 +9,7 @@ from sow.core.definitions import Configuration, Limits
 from sow.core.quota import Quota
 from sow.errors import Busy
 from sow.server.http.body_reading import ReadBackpressure
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import ConnectionLimiter
 from sow.server.http.request_origin import CLIENT_ADDRESS
 from sow.server.net.connection_supervisor import (
     Connections,

@@ -11,7 +11,7 @@ import pytest
 from sow.core.definitions import Configuration, Limits
 from sow.core.quota import Quota
 from sow.server.http.body_reading import ReadBackpressure
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import ConnectionLimiter
 from sow.server.net import listening
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.listening import (

@@ -14,7 +14,7 @@ from sow.core.definitions import Configuration, Limits
 from sow.core.quota import Quota
 from sow.errors import ClientError
 from sow.server.http.body_reading import ReadBackpressure
-from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.connections import ConnectionLimiter
 from sow.server.net.command_pump import CommandReader
 from sow.server.net.connection_supervisor import Connections, HttpProtocol
 from sow.server.net.websocket import (

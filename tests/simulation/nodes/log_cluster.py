@@ -288,7 +288,7 @@ def virtual(loop, nodes, names):
         ),
         "sow.server.boot.log_member.SharedLogClock": lambda: SharedLogClock(own_clock),
         "sow.server.boot.log_follower.monotonic_us": now_us,
-        "sow.server.boot.log_lead.wall_us": wall_us,
+        "sow.server.boot.log_follower.wall_us": wall_us,
         "sow.server.boot.log_follower.SharedLogThread": VirtualSharedThread,
         "secrets.token_bytes": lambda count=32: names.randbytes(count),
     }.items():
