@@ -30,8 +30,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.envelope import Envelope, from_ipc, to_ipc
-from conflated_topics.folds import Flags, Groups, Ints, accumulator, fold, sortable
-from conflated_topics.spec import WINDOW_END, WINDOW_START, Policy, Spec
+from conflated_topics.folds import (
+    WINDOW_END,
+    WINDOW_START,
+    Flags,
+    Groups,
+    Ints,
+    Policy,
+    Spec,
+    accumulator,
+    fold,
+    sortable,
+)
 from conflated_topics.user_texts import parse_interval
 
 __all__ = [

@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.envelope import Envelope, from_ipc, to_ipc
+from conflated_topics.folds import WINDOW_END, Spec
 from conflated_topics.recorded import (
     State,
     continued,
@@ -42,7 +43,6 @@ from conflated_topics.recorded import (
     step,
     times_us,
 )
-from conflated_topics.spec import WINDOW_END, Spec
 
 MAGIC_OF_EARLIER_RELEASES = b"CTRS"
 AGAIN = (

@@ -32,7 +32,7 @@ WORDS = {
 }
 """A word that is refused, and what to write instead."""
 PROTOCOL = {
-    "asked": {"docs/clients.md", "sow/client/http.py", "sow/client/sync/http.py"},
+    "asked": {"docs/clients.md", "sow/client/http.py", "sow/client/sync/bridge.py"},
     "told": {
         "docs/http.md",
         "sow/server/api/explain.py",

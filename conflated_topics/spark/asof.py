@@ -23,7 +23,7 @@ from conflated_topics.asof import (
     JoinBuckets,
     SideName,
 )
-from conflated_topics.spark.frames import (
+from conflated_topics.spark.conflation import (
     MAX_SKEW,
     Turn,
     arrow_schema,

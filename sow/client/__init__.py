@@ -11,9 +11,8 @@ from sow.client.errors import ClosedByServer, Disconnected, SequenceLost, Unreac
 from sow.client.http import Answer, Rows
 from sow.client.idempotent import IdempotentPublisher
 from sow.client.live_view import Change, Live, LiveWindow
-from sow.client.messages import Message
 from sow.client.publisher import Publisher
-from sow.client.socket import Retry
+from sow.client.socket import Message, Retry
 from sow.client.subscription import Subscription
 
 __all__ = [

@@ -31,9 +31,9 @@ from sow.client.requests import (
     parameters,
     subscription,
 )
-from sow.client.shown import ShownDict, ShownList, ShownPlan, ShownState
 from sow.client.socket import Retry, Sockets
 from sow.client.subscription import Subscription
+from sow.client.tables import ShownDict, ShownList, ShownPlan, ShownState
 from sow.core.addresses import URL_DEFAULT, Addresses
 from sow.core.media_types import FRAMES
 from sow.errors import BadMessage, ClientError, SowError

@@ -18,9 +18,8 @@ from typing import Any, Self
 import orjson
 
 from sow.client.errors import TAKEN_ELSEWHERE, ClosedByServer, Disconnected, is_away
-from sow.client.messages import Line
-from sow.client.shown import ShownState
-from sow.client.socket import Retry, Socket, Sockets
+from sow.client.socket import Line, Retry, Socket, Sockets
+from sow.client.tables import ShownState
 from sow.errors import ClientError, NotPrimary, SowError
 
 LEFT_S = 5.0

@@ -30,10 +30,10 @@ from sow.client.errors import (
     not_sow,
     reported,
 )
-from sow.client.shown import fields_html
 from sow.client.tables import (
     AnswerTable,
     ShownTable,
+    fields_html,
     from_stream,
     short_text,
     shown_table,

@@ -28,11 +28,10 @@ from sow.client.errors import (
     SequenceLost,
     Unreachable,
 )
-from sow.client.messages import Line
 from sow.client.publish_store import PublishStore, StoredFrame
 from sow.client.publisher import WINDOW_FRAMES, DrainedAtEnd
-from sow.client.shown import ShownState
-from sow.client.socket import Retry, Socket, framed
+from sow.client.socket import Line, Retry, Socket, framed
+from sow.client.tables import ShownState
 from sow.errors import AnotherLog, BadMessage, ClientError, SowError, StoreError, shown
 
 FRAME_LENGTH = 1000

@@ -18,9 +18,8 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 from sow.client.errors import ClosedByServer, Disconnected
-from sow.client.messages import Message
 from sow.client.requests import Interval, Paths
-from sow.client.shown import fields_html
+from sow.client.socket import Message
 from sow.client.subscription import Subscription
 from sow.client.tables import (
     Chosen,
@@ -28,6 +27,7 @@ from sow.client.tables import (
     ShownTable,
     checked_interval,
     faceted_table,
+    fields_html,
     refreshing,
     shown_nothing,
     shown_table,

@@ -28,10 +28,8 @@ import orjson
 from sow.client.encode import Document, encode_all
 from sow.client.errors import NAME_REPLACED, TAKEN_ELSEWHERE, Disconnected, is_passing
 from sow.client.http import Http
-from sow.client.messages import Line
-from sow.client.shown import ShownState
-from sow.client.socket import Retry, Socket, framed
-from sow.client.tables import arrow
+from sow.client.socket import Line, Retry, Socket, framed
+from sow.client.tables import ShownState, arrow
 from sow.core.media_types import ARROW, JSON
 from sow.errors import AnotherLog, BadMessage, NotPrimary, SowError
 

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from sow.client.encode import Document, encode
 from sow.client.http import Answer, Http, answer, length_prefixed, records_of
-from sow.client.shown import ShownList
-from sow.client.tables import to_pandas, to_polars
+from sow.client.tables import ShownList, to_pandas, to_polars
 from sow.core.media_types import FRAMES
 
 

@@ -25,9 +25,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 
 from sow.client.errors import ClosedByServer, Disconnected, is_away
-from sow.client.messages import Line, Message
-from sow.client.shown import ShownState
-from sow.client.socket import Retry, Socket, Sockets
+from sow.client.socket import Line, Message, Retry, Socket, Sockets
+from sow.client.tables import ShownState
 from sow.errors import AnotherLog, ClientError, NotPrimary, SowError
 from sow.history.bookmarks import NOW, going_on, is_range, with_log
 

@@ -1,6 +1,6 @@
 """Definitions of pipelines, which Spark runs, and the options of `format("sow")`.
 
-The options are here because the data source reads them (`sow.spark.options`) and the rules of
+The options are here because the data source reads them (`sow.spark.http`) and the rules of
 `<Pipelines>` check their names and values before Spark is started. Plain data like the topics'
 (`sow.core.definitions`); `sow.config` makes them and `sow.spark.pipelines` runs them.
 """

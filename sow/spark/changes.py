@@ -18,8 +18,7 @@ from pyspark.sql.types import StructType
 from sow.core.humanize import did_you_mean
 from sow.errors import ClientError, shown
 from sow.spark.columns import OF_THE_ROW, ROW, Messages, decoder, holds, requested_columns
-from sow.spark.http import segment
-from sow.spark.options import SourceOptions, any_option
+from sow.spark.http import SourceOptions, any_option, segment
 
 CHANGE_TYPE = "_change_type"
 INSERT, PREIMAGE, POSTIMAGE, DELETE = CHANGE_TYPES = (

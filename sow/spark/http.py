@@ -1,10 +1,12 @@
-"""HTTP requests from Spark to the server, by the standard library, with retries.
+"""HTTP requests from Spark to the server, by the standard library, with retries; and their options.
 
 Runs in Spark's Python workers, so it imports next to nothing. A request that fails to connect is
 retried until `retry_s` have passed; every request of the data source is idempotent, since reads
 name what they read and writes are staged under names of their own. So it can also go on at another
 of several addresses, at once and in the middle of a read: what it reads has the name of its log,
 and a follower that is behind waits for it. What a follower refuses goes to the primary.
+
+The options of `format("sow")` say which server and which topic; they are parsed and checked here.
 """
 
 import http.client
@@ -14,12 +16,26 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from sow.core.addresses import Addresses, listed
+from sow.core.addresses import URL_DEFAULT, Addresses, listed
+from sow.core.humanize import did_you_mean
 from sow.core.media_types import ARROW, JSON
+from sow.core.pipelines import (
+    NAMES,
+    USES,
+    Use,
+    WriteMode,
+    called_here,
+    check_together,
+    misuse,
+    option_field,
+    option_value,
+    plain,
+)
 from sow.errors import ClientError, SowError
 
 PAUSE_S = 0.2
@@ -335,3 +351,108 @@ def segment(name: str) -> str:
 def member(name: str) -> str:
     """A name as the only element of a list that commas separate."""
     return name.replace("%", "%25").replace(",", "%2C")
+
+
+# Options that Spark itself adds.
+SPARKS = ("checkpointlocation", "queryname")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of one read or write."""
+
+    topic: str
+    token_source: TokenSource
+    ca: str | None
+    url: str = URL_DEFAULT
+    retry_s: float = 60.0
+    filter: str | None = None
+    columns: tuple[str, ...] = ()
+    as_of: str | None = None
+    last: int | None = None
+    projection: str | None = None
+    grouping: str | None = None
+    infer_schema: bool = False
+    partitions: int | None = None
+    pushdown: bool = False
+    starting: str = "earliest"
+    ending: str | None = None
+    rows_max: int | None = None
+    latest: bool = False
+    cdc: bool = False
+    fail_on_data_loss: bool = True
+    consumer: str | None = None
+    closes_within_us: int | None = None
+    mode: WriteMode = "publish"
+    allow_empty: bool = False
+    writer: str | None = None
+    epoch: int | None = None
+    rerun: str = "fail"
+    batch_rows: int = 50_000
+    dead_letter_path: str | None = None
+    key_column: str = "key"
+    op_column: str = "op"
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The parameters of a query for groups of records; none of them for the records
+        themselves."""
+        requested = {"projection": self.projection, "grouping": self.grouping}
+        return {name: text for name, text in requested.items() if text is not None}
+
+    @property
+    def server(self) -> SowServer:
+        """The server that they name."""
+        return SowServer(self.url, self.token_source, self.retry_s, self.ca)
+
+
+def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOptions:
+    """Parse options; case and underscores do not matter, `asOf` or `as_of`. Raises ClientError,
+    also for an option that does not apply to its use."""
+    requested: dict[str, str] = {}
+    for name, value in given.items():
+        known = NAMES.get(plain(name))
+        if plain(name) in SPARKS:
+            continue
+        if plain(name) == "path":
+            raise ClientError(
+                f'no path {value!r}: a topic is named by .option("topic", "orders"), and written '
+                "by .save() or .start() without a path. In SQL a topic is a view, and cannot be a "
+                "table: CREATE TEMPORARY VIEW orders USING sow OPTIONS (topic 'orders')"
+            )
+        if known is None:
+            raise ClientError(f"no option {name!r}{did_you_mean(called_here(name), list(USES))}")
+        if use is not None and (problem := misuse(known, use)):
+            raise ClientError(problem)
+        requested[known] = value
+    values = {name: option_value(name, text) for name, text in requested.items()}
+    check_together(requested, use)
+    if not requested.get("topic", "").strip():
+        raise ClientError('give the topic: .option("topic", "orders")')
+    parsed: dict[str, Any] = {
+        option_field(name): value
+        for name, value in values.items()
+        if name not in ("token", "tokenFile")
+    }
+    parsed["token_source"] = _token_source(requested)
+    parsed["ca"] = certificates(requested.get("ca"))
+    return SourceOptions(**parsed)
+
+
+def _token_source(requested: Mapping[str, str]) -> TokenSource:
+    token, file = requested.get("token"), requested.get("tokenFile")
+    if token and file:
+        raise ClientError(
+            "give token or tokenFile, not both: the file is read again when it changes"
+        )
+    found = TokenSource(token, file) if token or file else environment_token()
+    if found.token is not None and not is_token(found.token):
+        raise ClientError(
+            "the token has characters that a header cannot, such as the end of a line"
+        )
+    return found
+
+
+def any_option(given: Mapping[str, Any], name: str) -> str | None:
+    """The value of one option, in any case."""
+    return next((value for key, value in given.items() if plain(key) == plain(name)), None)

@@ -40,7 +40,7 @@ from sow.messages import message_type
 from sow.messages.base import MessageType
 from sow.spark.columns import REMOVE, ROW
 from sow.spark.http import own_server, segment
-from sow.spark.side_outputs import kept_aside
+from sow.spark.run_state import kept_aside
 from sow.topic.queue_policy import Merger, make_merger
 
 KINDS_KEPT = 64

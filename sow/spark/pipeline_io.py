@@ -43,13 +43,11 @@ from sow.core.pipelines import (
 )
 from sow.errors import ClientError
 from sow.history.bookmarks import POSITION, is_time, moment_us
-from sow.spark.http import ServerRefusal, own_server, segment
-from sow.spark.options import SourceOptions, read_options
+from sow.spark.http import ServerRefusal, SourceOptions, own_server, read_options, segment
 from sow.spark.pipeline_conflation import SparkConflation, for_topic
 from sow.spark.reader import STARTS
 from sow.spark.rows import end_of_range, extent, position
-from sow.spark.run_state import RunState, directory_of
-from sow.spark.side_outputs import opened
+from sow.spark.run_state import RunState, directory_of, opened
 from sow.spark.source import SowDataSource
 from sow.spark.stream import SowStreamReader
 from sow.spark.views import SparkView

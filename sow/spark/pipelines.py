@@ -39,14 +39,19 @@ from sow.core.pipelines import (
     has_scheme,
 )
 from sow.errors import BadFilter, ClientError, SowError
-from sow.spark.http import ServerRefusal, own_server, segment
-from sow.spark.options import any_option
+from sow.spark.http import ServerRefusal, any_option, own_server, segment
 from sow.spark.pipeline_conflation import SparkConflation, conflated, copied, row_columns
 from sow.spark.pipeline_io import SourceRows, endings, given, written
 from sow.spark.rows import DataLoss
-from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of
+from sow.spark.run_state import (
+    DeadLetters,
+    HadoopFiles,
+    LeasedState,
+    LocalState,
+    RunState,
+    directory_of,
+)
 from sow.spark.session import has_session, session
-from sow.spark.side_outputs import DeadLetters
 from sow.spark.views import SparkView, following_operators, rows_of_groups
 
 Result = TypeVar("Result")

@@ -41,8 +41,7 @@ from pyspark.sql.datasource import (
 
 from sow.spark.changes import OF_LOG, ChangeRows
 from sow.spark.columns import OF_THE_ROW, Messages, decoder, requested_columns
-from sow.spark.http import ServerRefusal, segment
-from sow.spark.options import SourceOptions
+from sow.spark.http import ServerRefusal, SourceOptions, segment
 from sow.spark.rows import (
     PARTS,
     Needed,

@@ -55,8 +55,7 @@ from sow.messages.column_types import COLUMNS_MAX, INT_DIGITS_MAX, kind_of_value
 from sow.messages.json_texts import JSON_NULL, FieldTexts
 from sow.spark.changes import BESIDE_THE_BODY, CHANGE, check_applied, check_change_columns
 from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, ROW, SPARK_ROW, Messages, check_row_columns
-from sow.spark.http import segment
-from sow.spark.options import SourceOptions, any_option, read_options
+from sow.spark.http import SourceOptions, any_option, read_options, segment
 from sow.spark.reader import PushingReader, SowReader
 from sow.spark.stream import SowStreamReader
 from sow.spark.writer import SowStreamWriter, SowWriter

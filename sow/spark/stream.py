@@ -31,8 +31,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from sow.errors import AnotherLog
 from sow.spark.changes import OF_LOG, ChangeRows
 from sow.spark.columns import ROW, Messages, decoder, requested_columns
-from sow.spark.http import ServerRefusal, segment
-from sow.spark.options import SourceOptions
+from sow.spark.http import ServerRefusal, SourceOptions, segment
 from sow.spark.reader import STARTS, LogPart, split_log
 from sow.spark.rows import (
     DataLoss,

@@ -32,8 +32,7 @@ from sow.errors import ClientError, shown
 from sow.spark.arrow_cast import is_variant, value_of
 from sow.spark.changes import BESIDE_THE_BODY, CHANGE_TYPE
 from sow.spark.columns import OF_THE_ROW, REMOVE, ROW
-from sow.spark.http import ServerRefusal, SowServer, segment
-from sow.spark.options import SourceOptions
+from sow.spark.http import ServerRefusal, SourceOptions, SowServer, segment
 
 ROW_TYPES = {field.name: type(field.dataType) for field in from_arrow_schema(ROW)}
 """The columns of a row as it is read, which beside `value` name its origin."""

@@ -26,9 +26,8 @@ from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.changes import BESIDE_THE_BODY, CHANGE_TYPE, applied
 from sow.spark.columns import OF_THE_ROW
-from sow.spark.http import ServerRefusal, segment
-from sow.spark.options import SourceOptions
-from sow.spark.side_outputs import DeadLetters, makes_a_table, part_and_attempt, query_and_batch
+from sow.spark.http import ServerRefusal, SourceOptions, segment
+from sow.spark.run_state import DeadLetters, makes_a_table, part_and_attempt, query_and_batch
 from sow.spark.write_target import (
     KeysOfTopics,
     WriteTarget,

@@ -1,5 +1,5 @@
 from sow.client.errors import failure
-from sow.client.messages import read_lines
+from sow.client.socket import read_lines
 from sow.errors import (
     BadFilter,
     BadMessage,

@@ -10,9 +10,8 @@ import pytest
 from sow.client import Client, SequenceLost
 from sow.client.errors import TAKEN_ELSEWHERE, ClosedByServer, Disconnected, Unreachable
 from sow.client.idempotent import IdempotentPublisher
-from sow.client.messages import read_lines
 from sow.client.publish_store import PublishStore
-from sow.client.socket import Retry
+from sow.client.socket import Retry, read_lines
 from sow.errors import AnotherLog, BadMessage, ClientError, DiskFull, StoreError
 from tests.edge.serving import Running, configuration
 

@@ -12,8 +12,8 @@ import pytest
 from sow.client import Client, Disconnected, Retry, Unreachable
 from sow.client.errors import TAKEN_ELSEWHERE
 from sow.client.http import Http
-from sow.client.messages import read_lines
 from sow.client.publisher import Publisher, RepeatableBatch
+from sow.client.socket import read_lines
 from sow.errors import (
     AnotherLog,
     BadMessage,

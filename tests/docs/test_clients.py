@@ -7,7 +7,7 @@ import pytest
 
 from sow.client import client as asynchronous
 from sow.client import http, live_view, publisher, subscription, sync
-from sow.client.sync.http import TopicAnswer
+from sow.client.sync.bridge import TopicAnswer
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs/clients.md").read_text()

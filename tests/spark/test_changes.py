@@ -16,8 +16,7 @@ from sow.core.pipelines import LOG, RECORDS, STREAM
 from sow.errors import ClientError
 from sow.spark.changes import CHANGE, check_applied, check_change_columns, merge_statement
 from sow.spark.columns import JSON_MESSAGES
-from sow.spark.http import ServerRefusal
-from sow.spark.options import read_options
+from sow.spark.http import ServerRefusal, read_options
 from sow.spark.reader import SowReader
 from sow.spark.rows import DataLoss, range_of_log
 from sow.spark.source import SowDataSource

@@ -20,9 +20,8 @@ from pyspark.sql.types import StructType
 from conflated_topics.spark import conflate
 from sow.server.api.batch_commit import BatchCommitHandler, Recent
 from sow.spark.columns import ROW
-from sow.spark.http import ServerRefusal
+from sow.spark.http import ServerRefusal, read_options
 from sow.spark.http import SowServer as Client
-from sow.spark.options import read_options
 from sow.spark.rows import DataLoss, range_of_log
 from sow.spark.stream import SowStreamReader
 from sow.spark.writer import SowWriter

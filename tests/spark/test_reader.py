@@ -33,8 +33,7 @@ from sow.messages import message_type
 from sow.spark import reader as planning
 from sow.spark import rows as module
 from sow.spark.columns import JSON_MESSAGES, ROW, decoder
-from sow.spark.http import ServerRefusal
-from sow.spark.options import read_options
+from sow.spark.http import ServerRefusal, read_options
 from sow.spark.reader import PushingReader, expression
 from sow.spark.source import SowDataSource
 

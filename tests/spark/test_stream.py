@@ -11,8 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from sow.spark.columns import ROW, SPARK_ROW
-from sow.spark.http import ServerRefusal
-from sow.spark.options import read_options
+from sow.spark.http import ServerRefusal, read_options
 from sow.spark.pipeline_io import RangeSource
 from sow.spark.reader import SowReader
 from sow.spark.rows import DataLoss

@@ -17,8 +17,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
-from sow.spark.http import SowServer
-from sow.spark.options import read_options
+from sow.spark.http import SowServer, read_options
 from sow.spark.write_target import (
     KeysOfTopics,
     WriteTarget,

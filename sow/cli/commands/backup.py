@@ -320,5 +320,6 @@ def move(config: str, variables: dict[str, str], out: bool, data_dir: str | None
     show({"data_directory": where, "bookmark": str(bookmark)}, printable(text))
 
 
-for one in (status, step_down, verify_log, trim, move):
+for one in (status, step_down, trim, move):
     log.add_command(one)
+log.add_command(verify_log, "verify")

@@ -6,6 +6,7 @@ documents its arguments and errors, and a test checks that none is missing. Clas
 names.
 """
 
+from sow.client.sync.bridge import Http, Response, Rows
 from sow.client.sync.client import (
     Client,
     IdempotentPublisher,
@@ -16,7 +17,6 @@ from sow.client.sync.client import (
     Publisher,
     Subscription,
 )
-from sow.client.sync.http import Http, Response, Rows
 
 __all__ = [
     "Client",

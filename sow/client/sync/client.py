@@ -17,23 +17,24 @@ from sow.client.live_view import Live as AsyncLive
 from sow.client.live_view import LiveCall
 from sow.client.live_view import LiveView as AsyncLiveView
 from sow.client.live_view import LiveWindow as AsyncLiveWindow
-from sow.client.messages import Message
 from sow.client.publisher import Publisher as AsyncPublisher
 from sow.client.requests import QueryRequest
-from sow.client.socket import Retry
+from sow.client.socket import Message, Retry
 from sow.client.subscription import Subscription as AsyncSubscription
 from sow.client.sync.bridge import (
     Bridge,
     Each,
+    Http,
+    Rows,
     SyncContext,
     SyncWrapper,
+    TopicAnswer,
     described,
     handed,
     mirrored,
     mirrored_coroutine,
     waited,
 )
-from sow.client.sync.http import Http, Rows, TopicAnswer
 from sow.client.tables import checked_interval, table_widget
 from sow.core.addresses import URL_DEFAULT
 
