@@ -28,9 +28,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 from conflated_topics.folds import Flags, Ints, sortable
-from conflated_topics.recorded import key_codes, times_us
+from conflated_topics.recorded import Envelope, from_ipc, key_codes, times_us, to_ipc
 from conflated_topics.state_partitions import (
     AGAIN,
     BUCKET,

@@ -33,15 +33,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 from conflated_topics.folds import WINDOW_END, Spec
 from conflated_topics.recorded import (
+    Envelope,
     State,
     continued,
+    from_ipc,
     refuse_missing_keys,
     standing_alone,
     step,
     times_us,
+    to_ipc,
 )
 
 MAGIC_OF_EARLIER_RELEASES = b"CTRS"

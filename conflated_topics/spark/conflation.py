@@ -31,8 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.envelope import from_ipc, to_ipc
-from conflated_topics.recorded import Policy, Spec, conflate_table, standing_alone
+from conflated_topics.recorded import Policy, Spec, conflate_table, from_ipc, standing_alone, to_ipc
 from conflated_topics.state_partitions import (
     AHEAD,
     ASIDE,

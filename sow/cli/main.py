@@ -60,7 +60,7 @@ SUBCOMMANDS = {
     "pipeline": "sow.cli.commands.pipeline",
     "repair": "sow.cli.commands.backup",
     "mcp": "sow.cli.commands.mcp",
-    "use": "sow.cli.commands.use",
+    "use": "sow.cli.connecting",
     "completion": "sow.cli.options",
 }
 """The module of each command, which has an attribute of the command's name."""

@@ -27,7 +27,7 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.envelope import Envelope, from_ipc, to_ipc
+from conflated_topics.recorded import Envelope, from_ipc, to_ipc
 from conflated_topics.spark.conflation import Turn, handed_on, state_of, turned, with_bucket
 from conflated_topics.state_partitions import BUCKET, COUNT, divided, gathered
 from sow.core.definitions import MessageTypeOptions, View

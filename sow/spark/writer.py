@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from conflated_topics.envelope import to_ipc
+from conflated_topics.recorded import to_ipc
 from sow.core.media_types import ARROW
 from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN

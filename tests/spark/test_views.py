@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from conflated_topics.envelope import to_ipc
+from conflated_topics.recorded import to_ipc
 from sow.core.keys import sow_key
 from sow.core.lossless_numbers import LosslessNumber
 from sow.spark.pipelines import Running, topic_pipeline

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from conflated_topics.envelope import from_ipc, to_ipc
+from conflated_topics.recorded import from_ipc, to_ipc
 from sow.core.definitions import Topic, View
 from sow.core.keys import sow_key
 from sow.expressions import compile_filter, compile_projection

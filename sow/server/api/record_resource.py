@@ -7,9 +7,13 @@ publish or delete (`sow.sessions.commands.record_ops`), and is answered when it 
 
 Of a record of a series a range of events is read, and one is edited. What the user may see holds
 for each event by itself: of a record whose newest event is hidden the user reads the others.
+
+A change that is one of a publisher's numbered messages (`Idempotency-Key`,
+`sow.sessions.commands.publishers`) is done once, however often it is sent, and repeats get the
+answer of then (`NumberedChange`, also of the requests that change many records).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -24,16 +28,17 @@ from sow.history.bookmarks import moment_us
 from sow.messages.base import MessageType
 from sow.protocol.replies import timestamp
 from sow.security.row_level_security import DENY_ALL, RowPolicy
-from sow.server.api.numbered_changes import NumberedChange
-from sow.server.api.records import RECORDS_PATH
 from sow.server.api.response_schemas import Deleted, Edited, EventAnswered, Published
+from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import answer_in_pieces, answer_message
 from sow.server.http.negotiation import accepted, entity_tag, is_known
 from sow.server.http.preconditions import Conditions
 from sow.server.http.request_bodies import (
+    DUPLICATE,
     MESSAGE_FORMATS,
     OWN_TYPES,
+    IdempotencyKey,
     Reading,
     documents_of,
     idempotency_key,
@@ -60,6 +65,55 @@ from sow.topic.records import CheckedMessages, Records
 from sow.topic.rendering import WHOLE, Shape
 from sow.topic.series import Bound, SeriesEvent
 
+
+class NumberedChange(NamedTuple):
+    """A change of a topic by one request, of so many `numbers` if it is numbered: its `steps`, the
+    `answer` that follows from its bookmark or count, and that to an `older` repeat."""
+
+    name: str
+    topic: str
+    numbers: int
+    steps: Callable[[NumberedTurn | None], Task[NumberedAnswer]]
+    answer: Callable[[int], NumberedAnswer]
+    older: Callable[[], NumberedAnswer]
+
+    async def answered(
+        self,
+        runtime: ServerRuntime,
+        executor: Executor,
+        request: web.Request,
+        key: IdempotencyKey | None,
+        is_durable: bool = True,
+    ) -> web.Response:
+        """The answer, once it is done and `is_durable`. With a key it is done once, and what was
+        done before is answered again."""
+
+        def steps() -> Task[NumberedAnswer]:
+            if key is None:
+                return (yield from self.steps(None))
+            executor.engine.sequencer.moment(runtime.now_us())
+            turn = yield from executor.publishers.turn(
+                lambda: executor.publishers.named(key.client, permissions_of(request)),
+                self.topic,
+                key.seq,
+                self.numbers,
+                answer=self.answer,
+            )
+            with turn:
+                if not turn.is_duplicate:
+                    return (yield from self.steps(turn)).saying(turn.fields())
+                found = executor.publishers.answered(turn) or self.older()
+                return found._replace(headers={**found.headers, DUPLICATE: "true"})
+
+        answer = await runtime.turns.run(self.name, steps())
+        if is_durable:
+            await runtime.durable()
+        else:
+            runtime.wake()
+        return json_response(answer.document, status=answer.status, headers=answer.headers)
+
+
+RECORDS_PATH = TOPIC_PATH + "/records"
 RECORD_PATH = RECORDS_PATH + "/{key}"
 RECORD_FORMATS = (JSON, PLAIN_TEXT, *OWN_TYPES, BYTES)
 """Formats of one record; that of its message type, or JSON."""

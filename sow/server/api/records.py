@@ -38,10 +38,9 @@ from sow.protocol.commands import Command, Options, options_of
 from sow.query import Query
 from sow.security.row_level_security import RowPolicy
 from sow.server.api.cursors import Cursors, Paging, limit_of
-from sow.server.api.numbered_changes import NumberedChange
+from sow.server.api.record_resource import RECORDS_PATH, NumberedChange
 from sow.server.api.response_schemas import Deleted, Published, QueryExplained
 from sow.server.api.snapshots import AsOfQueries, SnapshotHandler
-from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import client_key
 from sow.server.http.chunked_response import answer_in_pieces, answer_whole
@@ -92,7 +91,6 @@ from sow.sessions.queries.query_results import QueryResult, UnreadQuota, execute
 from sow.topic.missing_fields import Unsure, field_advice, unsure_fields
 from sow.topic.rendering import WHOLE, Shape
 
-RECORDS_PATH = TOPIC_PATH + "/records"
 RECORDS_FILE = f"{RECORDS_PATH}.{{{FORMAT_ENDING}}}"
 FILE_PARAMETERS = (
     "filter", "order_by", "keys", "key", *options_of("query"), "as_of", "meta", "explain",

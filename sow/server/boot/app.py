@@ -14,10 +14,9 @@ from typing import NamedTuple
 from sow import __version__
 from sow.config.diagnostics import Reviewed
 from sow.core.clock import SECOND_US, Clock, SystemClock, monotonic_us
-from sow.core.definitions import Configuration, Topic, with_system_topics
+from sow.core.definitions import Configuration, with_system_topics
 from sow.core.inner_loops import INNER_LOOPS
 from sow.core.security_definitions import Authentication
-from sow.engine.catalog import Catalog
 from sow.engine.engine import Engine
 from sow.engine.following import FollowingEngine
 from sow.errors import ConfigError, SowError
@@ -48,8 +47,9 @@ from sow.server.loop.background_work import (
     CacheSweeper,
     ExpiredLogons,
     GcPacing,
+    objects_max,
 )
-from sow.server.loop.group_commit import JournalThread, stored_bytes
+from sow.server.loop.group_commit import JournalThread, stored_bytes, windows_us
 from sow.server.loop.log_checkpoint import LogOperations
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler, GcLatency, LoopLatency
@@ -58,7 +58,6 @@ from sow.server.net.listening import Binds, bind
 from sow.server.net.session_writer import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
-from sow.sessions.commands.session_manager import SessionManager
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 
@@ -69,10 +68,6 @@ AMPLE_BYTES = 64 * 1024**2
 in a second."""
 SESSION_NAME_BYTES = 16
 """128 random bits: more than clients can guess, however long they try."""
-SESSION_OBJECTS = 200
-"""Python objects of a session with its socket and a few subscriptions."""
-QUEUED_OBJECT_BYTES = 32
-"""Queue memory for each Python object that waits there, at least: more are not plausible."""
 STOPPING = "the server stops"
 
 
@@ -91,12 +86,6 @@ class Machine(NamedTuple):
 def new_session_name() -> str:
     """A session name that only its client knows."""
     return secrets.token_urlsafe(SESSION_NAME_BYTES)
-
-
-def objects_max(catalog: Catalog, sessions: SessionManager) -> int:
-    """How many long-lived objects are plausible: of topics, sessions and what waits for them."""
-    waiting = sessions.memory.used // QUEUED_OBJECT_BYTES
-    return catalog.objects_max() + SESSION_OBJECTS * len(sessions) + waiting
 
 
 def owns_process() -> bool:
@@ -366,7 +355,7 @@ class Server:
             self.engine,
             journal,
             self._clock,
-            self._windows_us(),
+            windows_us(self.configuration),
             self._watch,
             self._machine.writer,
         )
@@ -487,15 +476,6 @@ class Server:
         for entry in entries:
             self._replayed_bytes += stored_bytes(entry)
             yield entry
-
-    def _windows_us(self) -> dict[str, int]:
-        """Each topic's group commit window; a topic without one uses the journal's."""
-        default_us = self.configuration.journal.flush_interval_us
-        return {
-            topic.name: topic.flush_interval_us or default_us
-            for topic in self.configuration.topics
-            if isinstance(topic, Topic)
-        }
 
     def _authenticator(self, by: Authentication) -> Identifies:
         """Create the authenticator; raises ConfigError."""

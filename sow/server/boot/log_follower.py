@@ -51,8 +51,7 @@ from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import StatusHandler
 from sow.server.boot.followed_directory import held_in
 from sow.server.boot.follower import Adopt, ended
-from sow.server.boot.log_copy import check_goes_on
-from sow.server.boot.log_reports import NodeReports
+from sow.server.boot.log_copy import NodeReports, check_goes_on
 from sow.server.http.preconditions import Heard, Moments
 from sow.server.loop.log_checkpoint import CheckpointKeeper
 from sow.server.loop.log_driver import LogDriver

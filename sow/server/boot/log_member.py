@@ -35,6 +35,7 @@ from sow.server.boot.bootstrap import LOG_ID_BYTES
 from sow.server.boot.followed_directory import held_in
 from sow.server.boot.follower import session_with
 from sow.server.boot.log_copy import (
+    NodeReports,
     begins_at,
     check_goes_on,
     copy_of_log,
@@ -42,7 +43,6 @@ from sow.server.boot.log_copy import (
     has_records,
 )
 from sow.server.boot.log_follower import LogFollower
-from sow.server.boot.log_reports import NodeReports
 from sow.server.loop.log_checkpoint import CheckpointKeeper, LogOperations
 from sow.server.loop.log_driver import NO_TROUBLE, LogDriver
 from sow.shared_log.adapters import adapter

@@ -22,7 +22,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from conflated_topics.envelope import from_ipc, to_ipc
+from conflated_topics.recorded import from_ipc, to_ipc
 from sow.core.comma_lists import comma_list, parse_select, read_list
 from sow.core.containers import kept
 from sow.core.cooperative import Task, untracked

@@ -50,6 +50,7 @@ from itertools import islice
 from sow.core.containers import Histogram, sweep
 from sow.core.cooperative import Task
 from sow.core.security_definitions import OF_TOPICS
+from sow.engine.catalog import Catalog
 from sow.engine.engine import Engine
 from sow.engine.queries import FilterCache
 from sow.errors import Busy, ClientError, NotReached
@@ -264,6 +265,18 @@ SIZED = frozenset({list, dict, set, frozenset, tuple, deque})
 SETTLED_OBJECTS = 1_000_000
 """Frozen objects beyond those that survived the last full collection, after which another one is
 made: some 100 MB. It takes a second, and happens only where garbage is not freed."""
+
+
+SESSION_OBJECTS = 200
+"""Python objects of a session with its socket and a few subscriptions."""
+QUEUED_OBJECT_BYTES = 32
+"""Queue memory for each Python object that waits there, at least: more are not plausible."""
+
+
+def objects_max(catalog: Catalog, sessions: SessionManager) -> int:
+    """How many long-lived objects are plausible: of topics, sessions and what waits for them."""
+    waiting = sessions.memory.used // QUEUED_OBJECT_BYTES
+    return catalog.objects_max() + SESSION_OBJECTS * len(sessions) + waiting
 
 
 class GcPacing:

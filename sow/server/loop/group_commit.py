@@ -25,6 +25,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from sow.core.containers import Histogram
+from sow.core.definitions import Configuration, Topic
 from sow.engine.capacity import DiskReserve
 from sow.engine.wal import Group
 from sow.errors import (
@@ -162,6 +163,16 @@ class JournalThread(threading.Thread):
         else:
             took_s = self.loop.time() - began_s
             self.loop.call_soon_threadsafe(self._stored, number, began_s, took_s)
+
+
+def windows_us(configuration: Configuration) -> dict[str, int]:
+    """Each topic's commit window; a topic without one uses the journal's."""
+    default_us = configuration.journal.flush_interval_us
+    return {
+        topic.name: topic.flush_interval_us or default_us
+        for topic in configuration.topics
+        if isinstance(topic, Topic)
+    }
 
 
 class GroupCommit:

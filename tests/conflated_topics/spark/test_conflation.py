@@ -8,7 +8,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from conflated_topics.envelope import from_ipc
+from conflated_topics.recorded import from_ipc
 from conflated_topics.spark import conflate
 from conflated_topics.spark import conflation as module
 from tests.cases import all_cases

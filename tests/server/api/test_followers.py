@@ -14,7 +14,7 @@ from sow.core.definitions import View
 from sow.core.security_definitions import Allow
 from sow.server.api.followers import FollowersHandler, SharedLogHandler, _Feed, node_address
 from sow.server.api.nodes import HEARD_S, REMEMBERED_S, Nodes, ServerNode
-from sow.server.boot import log_reports
+from sow.server.boot import log_copy
 from sow.server.loop import log_checkpoint
 from sow.server.loop.log_checkpoint import LogMark
 from sow.store.backup import BEAT_FRAME, FrameReader, beat_of
@@ -262,7 +262,7 @@ async def test_a_beat_ends_no_turn_of_views_that_requests_hold_back():
 @pytest.fixture
 def often(monkeypatch):
     monkeypatch.setattr(log_checkpoint, "KEPT_S", 0.02)
-    monkeypatch.setattr(log_reports, "REPORT_S", 0.02)
+    monkeypatch.setattr(log_copy, "REPORT_S", 0.02)
 
 
 class Pair:

@@ -3,24 +3,15 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import aiohttp
 import pytest
 
-from sow.core.definitions import (
-    JournalSettings,
-)
 from sow.errors import Damaged, StoreError
 from sow.expressions import parser
 from sow.server.boot import app
-from sow.server.boot.app import (
-    QUEUED_OBJECT_BYTES,
-    Server,
-    new_session_name,
-    objects_max,
-    owns_process,
-)
+from sow.server.boot.app import Server, new_session_name, owns_process
+from sow.server.loop.background_work import QUEUED_OBJECT_BYTES, objects_max
 from tests.server.boot.servers import ORDERS, SLOW, configuration, publish, records
 
 
@@ -204,18 +195,6 @@ def test_a_reload_waits_for_the_records_too(held, tmp_path):
             await server.stop()
 
     asyncio.run(go())
-
-
-def test_a_topics_window_goes_before_the_journals():
-    config = configuration(
-        ORDERS,
-        replace(ORDERS, name="quick", flush_interval_us=5),
-        SLOW,
-        journal=JournalSettings(flush_interval_us=100),
-    )
-    windows = Server(config, "nowhere")._windows_us()
-    assert (windows["orders"], windows["quick"]) == (100, 5)
-    assert "orders-C" not in windows
 
 
 def test_names_of_sessions_cannot_be_guessed():

@@ -1,19 +1,32 @@
-"""A node that has not what the log begins with copies what the primary has, and reads on."""
+"""A node that has not what the log begins with copies what the primary has, and reads on.
+
+Nodes of a shared log compare what they have; which of them is wrong.
+"""
 
 import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from aiohttp import ClientSession
 
 from sow.core.definitions import ConflatedTopic
-from sow.errors import LogUnanswered, StoreError
+from sow.errors import ConfigError, LogUnanswered, StoreError
+from sow.server.api.nodes import ServerNode
 from sow.server.boot import log_copy
 from sow.server.boot.followed_directory import COMING
-from sow.server.boot.log_copy import READY, begins_at, finish_copy, leader_of
+from sow.server.boot.log_copy import (
+    READY,
+    NodeReports,
+    begins_at,
+    corrupt,
+    finish_copy,
+    is_outvoted,
+    leader_of,
+)
 from sow.server.loop import log_checkpoint
 from sow.server.loop.log_checkpoint import read_checkpoint
 from sow.shared_log.entry import ChainState, EntryKind, Lead, LogEnvelope
@@ -21,12 +34,11 @@ from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 from tests.ports import free_port
 from tests.server.boot.log_nodes import node_configuration, nodes_of
 from tests.server.boot.servers import ORDERS, publish, records
+from tests.server.stand_ins import World, stepped
 from tests.shared_log.files import FileLog
 
-pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("steady")]
 
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def often(monkeypatch):
     """A place is kept often enough for a test."""
     monkeypatch.setattr(log_checkpoint, "KEPT_S", 0.02)
@@ -48,6 +60,8 @@ async def trimmed(shared, node):
     await shared.trim(kept(node).position)
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_new_node_of_a_trimmed_log_copies_what_the_primary_has_and_reads_on(tmp_path):
     async def play():
         configs = [node_configuration(name, tmp_path, port=free_port()) for name in "ab"]
@@ -76,6 +90,8 @@ def test_a_new_node_of_a_trimmed_log_copies_what_the_primary_has_and_reads_on(tm
     asyncio.run(play())
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_node_that_is_late_is_given_a_copy_in_place_of_what_it_had(tmp_path):
     async def play():
         configs = [node_configuration(name, tmp_path, port=free_port()) for name in "ab"]
@@ -98,6 +114,8 @@ def test_a_node_that_is_late_is_given_a_copy_in_place_of_what_it_had(tmp_path):
     asyncio.run(play())
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_node_that_has_missed_a_reload_goes_on_under_what_its_copy_has(tmp_path):
     fast = ConflatedTopic("fast", "json", "orders", interval_us=100_000)
 
@@ -127,6 +145,8 @@ def test_a_node_that_has_missed_a_reload_goes_on_under_what_its_copy_has(tmp_pat
     asyncio.run(play())
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_copy_has_the_places_of_consumers_for_when_it_leads(tmp_path):
     async def play():
         configs = [node_configuration(name, tmp_path, port=free_port()) for name in "ab"]
@@ -148,6 +168,8 @@ def test_a_copy_has_the_places_of_consumers_for_when_it_leads(tmp_path):
     asyncio.run(play())
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_node_that_starts_again_reads_the_log_behind_its_place(tmp_path):
     async def play():
         config = node_configuration("a", tmp_path)
@@ -166,6 +188,8 @@ def test_a_node_that_starts_again_reads_the_log_behind_its_place(tmp_path):
     asyncio.run(play())
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_place_of_another_log_is_refused_and_never_led_from(tmp_path):
     async def play(path):
         config = node_configuration("a", tmp_path)
@@ -184,6 +208,8 @@ def test_a_place_of_another_log_is_refused_and_never_led_from(tmp_path):
     assert refused.value.reason == "another log"
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_place_counts_only_for_the_directory_that_it_was_written_for(tmp_path):
     async def play():
         async with nodes_of(FileLog(tmp_path / "log"), node_configuration("a", tmp_path)) as (
@@ -209,6 +235,8 @@ def test_a_place_counts_only_for_the_directory_that_it_was_written_for(tmp_path)
     assert begins_at(path) == ChainState()
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_a_copy_that_was_interrupted_is_put_in_place_at_the_next_start(tmp_path):
     ready = tmp_path / READY
     (ready / "journal").mkdir(parents=True)
@@ -224,6 +252,8 @@ def test_a_copy_that_was_interrupted_is_put_in_place_at_the_next_start(tmp_path)
     finish_copy(tmp_path)
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_who_leads_is_read_at_the_end_of_the_log_whatever_else_stands_there(tmp_path):
     async def play():
         shared = FileLog(tmp_path / "log")
@@ -245,6 +275,8 @@ def test_who_leads_is_read_at_the_end_of_the_log_whatever_else_stands_there(tmp_
     asyncio.run(play())
 
 
+@pytest.mark.edge
+@pytest.mark.usefixtures("steady", "often")
 def test_records_of_another_log_are_not_replaced_by_a_copy(tmp_path):
     async def play():
         config, other = (node_configuration(name, tmp_path, port=free_port()) for name in "ab")
@@ -261,3 +293,52 @@ def test_records_of_another_log_are_not_replaced_by_a_copy(tmp_path):
             assert refused.value.reason == "another log"
 
     asyncio.run(play())
+
+
+def node(url, state, role="follower", bookmark="7"):
+    return ServerNode(url, role, bookmark, state)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "outvoted"),
+    [
+        (node("b", "1"), [], False),
+        (node("b", "1"), [node("a", "1", "primary")], False),
+        (node("b", "1"), [node("a", "2", "primary")], True),
+        (node("a", "2", "primary"), [node("b", "1")], False),
+        (node("a", "2", "primary"), [node("b", "1"), node("c", "1")], True),
+        (node("b", "1"), [node("a", "2", "primary"), node("c", "1")], False),
+        (node("c", "2"), [node("a", "1", "primary"), node("b", "1")], True),
+        (node("b", "1"), [node("a", "2", "primary", "8"), node("c", None)], False),
+        (node("b", "1"), [node("b", "2"), node("a", "1", "primary")], False),
+        (node("b", None), [node("a", "2", "primary")], False),
+    ],
+)
+def test_the_minority_is_wrong_and_of_as_many_who_is_not_with_the_primary(own, others, outvoted):
+    assert is_outvoted(own, others) is outvoted
+
+
+@stepped
+@pytest.mark.parametrize(("role", "stops"), [("follower", True), ("chained", False)])
+async def test_another_process_of_its_name_ends_a_node_and_its_own_edges_do_not(
+    monkeypatch, role, stops
+):
+    async def name_at(_calls, _url):
+        return "c"  # an edge answers what the node above it does
+
+    monkeypatch.setattr(log_copy, "name_at", name_at)
+    driver = SimpleNamespace(lead=Lead("c", "http://c", 1), failures=[])
+    driver.fail = driver.failures.append
+    reports = NodeReports(driver, None, None, False)
+    await reports._check_name(None, [node("http://first", "1", role), node("http://c", "1")])
+    assert [type(one) for one in driver.failures] == [ConfigError] * stops
+
+
+@stepped
+async def test_a_record_can_be_changed_for_tests():
+    world = World()
+    assert not corrupt(world.engine)
+    world.publish(b'{"id":1}')
+    with world.engine.noting() as noted:
+        assert corrupt(world.engine)
+        assert [topic.name for topic in noted] == ["orders"]

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
+from sow.core.definitions import JournalSettings
 from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError
 from sow.server.loop.group_commit import (
@@ -13,8 +15,10 @@ from sow.server.loop.group_commit import (
     SCARCE_WINDOW_US,
     GroupCommit,
     stored_bytes,
+    windows_us,
 )
 from sow.store.protocols import LogEntry
+from tests.server.boot.servers import ORDERS, SLOW, configuration
 from tests.server.stand_ins import stepped, turns
 
 
@@ -244,3 +248,15 @@ async def test_whoever_waits_for_the_journal_to_grow_waits_for_entries():
 
 def test_an_entry_takes_its_bodies_and_something_for_each_row():
     assert stored_bytes(LogEntry("delete", "orders", 1, 0, ["a", "b"], [])) == 2 * ROW_BYTES
+
+
+def test_a_topics_window_goes_before_the_journals():
+    config = configuration(
+        ORDERS,
+        replace(ORDERS, name="quick", flush_interval_us=5),
+        SLOW,
+        journal=JournalSettings(flush_interval_us=100),
+    )
+    windows = windows_us(config)
+    assert (windows["orders"], windows["quick"]) == (100, 5)
+    assert "orders-C" not in windows
