@@ -14,7 +14,7 @@ from sow.cli import main
 from sow.cli.supervision import Edges
 from sow.config import loads
 from sow.errors import StoreError
-from sow.server.boot.sources import without_records
+from sow.server.boot.routes import without_records
 from tests import forks
 from tests.cli.commands.test_serve import command_in, publish, started
 from tests.edge.serving import configuration

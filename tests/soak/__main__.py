@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sow.server.net.listening import raise_files_limit
+from sow.server.boot.http_server import raise_files_limit
 from tests.soak.soak import FULL, Soak, faults
 
 ROUNDS_OF_A_LIFE = 10

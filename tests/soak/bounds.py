@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from sow.server.net.listening import raise_files_limit
+from sow.server.boot.http_server import raise_files_limit
 from tests.soak.soak import ask, figure
 from tests.storm.storms import UPGRADE, each, target
 

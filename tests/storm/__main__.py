@@ -4,7 +4,7 @@ import asyncio
 import sys
 import tempfile
 
-from sow.server.net.listening import raise_files_limit
+from sow.server.boot.http_server import raise_files_limit
 from tests.storm.storms import STORMS, target, weather
 
 

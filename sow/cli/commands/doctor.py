@@ -39,7 +39,6 @@ from sow.core.inner_loops import INNER_LOOPS
 from sow.core.media_types import PLAIN_TEXT
 from sow.core.security_definitions import Tls
 from sow.errors import ConfigError
-from sow.server.net.listening import FILES_KEPT_MAX
 from sow.store.environment import space
 
 Level = Literal["ok", "warning", "error"]
@@ -128,6 +127,9 @@ def inner_loops_check(language: str) -> HealthCheck:
 
 def files_check(hard: int | None, connections_max: int) -> HealthCheck:
     """Whether the process may open files for all connections; `hard` None: unlimited."""
+    # Imported here: a check of another server needs none of a server's modules.
+    from sow.server.boot.http_server import FILES_KEPT_MAX
+
     wanted = connections_max + FILES_KEPT_MAX
     limit = "unlimited" if hard is None else f"{hard:,}"
     return _judged(

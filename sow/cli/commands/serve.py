@@ -50,7 +50,7 @@ from sow.server.boot.follower import Follower
 from sow.server.boot.http_server import answering, listening
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.log_member import LogMember
-from sow.server.boot.sources import without_records
+from sow.server.boot.routes import without_records
 from sow.server.http import server_log
 from sow.server.http.connections import read_tls
 from sow.server.loop.runtime import LOOPS, loop_factory

@@ -30,12 +30,11 @@ from sow.server.api.topics import RatesHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.follower import Follower
-from sow.server.boot.http_server import HttpServer, answering, listening
+from sow.server.boot.http_server import Binds, HttpServer, answering, bind, listening
 from sow.server.boot.log_copy import check_is_local
 from sow.server.boot.log_follower import LogFollower
 from sow.server.boot.reload import InForce, Reloader
-from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
-from sow.server.boot.sources import origin_of
+from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, origin_of, routes
 from sow.server.http.authn_middleware import Identifies, RequestAuthenticator, fetch
 from sow.server.http.body_reading import Requests
 from sow.server.http.connections import certificate_trusted, read_tls
@@ -54,7 +53,6 @@ from sow.server.loop.log_checkpoint import LogOperations
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler, GcLatency, LoopLatency
 from sow.server.net.action_runner import ActionRunner
-from sow.server.net.listening import Binds, bind
 from sow.server.net.session_writer import EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor

@@ -6,5 +6,5 @@ session's commands go upstream: writes and queries by a connection of the sessio
 subscription upstream (`shared`). HTTP requests are forwarded (`forward`). Bookmarks and the log are
 upstream's. `upstream` knows whether it is there, `link` keeps a connection through its losses.
 
-What of a server differs is chosen in one place, `sow.server.boot.sources`.
+What of a server differs is chosen in one place, `sow.server.boot.routes`.
 """

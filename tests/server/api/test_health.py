@@ -7,7 +7,7 @@ from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.server.api.nodes import Nodes
 from sow.server.api.status import STALLED_S, HealthHandler, StartupProgress
-from sow.server.boot.sources import RecordsHere
+from sow.server.boot.routes import RecordsHere
 from sow.server.http.connections import ConnectionLimiter
 from sow.server.http.server_log import LastError
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped

@@ -12,7 +12,7 @@ from sow.engine.recovery.redo import Progress
 from sow.server.api.nodes import Nodes, ServerNode
 from sow.server.api.status import LOGGED_EVERY_S, StartupProgress, StatusHandler
 from sow.server.api.topics import TopicsHandler
-from sow.server.boot.sources import RecordsHere
+from sow.server.boot.routes import RecordsHere
 from sow.server.http.authn_middleware import AUTHN
 from sow.server.http.preconditions import MOMENTS, Moments
 from tests.server.stand_ins import (

@@ -1,4 +1,7 @@
-"""The table of addresses: what is let in by it, and what is made from it."""
+"""The table of addresses: what is let in by it, and what is made from it.
+
+Where the records of a server are: the choice between its engine and an upstream server.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -7,31 +10,37 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 
-from sow.core.definitions import Configuration
+from sow.core.definitions import Configuration, JournalSettings, Topic
 from sow.core.quota import Quota
 from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.engine.recovery.redo import Progress
 from sow.errors import Busy, NotReached, Replaying
 from sow.protocol.commands import COMMANDS
 from sow.server.api.followers import FollowersHandler, SharedLogHandler
-from sow.server.api.nodes import Nodes
+from sow.server.api.nodes import Nodes, Upstream
 from sow.server.api.static_files import description
 from sow.server.api.status import HealthHandler, StartupProgress, StatusHandler
+from sow.server.boot.app import Server
 from sow.server.boot.routes import (
     RELEASED_AT_ONCE,
     TABLE,
     WAIT_S_MAX,
     WAITING_MAX,
     ReadinessGate,
+    RecordsHere,
+    RecordsUpstream,
     open_handlers,
     routes,
+    without_records,
 )
-from sow.server.boot.sources import RecordsHere
+from sow.server.chained.upstream import Circle, UpstreamServer
 from sow.server.http.connections import ConnectionLimiter
 from sow.server.http.preconditions import MOMENTS
 from sow.server.http.route import WEBSOCKET, Route, admit, with_heads
 from sow.server.http.server_log import LastError
 from sow.store.staging import Staging
+from tests.edge.serving import configuration
+from tests.server.chained.chains import hurry
 from tests.server.stand_ins import (
     Anybody,
     Served,
@@ -307,3 +316,46 @@ async def test_who_has_waited_for_the_start_waits_for_a_moment_as_well():
     with pytest.raises(NotReached, match="bookmark 3 is not reached"):
         await waits
     await world.runtime.close()
+
+
+def test_records_here_can_always_be_reached():
+    here = RecordsHere("node")
+    assert (here.chain, here.refusal, here.log_id) == (["node"], None, "")
+
+
+def test_records_upstream_cannot_be_reached_before_it_has_answered():
+    upstream = UpstreamServer("http://127.0.0.1:1", "", "node")
+    there = RecordsUpstream(upstream)
+    assert (there.chain, there.refusal, there.log_id) == (["node"], None, "")
+    upstream._set("it does not answer")
+    assert there.refusal == "upstream lost"
+
+
+def test_a_server_in_a_circle_does_not_start(tmp_path, monkeypatch):
+    hurry(monkeypatch)
+    asyncio.run(circles(tmp_path))
+
+
+async def circles(tmp_path):
+    one, two = configuration(""), configuration("")
+    server = Server(one, tmp_path / "1", upstream=Upstream("http://127.0.0.1:1", ""))
+    url = await server.open()
+    server._source._upstream.url = url
+    with pytest.raises(Circle, match="circle"):
+        await server.restore()
+    # Of two that have each other, none gets ready, and one at least ends.
+    first = Server(one, tmp_path / "2", upstream=Upstream("http://127.0.0.1:1", ""))
+    url = await first.open()
+    second = Server(two, tmp_path / "3", upstream=Upstream(url, ""))
+    first._source._upstream.url = await second.open()
+    restoring = [asyncio.ensure_future(each.restore()) for each in (first, second)]
+    done, rest = await asyncio.wait(restoring, return_when=asyncio.FIRST_COMPLETED)
+    assert all(isinstance(one.exception(), Circle) for one in done)
+    for one in rest:
+        one.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+def test_of_a_chained_server_topics_and_log_do_not_count():
+    given = Configuration("desk", (Topic("a", "json"),), journal=JournalSettings(directory="j"))
+    assert without_records(given) == Configuration("desk")
