@@ -1,4 +1,4 @@
-"""Configurations as data: those in force, in what two differ, and what nodes of a log share.
+"""Configurations as data: those in force, how two differ, and what nodes of a log share.
 
 A definition is plain data, so its text is its fields by their names, as JSON, without those that
 have their default. A later release may have other fields: what it does not know it leaves out, and
@@ -10,7 +10,7 @@ A start is noted too where nothing has changed: copies and views are made again 
 without a text has that of the one before. A directory that an earlier release has written to has
 none of that time: then what comes first holds for all before it.
 
-Two definitions of one name differ in fields, which elements of config.xml fill, and some of which a
+Two definitions of one name differ in fields, which elements of config.xml fill, and some of those a
 reload may change. A queue is a topic with settings of its own, and its fields are those of both.
 What becomes of a difference is for `sow.engine.reconfiguration` to say.
 
