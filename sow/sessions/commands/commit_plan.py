@@ -182,7 +182,7 @@ def content_of(rows: StagedRows) -> BatchContent:
             digest.update(b"%d:%b" % (len(key), key.encode("utf-8", "replace")))
         digest.update(body or b"")
         digests.append(digest.digest())
-    # As numbers of 32 bits, of which 64 bits hold the sum of four billion.
+    # As numbers of 32 bits: 64 bits hold the sum of four billion of them.
     parts = np.frombuffer(b"".join(digests), ">u4").reshape(-1, DIGEST_BYTES // 4)
     total = 0
     for part in parts.sum(axis=0, dtype=np.uint64).tolist():
