@@ -15,6 +15,10 @@ byte extends the deadline a little, never beyond one idle time from now. So a sl
 minutes that a large body needs, a silent one is given up after one idle time, and bytes that
 trickle in to keep a request alive earn less than they cost.
 
+A proxy adds its client's address to `X-Forwarded-For`. Anybody can write that header, so it is
+trusted from peers in `<TrustedProxies>` only, and only as far as they vouch for each other: read
+from the right, the first address that is not a trusted proxy is the client's.
+
 Limits are pure bookkeeping: time is a parameter, and the caller closes connections
 (`sow.server.net.connection_supervisor`).
 """
@@ -23,18 +27,18 @@ import os
 import ssl
 from asyncio.sslproto import SSLProtocol
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import NamedTuple
 
-from sow.core.addresses import is_loopback
+from sow.core.addresses import is_loopback, parse_address, parse_authority
 from sow.core.definitions import Configuration, Limits
 from sow.core.security_definitions import Tls
 from sow.errors import ConfigError
 from sow.security.authentication.credentials import unreadable
-from sow.server.http.request_origin import Proxies
 
 READ_AT_ONCE_BYTES = 16 * 1024
 """Bytes decrypted in one step: one TLS record. By default asyncio keeps 256 KiB per connection,
@@ -182,6 +186,41 @@ def _sentence(tls: Tls, error: Exception, is_encrypted: bool) -> str:
     is_key = name in ("KEY_VALUES_MISMATCH", "NO_KEY")
     file = tls.private_key if is_key else tls.certificate
     return f"TLS cannot be used: {file}: {reason}"
+
+
+class Proxies:
+    """The trusted proxies, as addresses and networks."""
+
+    def __init__(self, trusted: Iterable[str]) -> None:
+        self._networks = [ip_network(text) for text in trusted]
+
+    def trusts(self, peer: str) -> bool:
+        """Whether this peer is a trusted proxy; `peer` is an address."""
+        address = parse_address(peer)
+        if address is None or not self._networks:
+            return False
+        found = ip_address(address)
+        return any(found in network for network in self._networks)
+
+    def client(self, peer: str, forwarded_for: Sequence[str]) -> str:
+        """The client's address: the peer's own, or what trusted peers report.
+
+        `forwarded_for` are the values of X-Forwarded-For, in their order.
+        """
+        client = parse_address(peer) or peer
+        entries = [entry for value in forwarded_for for entry in value.split(",")]
+        while entries and self.trusts(client):
+            reported = _address(entries.pop().strip())
+            if reported is None:
+                break
+            client = reported
+        return client
+
+
+def _address(text: str) -> str | None:
+    """An address, with the port that some proxies add."""
+    authority = parse_authority(text)
+    return parse_address(text) or (authority and parse_address(authority.host))
 
 
 PER_ADDRESS = 1_000

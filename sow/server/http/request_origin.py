@@ -12,17 +12,12 @@ Other clients send no `Origin` and the name they were given, and are not affecte
 `X-Forwarded-Host` only adds names that must be good too: it never removes one. `OriginPolicy` is
 this rule as a function of text; no name is resolved.
 
-A proxy adds its client's address to `X-Forwarded-For`. Anybody can write that header, so it is
-trusted from peers in `<TrustedProxies>` only, and only as far as they vouch for each other: read
-from the right, the first address that is not a trusted proxy is the client's.
-
 The first middleware of a server applies both, and answers CORS preflights for listed origins.
 """
 
 import asyncio
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from ipaddress import ip_address, ip_network
 from itertools import islice
 from threading import Event, Thread
 from typing import NamedTuple
@@ -35,7 +30,6 @@ from sow.core.addresses import (
     Authority,
     Origin,
     is_address,
-    parse_address,
     parse_authority,
     parse_host,
     parse_origin,
@@ -44,6 +38,7 @@ from sow.core.addresses import (
 from sow.core.definitions import Configuration
 from sow.core.security_definitions import Security
 from sow.errors import ClientError
+from sow.server.http.connections import Proxies
 
 CONSOLE = "/"
 """The path of the page that people open, also by a link on another site."""
@@ -190,41 +185,6 @@ def _opens_the_console(requested: RequestOrigin) -> bool:
 def _shown(text: str) -> str:
     shown = ascii(text[:ECHO_MAX])
     return shown + ("…" if len(text) > ECHO_MAX else "")
-
-
-class Proxies:
-    """The trusted proxies, as addresses and networks."""
-
-    def __init__(self, trusted: Iterable[str]) -> None:
-        self._networks = [ip_network(text) for text in trusted]
-
-    def trusts(self, peer: str) -> bool:
-        """Whether this peer is a trusted proxy; `peer` is an address."""
-        address = parse_address(peer)
-        if address is None or not self._networks:
-            return False
-        found = ip_address(address)
-        return any(found in network for network in self._networks)
-
-    def client(self, peer: str, forwarded_for: Sequence[str]) -> str:
-        """The client's address: the peer's own, or what trusted peers report.
-
-        `forwarded_for` are the values of X-Forwarded-For, in their order.
-        """
-        client = parse_address(peer) or peer
-        entries = [entry for value in forwarded_for for entry in value.split(",")]
-        while entries and self.trusts(client):
-            reported = _address(entries.pop().strip())
-            if reported is None:
-                break
-            client = reported
-        return client
-
-
-def _address(text: str) -> str | None:
-    """An address, with the port that some proxies add."""
-    authority = parse_authority(text)
-    return parse_address(text) or (authority and parse_address(authority.host))
 
 
 NO_EMBEDDING = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
