@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from sow.config.binder import Section, read_root
 from sow.config.diagnostics import Diagnostics, Finding, Loaded, Reviewed, Severity
 from sow.config.document import DOCUMENT_BYTES_MAX, Reader, Variables, include, parse_document
-from sow.config.elements.queue import QUEUE
+from sow.config.elements.topic import QUEUE
 from sow.config.message_types import message_types_of
-from sow.config.rules.document_rules import check, file_name
+from sow.config.rules import check, file_name
 from sow.config.rules.security_rules import exposed, exposure
 from sow.config.rules.topic_rules import underlyings
 from sow.core.definitions import Configuration, Topic, View

@@ -16,8 +16,8 @@ from typing import cast
 from conflated_topics.user_texts import nearest
 from sow.config.diagnostics import Diagnostics, FileLine, MistakeError, at
 from sow.config.document import Variables, XmlElement
+from sow.config.elements import Element
 from sow.config.elements.action import ACTION, FOREIGN_MODULES
-from sow.config.elements.element import Element
 from sow.config.elements.table import INCLUDE, ROOT
 from sow.errors import clipped, shown
 

@@ -5,7 +5,7 @@ Only what is implemented; docs/migration.md has all that AMPS has, and what beco
 
 from collections.abc import Iterator
 
-from sow.config.elements.element import Element
+from sow.config.elements import Element
 from sow.config.elements.table import ROOT
 
 HEADINGS_DEPTH = 2

@@ -32,7 +32,7 @@ from sow.cli.output import show
 from sow.config import Finding, Loaded, load, require
 from sow.config.diagnostics import file_of
 from sow.config.document import COMMENT
-from sow.config.elements.element import Element
+from sow.config.elements import Element
 from sow.config.elements.table import INCLUDE, ROOT
 from sow.core.definitions import Configuration, Topic, View
 from sow.core.humanize import counted

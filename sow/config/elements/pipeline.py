@@ -9,7 +9,7 @@ import re
 from conflated_topics.user_texts import nearest
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.element import Element, leaf
+from sow.config.elements import Element, leaf
 from sow.config.sql import columns_problem
 from sow.config.value_types import TEXT, ValueKind, duration
 from sow.core.pipelines import (

@@ -11,7 +11,7 @@ from itertools import chain
 
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.element import Element, leaf
+from sow.config.elements import Element, leaf
 from sow.config.value_types import ValueKind
 from sow.core.addresses import is_address, parse_authority, parse_host, parse_origin
 from sow.core.security_definitions import Allow, Authentication, Jwt, Role, Security, Tls

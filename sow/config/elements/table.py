@@ -7,12 +7,11 @@ which are parts of the table), and a field on the dataclass that its section mak
 """
 
 from sow.config import value_types
+from sow.config.elements import FLUSH_INTERVAL, Element, foreign, later, leaf, unused
 from sow.config.elements.action import ALL_ACTIONS
-from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, leaf, unused
 from sow.config.elements.pipeline import PIPELINES
-from sow.config.elements.queue import QUEUE
 from sow.config.elements.security import ACCESS_OF_AMPS, SECURITY
-from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
+from sow.config.elements.topic import CONFLATED_TOPIC, QUEUE, TOPIC
 from sow.config.elements.view import VIEW
 from sow.core.definitions import (
     Colour,

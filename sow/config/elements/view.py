@@ -11,7 +11,7 @@ from typing import Literal
 
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.element import Element, leaf, listing
+from sow.config.elements import Element, leaf, listing
 from sow.config.elements.topic import BACK_PRESSURE_ELEMENTS, INDEXES, MESSAGE_TYPE, NAME_ELEMENT
 from sow.config.value_types import ValueKind
 from sow.core.definitions import Engine, View, ViewConflation

@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 
 import orjson
 
-from sow.config.moments import Moments, moments
+from sow.config.elements.action import Moments, moments
 from sow.core.action_definitions import (
     AMPS_DATA,
     AMPS_SOW_KEY,

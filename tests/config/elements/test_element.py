@@ -1,6 +1,6 @@
 """One element of the table: its names, its children under any of theirs, and its place."""
 
-from sow.config.elements.element import Element, foreign, later, listing, unused
+from sow.config.elements import Element, foreign, later, listing, unused
 
 LEAF = Element(name="Name", synonyms=("Topic",))
 SECTION = Element(name="SOW", children=(LEAF, Element(name="Deep", children=(LEAF,))))

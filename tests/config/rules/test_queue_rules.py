@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cases import all_cases
-from tests.config.elements.test_queue import DEAD, ORDERS, queue
+from tests.config.elements.test_topic import DEAD, ORDERS, queue
 
 TRANSIENT = ORDERS.replace("</Topic>", "<Durability>transient</Durability></Topic>")
 MANY = ORDERS.replace("</Topic>", "<Pattern>^orders</Pattern></Topic>")
