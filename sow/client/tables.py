@@ -129,7 +129,7 @@ class AnswerTable:
 
     def _known(self) -> Any:
         arrow()
-        from sow.messages.answer_columns import SentColumns, read_sent
+        from sow.messages.arrow import SentColumns, read_sent
 
         if self._schema is not None:
             return SentColumns(True, [])
@@ -144,7 +144,7 @@ class AnswerTable:
     def table(self, records: Sequence[Any]) -> Any:
         """The pyarrow Table of the rows, which are `records` decoded."""
         known = self._known()
-        from sow.messages.answer_columns import table_of_rows
+        from sow.messages.arrow import table_of_rows
 
         schema = known.schema() if self._schema is None else self._schema
         return table_of_rows(self._rows, records, schema)

@@ -14,7 +14,7 @@ from sow.core.definitions import MessageTypeOptions, RecordField, RecordFieldTyp
 from sow.errors import ClientError, ConfigError
 from sow.messages import message_type
 from sow.messages.composite import NO_PART
-from sow.messages.record import mistakes
+from sow.messages.separated import mistakes
 
 SEPARATOR, OF_RECORDS = b"\x01", b"\x02"
 """Field separators where none is configured: that of FIX, and the next one, since a U+0001

@@ -20,11 +20,10 @@ from typing import Any
 
 from conflated_topics.user_texts import nearest
 from sow.errors import BadFilter, ClientError, clipped
-from sow.expressions.date_functions import DATE_FUNCTIONS
 from sow.expressions.function import ANY, Example, Function, by_name, function
 from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import Call, Literal, MessageTrait, Node
-from sow.expressions.numeric_functions import ARRAY_FUNCTIONS, NUMERIC_FUNCTIONS
+from sow.expressions.numeric_functions import ARRAY_FUNCTIONS, DATE_FUNCTIONS, NUMERIC_FUNCTIONS
 from sow.expressions.text_functions import TEXT_FUNCTIONS
 
 EXAMPLE_RECORDS: list[dict[str, Any]] = [

@@ -13,8 +13,7 @@ import struct
 from sow.core.paths import Scalar, Value
 from sow.errors import BadMessage
 from sow.messages.base import bytes_of
-from sow.messages.binary_types import Base64
-from sow.messages.documents import BytesType
+from sow.messages.documents import Base64, BytesType
 
 ARRAY, TYPE, TAG_LENGTH = 0x80, 0x78, 0x07
 NULL, STRING, BINARY, INT8, INT16, INT32, INT64, DOUBLE, DATETIME, LEB128 = range(0, 80, 8)

@@ -2,7 +2,7 @@
 
 They are read and written by MongoDB's own library, all of a message at once, which checks lengths
 and texts as it goes. What JSON has no kind for is a text or a number in documents that knows what
-it was (`sow.messages.binary_types`): an ObjectId its 24 digits, a time its milliseconds since
+it was (`sow.messages.documents`): an ObjectId its 24 digits, a time its milliseconds since
 1970, a decimal its digits, bytes their base64 form. The library is loaded with the first topic of
 the type.
 """
@@ -17,8 +17,16 @@ from bson.errors import BSONError
 
 from sow.core.media_types import BSON
 from sow.errors import BadMessage, clipped
-from sow.messages.binary_types import Base64, BinaryTypes, TypedInt, TypedText, too_deep
-from sow.messages.documents import VALUES_MAX, BytesType, too_many_values
+from sow.messages.documents import (
+    VALUES_MAX,
+    Base64,
+    BinaryTypes,
+    BytesType,
+    TypedInt,
+    TypedText,
+    too_deep,
+    too_many_values,
+)
 
 # Times as they are: a Python datetime ends with the year 9999.
 CODEC: CodecOptions[dict[str, Any]] = CodecOptions(

@@ -20,11 +20,9 @@ from sow.core.paths import Path
 from sow.errors import BadMessage, ConfigError, shown
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
-from sow.messages.binary_types import Base64
-from sow.messages.documents import BytesType, DocumentColumns, DocumentDecoder, of_message
-from sow.messages.fix import Fix
-from sow.messages.record import Record
+from sow.messages.documents import Base64, BytesType, DocumentColumns, DocumentDecoder, of_message
 from sow.messages.scalars import ONLY_FIELD, OneValue
+from sow.messages.separated import Fix, Record
 
 LENGTH_BYTES = 4
 """Bytes of the length before a part, as in AMPS: four gigabytes, far more than a message has."""

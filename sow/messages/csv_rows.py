@@ -30,8 +30,8 @@ from sow.messages.base import MessageType
 from sow.messages.declared import VALUE_TYPES, DeclaredFields, ValueType, from_text
 from sow.messages.json import Json, read_document
 from sow.messages.json_texts import NUMBER_TEXT
-from sow.messages.record import Record
 from sow.messages.scalars import ONLY_FIELD
+from sow.messages.separated import Record
 
 FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 TEXT_DECODER = msgspec.json.Decoder(str)

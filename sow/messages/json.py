@@ -29,8 +29,7 @@ from sow.core.media_types import JSON
 from sow.core.paths import Path
 from sow.errors import BadMessage, LargeMessage, clipped
 from sow.messages.base import Column
-from sow.messages.binary_types import bare
-from sow.messages.documents import DocumentColumns, document_columns
+from sow.messages.documents import DocumentColumns, bare, document_columns
 
 ColumnsReader = Callable[[bytes, int], list[Column]]
 """Reads columns from so many records joined by line feeds."""

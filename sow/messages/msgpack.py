@@ -24,8 +24,17 @@ from sow.core.media_types import MSGPACK
 from sow.core.paths import Path
 from sow.errors import BadMessage, clipped
 from sow.messages.base import Column
-from sow.messages.binary_types import Base64, BinaryTypes, TypedInt, TypedText, too_deep
-from sow.messages.documents import VALUES_MAX, BytesType, DocumentDecoder, too_many_values
+from sow.messages.documents import (
+    VALUES_MAX,
+    Base64,
+    BinaryTypes,
+    BytesType,
+    DocumentDecoder,
+    TypedInt,
+    TypedText,
+    too_deep,
+    too_many_values,
+)
 from sow.messages.json import READ_FAILURES, UnsuitedError, struct_reader
 
 

@@ -1,7 +1,7 @@
 """Columns over HTTP: the same whatever rows are asked for, before and after a restart."""
 
 from sow.client.sync import Client
-from sow.messages.answer_columns import read_sent
+from sow.messages.arrow import read_sent
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import configuration, records, served
 

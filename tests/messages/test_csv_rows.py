@@ -24,7 +24,7 @@ from sow.messages.csv_rows import (
     steps_of,
 )
 from sow.messages.declared import DeclaredFields
-from sow.messages.record import Record
+from sow.messages.separated import Record
 
 
 def test_top_level_fields_are_columns():

@@ -31,8 +31,7 @@ from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, clipped
 from sow.expressions import Filter, parse_order_by
 from sow.history.snapshot import Snapshot
-from sow.messages.answer_columns import sent_columns
-from sow.messages.arrow import ArrowColumns
+from sow.messages.arrow import ArrowColumns, sent_columns
 from sow.messages.column_types import ColumnTypes
 from sow.protocol.commands import Command, Options, options_of
 from sow.query import Query

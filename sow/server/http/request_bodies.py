@@ -27,7 +27,7 @@ from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
 from sow.history.bookmarks import moment_us
 from sow.messages import line_bodies
 from sow.messages.csv_rows import CsvReader
-from sow.messages.record import records_of
+from sow.messages.separated import records_of
 from sow.protocol.wire import BODIES_MAX
 from sow.server.http.body_reading import read_body
 from sow.server.http.negotiation import UnsupportedMediaType, as_utf8, charset_of
