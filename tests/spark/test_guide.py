@@ -1,6 +1,5 @@
 """What the guide to Spark, its notebook, the script beside it and README show runs as it stands."""
 
-import re
 import runpy
 import sys
 from dataclasses import replace
@@ -88,14 +87,6 @@ def test_the_example_of_the_readme_shows_the_windows_of_what_is_there(spark, shi
     shown = capfd.readouterr().out
     assert "window_start" in shown
     assert shown.count("|publish|") == 1
-
-
-def test_the_stream_of_the_tutorial_takes_up_what_there_is(spark, shipped, capfd):
-    shipped.publish("quotes", *({"symbol": "ACME", "bid": bid} for bid in (10, 12, 11)))
-    found = [one for one in blocks(ROOT / "docs/tutorial.md") if "import session" in one]
-    assert len(found) == 1
-    run("tutorial.md", found, shipped)
-    assert re.search(r"ACME\| +3\| +12.0\|", capfd.readouterr().out)
 
 
 @pytest.mark.slow  # the notebook shows the same in cells
