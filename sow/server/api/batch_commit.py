@@ -262,10 +262,11 @@ class BatchCommitHandler:
 
     def _read_rows(self, topic: LiveTopic, rows: StagedRows, times: range | None) -> Read:
         steps, rejected = self._writes.read(topic, rows, times)
-        size_bytes = sum(len(body) for step in steps for body in step.messages.bodies)
-        bad = {row.index for row in rejected}
-        good = rows.at([at for at in range(len(rows)) if at not in bad]) if bad else rows
-        return Read(len(good), steps, rejected, size_bytes, content_of(good))
+        size_bytes, content = 0, BatchContent()
+        for step in steps:
+            size_bytes += sum(map(len, step.messages.bodies))
+            content = content.plus(content_of(step.rows))
+        return Read(content.rows, steps, rejected, size_bytes, content)
 
     @route("POST", BATCH_PATH + "/commit", "write", "Apply a staged batch, once")
     @operation("commit_batch", Committed, body=Commit, takes=(JSON,), refusals=(409,))

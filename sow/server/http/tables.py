@@ -426,8 +426,9 @@ def _stamps(table: pa.Table) -> list[tuple[int, int]] | None:
     if "bookmark" not in table.column_names or "ts" not in table.column_names:
         return None
     try:
-        seqs = table.column("bookmark").cast(pa.int64()).to_pylist()
-        ts_us = table.column("ts").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        seqs = _listed(table.column("bookmark").cast(pa.int64()))
+        times = table.column("ts").cast(pa.timestamp("us", tz="UTC"))
+        ts_us = _listed(times.cast(pa.int64()))
     except pa.ArrowException as error:
         raise ClientError(
             f"bookmark and ts are a number and a time in each row: {clipped(str(error))}"
@@ -441,10 +442,15 @@ def _stamps(table: pa.Table) -> list[tuple[int, int]] | None:
 def _texts_of(table: pa.Table, name: str, kind: pa.DataType = TEXT) -> list[Any]:
     """The texts of a column, or None, in this kind."""
     try:
-        found: list[Any] = table.column(name).cast(TEXT).cast(kind).to_pylist()
+        return _listed(table.column(name).cast(TEXT).cast(kind))
     except pa.ArrowException as error:
         raise ClientError(f"the column {name} must hold text: {clipped(str(error))}") from None
-    return found
+
+
+def _listed(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column, some at a time: no other thread runs while Arrow makes them."""
+    starts = range(0, len(column), ROWS_AT_ONCE)
+    return [one for at in starts for one in column.slice(at, ROWS_AT_ONCE).to_pylist()]
 
 
 def _bodies(topic: Records, table: pa.Table) -> list[bytes | None]:
@@ -452,7 +458,7 @@ def _bodies(topic: Records, table: pa.Table) -> list[bytes | None]:
     a column of text their base64."""
     kind = table.column("value").type
     if topic.message_type.enc and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        bodies: list[bytes | None] = table.column("value").to_pylist()
+        bodies = _listed(table.column("value"))
         return [None if body is None else base64_line(body) for body in bodies]
     if topic.message_type.name == "json":
         return _texts_of(table, "value", pa.binary())

@@ -75,16 +75,17 @@ class StagedRows:
 
     def runs(self) -> Iterator["StagedRows"]:
         """Pieces in which all rows do the same, with bodies or without: what a row does must not
-        depend on its neighbours."""
-        start, has_body = 0, [body is not None for body in self.bodies]
-        for _, run in groupby(zip(self.operations, has_body, strict=True)):
-            stop = start + len(list(run))
-            while start < stop:
-                end = min(stop, start + STORED_AT_ONCE)
-                sizes = [len(body or b"") for body in self.bodies[start:end]]
-                end = start + max(1, bisect_right([*accumulate(sizes)], SLICE_BYTES))
-                yield self._part(start, end)
-                start = end
+        depend on its neighbours. None has more rows than one step takes."""
+        start = 0
+        while start < len(self):
+            end = start + STORED_AT_ONCE
+            some = self.bodies[start:end]
+            kinds = zip(self.operations[start:end], [body is None for body in some], strict=True)
+            _, run = next(groupby(kinds))
+            sizes = accumulate([len(body or b"") for body in some[: len(list(run))]])
+            end = start + max(1, bisect_right(list(sizes), SLICE_BYTES))
+            yield self._part(start, end)
+            start = end
 
     def _part(self, start: int, end: int) -> "StagedRows":
         """As many rows as one step takes."""
@@ -105,9 +106,9 @@ class CommitStep:
 
     operation: str
     messages: CheckedMessages
+    rows: StagedRows
+    """As they came."""
     sow_keys: Sequence[str] = ()
-    rows: StagedRows | None = None
-    """The rows themselves, where they are for a conflated topic."""
 
 
 def read(records: Records, run: StagedRows, times: range | None = None) -> CommitStep:
@@ -118,13 +119,13 @@ def read(records: Records, run: StagedRows, times: range | None = None) -> Commi
         raise BadMessage(f"op is {shown(operation)}; it must be publish, delta or delete")
     if operation in DELETIONS:
         return _deletion(records, run)
-    for at, body in enumerate(run.bodies):
-        if body is None:
-            raise BadMessage("there is no value; only a delete needs none", index=at)
     bodies = [body for body in run.bodies if body is not None]
+    if len(bodies) < len(run):
+        at = run.bodies.index(None)
+        raise BadMessage("there is no value; only a delete needs none", index=at)
     stored = line_bodies(records.message_type, bodies)
     messages = records.read(stored, None if records.keys else _keys(run), times)
-    return CommitStep(operation, messages, rows=run)
+    return CommitStep(operation, messages, run)
 
 
 def _deletion(records: Records, run: StagedRows) -> CommitStep:
@@ -133,8 +134,8 @@ def _deletion(records: Records, run: StagedRows) -> CommitStep:
     if records.keys and len(bodies) == len(run):
         sent = line_bodies(records.message_type, bodies)
         names = records.identities_of_sent(sent)
-        return CommitStep(run.operations[0], CheckedMessages([], names, {}), rows=run)
-    return CommitStep(run.operations[0], CheckedMessages([], [], {}), _keys(run), run)
+        return CommitStep(run.operations[0], CheckedMessages([], names, {}), run)
+    return CommitStep(run.operations[0], CheckedMessages([], [], {}), run, _keys(run))
 
 
 def _keys(run: StagedRows) -> list[str]:

@@ -466,7 +466,6 @@ class StagedWrites:
     def _update_copy(self, topic: CopyTopic, step: CommitStep) -> int:
         """What the engine of a conflated topic has released, each as of its change of the
         underlying topic: what is older than the state that it holds is skipped."""
-        assert step.rows is not None
         assert step.rows.stamps is not None
         rows, stamps, table = step.rows, step.rows.stamps, topic.records.table
         updates: list[tuple[str, CopyUpdate]] = []

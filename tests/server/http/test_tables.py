@@ -251,6 +251,29 @@ def test_bytes_of_a_type_of_bytes_are_as_they_are_and_texts_their_base64():
     assert list(rows_of(records_of("notes"), texts).bodies) == [b'"a=1"']
 
 
+class Column:
+    """A column that notes how many of its values were made at once."""
+
+    def __init__(self, values, made):
+        self.values, self.made = values, made
+
+    def __len__(self):
+        return len(self.values)
+
+    def slice(self, start, count):
+        return Column(self.values[start : start + count], self.made)
+
+    def to_pylist(self):
+        self.made.append(len(self))
+        return self.values
+
+
+def test_of_a_long_column_some_values_are_made_at_once_since_no_other_thread_runs_meanwhile():
+    made, values = [], list(range(2 * tables.ROWS_AT_ONCE + 1))
+    assert tables._listed(Column(values, made)) == values
+    assert made == [tables.ROWS_AT_ONCE, tables.ROWS_AT_ONCE, 1]
+
+
 def test_stamps_are_a_number_and_a_time_of_every_row():
     times = pa.array([7], pa.timestamp("us", tz="UTC"))
     table = pa.table({"value": ["x"], "bookmark": [5], "ts": times})
