@@ -3,7 +3,7 @@
 import re
 
 from sow.config.elements.table import ROOT
-from sow.engine.definition_changes import (
+from sow.engine.configurations import (
     CHANGEABLE_IN_COPIES,
     CHANGEABLE_IN_SOURCES,
     QUEUE_FIELDS,
