@@ -16,10 +16,11 @@ from sow.messages import message_type
 from sow.messages.composite import NO_PART
 from sow.messages.separated import mistakes
 
-SEPARATOR, OF_RECORDS = b"\x01", b"\x02"
-"""Field separators where none is configured: that of FIX, and the next one, since a U+0001
-ends records."""
-WITH_SEPARATOR = ("fix", "nvfix", "record")
+SEPARATOR = b"\x01"
+"""The field separator where none is configured: that of FIX."""
+WITH_FIELDS = {"record": b"\x02"}
+"""Types whose fields are configured, each with its own such separator: a U+0001 ends records."""
+WITH_SEPARATOR = ("fix", "nvfix", *WITH_FIELDS)
 COMPOSITES = ("composite-local", "composite-global")
 PARTS_MAX = 100
 """Parts of one type, nested ones included: each is a decoder that reads every message."""
@@ -148,7 +149,7 @@ class _Entries:
         names = [*(one.name for one in options.fields), *(one.name for one in options.parts)]
         if not all(names):
             return False  # unreadable, and already reported
-        if options.module == "record":
+        if options.module in WITH_FIELDS:
             found = list(mistakes(options))
         elif options.module in COMPOSITES:
             if not options.parts:
@@ -169,7 +170,7 @@ class _Entries:
         module, found = options.module, False
         for element, modules, what in (
             ("FieldSeparator", WITH_SEPARATOR, "field separators"),
-            ("Field", ("record",), "fields that are named here"),
+            ("Field", WITH_FIELDS, "fields that are named here"),
             ("MessageType", COMPOSITES, "parts"),
         ):
             if element in section.lines and module not in modules:
@@ -185,11 +186,10 @@ class _Entries:
 def _options(section: Section) -> MessageTypeOptions:
     """An entry as it is written: of its parts only the names."""
     module = section.text("module")
-    default = OF_RECORDS if module == "record" else SEPARATOR
     return MessageTypeOptions(
         section.text("name"),
         module,
-        cast("bytes", section.values.get("field_separator", default)),
+        cast("bytes", section.values.get("field_separator", WITH_FIELDS.get(module, SEPARATOR))),
         tuple(
             RecordField(
                 field.text("name"),
