@@ -91,6 +91,11 @@ OF_ONE_ADDRESS = [
     if route.method == "GET" and "{" not in route.path and route.operation.answers[:1] == (JSON,)
 ]
 """What is asked as it stands, without a topic or a name in its address."""
+OF_A_PLACE = {
+    f"GET {route.path}"
+    for route in TABLE
+    if route.method == "GET" and "{" in route.path and route.operation.answers == (JSON,)
+}
 
 
 def conforms(answer, name):
@@ -111,12 +116,17 @@ def test_what_is_answered_has_the_types_that_are_described(server):
         session = server.get("/v1/sessions").json[0]["id"]
         paths = {path: f"GET {path}" for path in OF_ONE_ADDRESS} | {
             f"/v1/sessions/{session}": "GET /v1/sessions/{id}",
+            f"/v1/sessions/{session}/why": "GET /v1/sessions/{id}/why",
+            "/v1/topics/orders": "GET /v1/topics/{topic}",
+            "/v1/topics/orders-C": "GET /v1/topics/{topic}",
             f"{records('orders')}/{row['k']}/why": "GET /v1/topics/{topic}/records/{key}/why",
             f"{records('orders-C')}/{row['k']}/why": "GET /v1/topics/{topic}/records/{key}/why",
             events: "GET /v1/topics/{topic}/records/{key}/events",
             "/v1/topics/orders/rates": "GET /v1/topics/{topic}/rates",
             f"/v1/topics/orders/rates?k={row['k']}": "GET /v1/topics/{topic}/rates",
         }
+        missing = OF_A_PLACE - set(paths.values())
+        assert not missing, f"{sorted(missing)}: add a path of each to `paths` of this test"
         for path, name in paths.items():
             assert conforms(server.get(path), name), name
         then = server.get(f"{records('orders')}/{row['k']}/why?as_of=now")
