@@ -49,7 +49,7 @@ END_S_MAX = 60
 def command_in(directory):
     """The command that serves a configuration with one topic, and data beside it."""
     (directory / "config.xml").write_text(CONFIG)
-    base = [sys.executable, "-m", "sow", "serve", str(directory / "config.xml")]
+    base = [sys.executable, "-m", "sow.cli", "serve", str(directory / "config.xml")]
     return [*base, "--set", "TOPIC=orders", "--port", "0"]
 
 
@@ -155,7 +155,7 @@ def test_a_mistake_in_the_configuration_keeps_it_from_starting(command):
 
 def test_watching_ends_quietly_on_an_interrupt(command):
     with started(command) as (_, line):
-        watch = [sys.executable, "-m", "sow", "watch", "orders", "--url", line.split()[3]]
+        watch = [sys.executable, "-m", "sow.cli", "watch", "orders", "--url", line.split()[3]]
         publish(line, {"id": 1})
         with started(watch) as (process, first):
             assert json.loads(first)["d"] == {"id": 1}
@@ -167,7 +167,7 @@ def test_watching_ends_quietly_on_an_interrupt(command):
 def test_output_that_nobody_reads_ends_quietly(command):
     with started(command) as (_, line):
         url = line.split()[3]
-        sow = [sys.executable, "-m", "sow"]
+        sow = [sys.executable, "-m", "sow.cli"]
         rows = "\n".join(f'{{"id":{number},"text":"{"x" * 500}"}}' for number in range(2000))
         forks.run(
             [*sow, "publish", "orders", "--url", url],
@@ -192,7 +192,7 @@ def test_a_line_that_cannot_be_written_ends_no_server(monkeypatch):
 
 def test_repair_takes_what_the_errors_recommend(tmp_path, capsys):
     (tmp_path / "journal").mkdir()
-    command = [sys.executable, "-m", "sow", "repair", str(tmp_path), str(tmp_path / "journal")]
+    command = [sys.executable, "-m", "sow.cli", "repair", str(tmp_path), str(tmp_path / "journal")]
     done = forks.run([*command, "--after", "7"], capture_output=True, text=True, timeout=END_S_MAX)
     assert done.returncode == 0
     other = tmp_path / "other"
@@ -424,7 +424,7 @@ def test_while_records_are_put_back_it_says_so_and_requests_wait(held_start):
             urlopen(f"{url}/readyz")
         assert refused.value.code == 503
         assert refused.value.read().startswith(b"replaying: orders, ")
-        query = [sys.executable, "-m", "sow", "query", "orders", "--url", url]
+        query = [sys.executable, "-m", "sow.cli", "query", "orders", "--url", url]
         query += ["--format", "ndjson"]
         with forks.started(query, stdout=forks.PIPE, text=True) as asking:
             held_start.gate.touch()
@@ -546,7 +546,7 @@ def test_a_server_of_a_private_authority_is_trusted_by_its_file_alone(tmp_path, 
     secured = CONFIG.replace("<SOW>", f"<Security>{made.element}</Security><SOW>")
     (tmp_path / "config.xml").write_text(secured)
     (tmp_path / "below").mkdir()
-    below = [sys.executable, "-m", "sow", "serve", "--port", "0"]
+    below = [sys.executable, "-m", "sow.cli", "serve", "--port", "0"]
     if option == "--follow":
         below += ["--data-dir", str(tmp_path / "below" / "data")]
     with started([*primary, "--data-dir", str(tmp_path / "d")], forks.real) as (_, line):

@@ -1,0 +1,5 @@
+"""``python -m sow.cli``, for machines without `sow` on the path."""
+
+from sow.cli.main import main
+
+main()
