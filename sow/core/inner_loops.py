@@ -131,7 +131,7 @@ def _unmasked(payload: bytes, mask: bytes) -> bytes:
 
 class InnerLoops(NamedTuple):
     """The loops, and the language in which they run; in C there is an index of keys too, which
-    `sow.store.sharded_dict` does without in Python."""
+    `sow.core.containers` does without in Python."""
 
     language: str
     swap: Callable[..., list[Any]]

@@ -120,7 +120,7 @@ class Queries:
         self._tick_s: Callable[[], float] = lambda: 0.0
         self.times: dict[str, Histogram] = {}
         """Time that each query took in its steps, by the kind of its first index: those of
-        `sow.query.access_paths`, `scan`, and `all` for a query without conditions."""
+        `sow.query.query`, `scan`, and `all` for a query without conditions."""
 
     def measure(self, tick_s: Callable[[], float]) -> None:
         """From now on record how long queries take, by a monotonic clock."""

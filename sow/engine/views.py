@@ -44,8 +44,7 @@ from sow.topic.records import Records
 from sow.topic.views.accumulators import goes_by_newest
 from sow.topic.views.groups import RowGroups
 from sow.topic.views.joins import Joins
-from sow.topic.views.row_deltas import RowProducer, ViewGc
-from sow.topic.views.single_source import SingleSource
+from sow.topic.views.row_deltas import RowProducer, SingleSource, ViewGc
 from sow.topic.views.view import MaterializedView
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.containers import ShardedDict
 from sow.core.cooperative import Task
 from sow.core.keys import sow_key
 from sow.errors import NotKept, TooLarge
@@ -23,7 +24,6 @@ from sow.expressions.ordering import SortKey
 from sow.history.snapshot import PinnedColumn, Rows, Snapshot, held_identities
 from sow.indexes.sorting import TextOrder, sorting
 from sow.store.protocols import Log, LogEntry, Slice, is_whole, numbers
-from sow.store.sharded_dict import ShardedDict
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
 

@@ -1,10 +1,10 @@
 """Answering: runs queries over indexes that are ready for them, and sorts and pages what they find.
 
-One run narrows the topic down (`Search`), then sorts and pages the rest (`arrange`), all
-in one step. Before that the indexes of a query are built, in steps between which anything may
-change, and are held until it is answered (`sow.query.index_build`). Several queries as of one
-moment (`ConsistentBatch`) are prepared one by one, then all run in one step; if so much has changed
-that one is not ready any more, there is no answer yet, and its indexes are refreshed first.
+One run narrows the topic down (`Search`), then sorts and pages the rest (`arrange`), all in one
+step. Before that the indexes of a query are built, in steps between which anything may change, and
+are held until it is answered (`sow.query.index_build`). Several queries as of one moment
+(`ConsistentBatch`) are prepared one by one, then all run in one step; if so much has changed that
+one is not ready any more, there is no answer yet, and its indexes are refreshed first.
 
 Without `order_by` records are in order of first publication, which also decides between equal ones.
 Many records are ranked by their memo columns, if a field has only numbers or only texts, else by
@@ -14,7 +14,7 @@ sorted in steps, few by their bodies.
 
 The search goes from a filter to the slots of the records that match it. Each term of the filter's
 topmost AND narrows down what the terms before it have left. First the most selective access path
-(`access_paths`): SowKeys, key fields, or the hash index or interval of numbers with the fewest
+(`sow.query.query`): SowKeys, key fields, or the hash index or interval of numbers with the fewest
 candidates. Then memo columns, for many records at once. What no index can decide the filter itself
 reads from the bodies of the remaining records; so indexes never change an answer. Where an index
 has to be built first, the run ends with Unready, and another one starts when it is built.
@@ -32,18 +32,22 @@ from sow.expressions import OrderTerm
 from sow.indexes import MEMO_COLUMNS_MAX, Indexes
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
 from sow.indexes.vector_filter import Columns, VectorFilter, compiled
-from sow.query import access_paths
-from sow.query.access_paths import (
+from sow.query import query as access
+from sow.query.index_build import IndexBuild, Ranked, Ranking, Ranks, Unready
+from sow.query.query import (
+    SCAN,
     AccessPath,
     Candidates,
     PlannedTerm,
+    PlanStep,
+    Query,
+    QueryAnswer,
     hash_access_paths,
     interval_access_paths,
+    name_of,
     pins_of,
     terms_of,
 )
-from sow.query.index_build import IndexBuild, Ranked, Ranking, Ranks, Unready
-from sow.query.query import SCAN, PlanStep, Query, QueryAnswer, name_of
 from sow.store.columns import Mask, Slots
 
 TERMS_BY_COLUMNS_MAX = 32
@@ -306,7 +310,7 @@ def _all(ready: IndexBuild, query: Query) -> Slots:
     if term.path is None:
         return table.live()
     column = ready.columns([term.path])[term.path]
-    if query.end and len(table) >= access_paths.SORTED_ROWS_MIN and _has_ends(column, term):
+    if query.end and len(table) >= access.SORTED_ROWS_MIN and _has_ends(column, term):
         foremost = ready.in_order(column).first(query.end, term.descending)
         # A sort in steps must include records that become one of the first meanwhile.
         if foremost is not None and _are_few(foremost, query.order_by):

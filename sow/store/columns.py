@@ -39,8 +39,8 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.containers import get_all
 from sow.core.cooperative import Task, untracked
-from sow.store.sharded_dict import get_all
 
 Block = NDArray[np.int64]
 

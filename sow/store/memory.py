@@ -15,6 +15,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.containers import add_all, get_all, indexed_if_many, sharded_if_long
 from sow.core.inner_loops import INNER_LOOPS
 from sow.store.columns import (
     BORN,
@@ -28,7 +29,6 @@ from sow.store.columns import (
     SowKeys,
 )
 from sow.store.protocols import Numbers, Slice, numbers
-from sow.store.sharded_dict import add_all, get_all, indexed_if_many, sharded_if_long
 
 NONE_FREE: "array[int]" = array("q")
 """Shared by all tables without removed records, and never added to."""

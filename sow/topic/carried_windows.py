@@ -11,8 +11,8 @@ What a window is, and when it ends, is not known here (`sow.topic.conflated_topi
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sow.core.containers import get_all
 from sow.core.cooperative import Task
-from sow.store.sharded_dict import get_all
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.records import Records
 

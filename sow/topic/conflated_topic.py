@@ -22,11 +22,11 @@ from typing import Any
 
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
 from sow.core import definitions
+from sow.core.containers import get_all
 from sow.core.cooperative import Task
 from sow.errors import described
 from sow.expressions import Filter
 from sow.protocol.replies import SentPlace
-from sow.store.sharded_dict import get_all
 from sow.topic.batch import Batch, Changes, Reason
 from sow.topic.fields import computed_fields
 from sow.topic.records import Columns, Records

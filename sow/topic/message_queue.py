@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator, MutableMapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from sow.core.containers import LazyHeap
+from sow.core.containers import LazyHeap, sharded_if_long
 from sow.core.definitions import QueueSettings
-from sow.store.sharded_dict import sharded_if_long
 
 Rank = tuple[float, int, int]
 

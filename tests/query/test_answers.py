@@ -9,7 +9,8 @@ from sow.core.cooperative import run_to_completion
 from sow.core.paths import parse_path
 from sow.errors import ClientError
 from sow.indexes import sorting
-from sow.query import ConsistentBatch, Query, access_paths, answering, answers, index_build
+from sow.query import ConsistentBatch, Query, answering, answers, index_build
+from sow.query import query as access
 from sow.query.answers import answer
 from sow.query.index_build import IndexBuild, Unready
 from tests.cases import all_cases
@@ -149,7 +150,7 @@ def test_who_becomes_one_of_the_first_while_they_are_sorted_is_one_of_them(monke
         (answers, "RANKS_AT_ONCE"),
         (answers, "FEW_ROWS"),
         (index_build, "NOTES_FEW"),
-        (access_paths, "SORTED_ROWS_MIN"),
+        (access, "SORTED_ROWS_MIN"),
         (sorting, "MOVED_SPARE"),
     ):
         monkeypatch.setattr(module, bound, 0)

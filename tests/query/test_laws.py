@@ -17,7 +17,8 @@ from sow.indexes import (
     sorting,
 )
 from sow.indexes.pending_rows import PendingRows
-from sow.query import Query, access_paths, answering, answers, index_build
+from sow.query import Query, answering, answers, index_build
+from sow.query import query as access
 from tests.effort import examples
 from tests.query.topic import Topic, naive, query
 
@@ -197,7 +198,7 @@ def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
     monkeypatch.setattr(answers, "FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.answers.FEW_ROWS", 0)
-    monkeypatch.setattr(access_paths, "SORTED_ROWS_MIN", 0)
+    monkeypatch.setattr(access, "SORTED_ROWS_MIN", 0)
     monkeypatch.setattr("sow.query.answers.RANKS_AT_ONCE", 0)
     monkeypatch.setattr(sorting, "TEXTS_AT_ONCE", 2)
     monkeypatch.setattr(sorting, "LATER_MAX", 1)

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core import containers
+from sow.core.containers import KeyTable, ShardedDict
 from sow.core.keys import sow_keys
-from sow.store import columns, memory, sharded_dict
+from sow.store import columns, memory
 from sow.store.memory import RECORD_BYTES, Table, Usage
 from sow.store.protocols import Slice, numbers
-from sow.store.sharded_dict import KeyTable, ShardedDict
 from tests.core.keys_in_python import KEY_INDEX
 
 names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
@@ -20,14 +21,14 @@ steps = st.lists(st.tuples(st.sampled_from(["put", "drop"]), names), max_size=20
 
 
 @pytest.fixture(
-    autouse=True, scope="module", params=[1, sharded_dict.INDEXED_KEYS], ids=["many", "few"]
+    autouse=True, scope="module", params=[1, containers.INDEXED_KEYS], ids=["many", "few"]
 )
 def indexed_from(request):
     """From so many keys on tables have an index of them."""
     with pytest.MonkeyPatch.context() as patch:
-        loops = sharded_dict.INNER_LOOPS._replace(key_index=KEY_INDEX)
-        patch.setattr(sharded_dict, "INNER_LOOPS", loops)
-        patch.setattr(sharded_dict, "INDEXED_KEYS", request.param)
+        loops = containers.INNER_LOOPS._replace(key_index=KEY_INDEX)
+        patch.setattr(containers, "INNER_LOOPS", loops)
+        patch.setattr(containers, "INDEXED_KEYS", request.param)
         yield request.param
 
 
@@ -93,7 +94,7 @@ def test_names_of_a_moment_are_sent_whatever_comes_while_they_are(log, began, co
 @given(steps, st.booleans())
 def test_a_table_with_many_records_is_no_other(indexed_from, log, by_arrival):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharded_dict, "LONG_KEYS", 1)
+        patch.setattr(containers, "LONG_KEYS", 1)
         beside = Beside(by_arrival=by_arrival)
         beside.put(["a", "b"])
         beside.put(["c"])

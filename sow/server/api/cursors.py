@@ -30,6 +30,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from aiohttp import hdrs, web
 
+from sow.core.containers import ShardedDict
 from sow.core.cooperative import Task
 from sow.core.media_types import FRAMES, JSON, NDJSON
 from sow.engine.engine import Engine
@@ -44,7 +45,6 @@ from sow.server.http.request_origin import client_address
 from sow.server.http.route import parameters_of, read_count
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for
-from sow.store.sharded_dict import ShardedDict
 from sow.topic.rendering import Shape
 
 CURSOR = re.compile(r"([A-Za-z0-9_-]{16})\.([0-9]{1,9})")

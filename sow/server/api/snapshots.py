@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from aiohttp import web
 
+from sow.core.containers import ShardedDict
 from sow.core.cooperative import Result, Task
 from sow.core.media_types import ARROW
 from sow.engine.engine import Engine
@@ -55,7 +56,6 @@ from sow.sessions.queries.access_control import restrict_query, restrict_shape, 
 from sow.sessions.queries.newest_events import read_events
 from sow.sessions.queries.past_states import PastStates, ReplayListener
 from sow.sessions.queries.query_results import QueryResult, execute_query
-from sow.store.sharded_dict import ShardedDict
 
 
 class AsOfQueries:

@@ -43,7 +43,7 @@ from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming.channel import Channel
 from sow.streaming.sessions import SESSION_FAILED, Session
 from sow.streaming.update_encoder import FeedKey
-from sow.streaming.windows.window_pages import PageAnswer
+from sow.streaming.windows import PageAnswer
 
 SHARES_MAX = 64
 """Connections for the shared subscriptions of one user: 640,000 subscriptions by the default of

@@ -28,14 +28,14 @@ from sow.server.chained.shared_channel import (
 )
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
-from sow.streaming.windows.window_channel import WindowChannel
-from sow.streaming.windows.window_pages import (
+from sow.streaming.windows import (
     EMPTY_PAGE,
     PageAnswer,
     PageRow,
     Parted,
     WindowPage,
 )
+from sow.streaming.windows.window_channel import WindowChannel
 from sow.topic.batch import Update
 from sow.topic.records import Records
 

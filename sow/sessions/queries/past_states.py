@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sow.core.containers import ShardedDict
 from sow.core.cooperative import RESTS, Result, SharedTask, Task
 from sow.engine.engine import Engine
 from sow.engine.queries import place_of
@@ -33,7 +34,6 @@ from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.sessions.queries.query_results import QueryResult
 from sow.sessions.queries.replay_starts import KnownPlace, ReplayStarts
 from sow.store.protocols import Checkpoint, Log, LogEntry
-from sow.store.sharded_dict import ShardedDict
 from sow.topic.batch import Batch
 
 NEAR = 500_000

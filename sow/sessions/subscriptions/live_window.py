@@ -29,6 +29,7 @@ from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Register, Subscription, Unsubscriber
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import WindowKey
+from sow.streaming.windows import EMPTY_PAGE, WORDED_AT_ONCE, PageAnswer, WindowPage
 from sow.streaming.windows.ordered_sets import OrderedSet, capacity_of
 from sow.streaming.windows.window_channel import (
     SetKey,
@@ -37,7 +38,6 @@ from sow.streaming.windows.window_channel import (
     set_key_of,
     terms_of,
 )
-from sow.streaming.windows.window_pages import EMPTY_PAGE, WORDED_AT_ONCE, PageAnswer, WindowPage
 from sow.topic.missing_fields import field_advice
 from sow.topic.rendering import Shape
 

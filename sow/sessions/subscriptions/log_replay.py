@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from sow.core.clock import SECOND_US
+from sow.core.containers import ShardedDict
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.timers import Deadline
@@ -31,7 +32,6 @@ from sow.errors import ClientError, invalid_bookmark, invalid_options, shown
 from sow.history.bookmarks import Span
 from sow.protocol.replies import Frames
 from sow.store.protocols import Journal, LogEntry, Op
-from sow.store.sharded_dict import ShardedDict
 from sow.streaming.channel import ChangeChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed

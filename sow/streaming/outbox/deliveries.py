@@ -21,7 +21,7 @@ from sow.streaming.queue_memory import (
     size_of,
 )
 from sow.streaming.update_encoder import Columns, UpdateEncoder
-from sow.streaming.windows.window_pages import PageStep
+from sow.streaming.windows import PageStep
 from sow.topic.batch import Update
 from sow.topic.queue_policy import Key, QueuePolicy
 from sow.topic.records import Records

@@ -28,7 +28,7 @@ from sow.expressions import Filter, OrderTerm
 from sow.messages.base import Column
 from sow.query import Query, answering, answering_current
 from sow.store.columns import Slots
-from sow.streaming.windows.window_pages import PageRow, rows_of
+from sow.streaming.windows import PageRow, rows_of
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 

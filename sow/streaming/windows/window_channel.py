@@ -35,8 +35,7 @@ from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.outbox.entries import QueuedDelivery
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder, WindowKey
-from sow.streaming.windows.ordered_sets import OrderedSet
-from sow.streaming.windows.window_pages import (
+from sow.streaming.windows import (
     EMPTY_PAGE,
     PageAnswer,
     PageRow,
@@ -46,6 +45,7 @@ from sow.streaming.windows.window_pages import (
     difference_of,
     page_before,
 )
+from sow.streaming.windows.ordered_sets import OrderedSet
 from sow.topic.batch import Batch, Update
 from sow.topic.records import Records
 from sow.topic.rendering import Shape

@@ -29,13 +29,13 @@ WINDOWS = (
     ),
     Mutation(
         "a record that leaves a window stood one place further on",
-        "sow/streaming/windows/window_pages.py",
+        "sow/streaming/windows/__init__.py",
         "yield PageStep(identity, old, None, len(order), len(order))",
         "yield PageStep(identity, old, None, len(order) + 1, len(order))",
     ),
     Mutation(
         "a record is put before what has settled in a window",
-        "sow/streaming/windows/window_pages.py",
+        "sow/streaming/windows/__init__.py",
         "at = 0 if last is None else order.index(last) + 1",
         "at = 0 if last is None else order.index(last)",
     ),
@@ -47,7 +47,7 @@ WINDOWS = (
     ),
     Mutation(
         "why a record has gone is told as if it had left the window alone",
-        "sow/streaming/windows/window_pages.py",
+        "sow/streaming/windows/__init__.py",
         "                self.parted[identity] = Parted(reason, body)",
         '                self.parted[identity] = Parted("match", body)',
     ),

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.streaming.windows.window_pages import (
+from sow.streaming.windows import (
     EMPTY_PAGE,
     PageRow,
     WindowPage,
