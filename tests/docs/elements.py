@@ -52,7 +52,7 @@ def _rows(element: Element, depth: int, prefix: str = "") -> Iterator[str]:
     for child in element.children:
         if child.status == "implemented":
             yield _row(child, prefix)
-            if not _has_heading(child, depth) and not says_all(child):
+            if not _has_heading(child, depth) and not is_one_row(child):
                 yield from _rows(child, depth + 1, f"{prefix}{child.name}/")
 
 
@@ -61,12 +61,27 @@ def says_all(section: Element) -> bool:
     return all(one.required and one.about == f"Its {one.name.lower()}." for one in section.children)
 
 
+def is_one_row(section: Element) -> bool:
+    """Whether the row of a section describes its elements too: all of them, or the only one."""
+    return says_all(section) or _only_leaf(section) is not None
+
+
+def _only_leaf(section: Element) -> Element | None:
+    """The required element that a section has alone."""
+    built = [one for one in section.children if one.status == "implemented"]
+    return built[0] if len(built) == 1 and built[0].required and built[0].kind else None
+
+
 def _row(element: Element, prefix: str) -> str:
     names = " or ".join(f"`{prefix}{name}`" for name in element.names)
     value = element.kind.name if element.kind else "section"
+    about = element.about
     if element.children and says_all(element):
         value += f" of {' and '.join(f'`{one.name}`' for one in element.children)}"
+    elif (leaf := _only_leaf(element)) and leaf.kind:
+        value += f" of `{leaf.name}`{' (repeatable)' if leaf.repeated else ''}: {leaf.kind.name}"
+        about += f" `{leaf.name}`: {leaf.about}"
     if element.repeated:
         names += " (repeatable)"
     default = "required" if element.required else f"`{element.default}`" if element.default else "–"
-    return f"| {names} | {value} | {default} | {element.about} |"
+    return f"| {names} | {value} | {default} | {about} |"
