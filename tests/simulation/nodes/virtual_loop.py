@@ -213,7 +213,7 @@ def alone(loop: VirtualLoop) -> Iterator[None]:
     clock = SimpleNamespace(monotonic=now_s, perf_counter=now_s)
     with ExitStack() as stack:
         for name, made in {
-            "sow.server.loop.latency.time": clock,
+            "sow.server.loop.scheduler.time": clock,
             "sow.server.boot.http_server.monotonic_us": now_us,
             "sow.server.chained.upstream.monotonic_us": now_us,
             "aiohttp.connector.monotonic": now_s,
