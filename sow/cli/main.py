@@ -32,7 +32,7 @@ SUBCOMMANDS = {
     "init": "sow.cli.commands.init",
     "check": "sow.cli.commands.check",
     "demo": "sow.cli.commands.demo",
-    "tutorial": "sow.cli.commands.demo",
+    "tutorial": "sow.cli.commands.tutorial",
     "replay": "sow.cli.commands.replay",
     "query": "sow.cli.commands.query",
     "watch": "sow.cli.commands.query",
