@@ -27,6 +27,11 @@ Step = Any
 Task = Generator[Step, Step, Result]
 
 
+def no_steps() -> Task[None]:
+    """Nothing has to precede."""
+    yield from ()
+
+
 def run_to_completion(steps: Task[Result]) -> Result:
     """Run all steps; returns and raises what the task does."""
     said: Step = None

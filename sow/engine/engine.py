@@ -30,7 +30,7 @@ from sow.engine.timers import Timers
 from sow.engine.views import Views
 from sow.engine.wal import CommitSequencer, Group
 from sow.errors import Stopped, StoreError
-from sow.expressions import Filter, Trait
+from sow.expressions import Trait
 from sow.store.columns import Slots
 from sow.store.manifest import Past, past_of
 from sow.store.protocols import LogEntry, Op, StoredRecords
@@ -42,11 +42,6 @@ from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.records import CheckedMessages, Records
 
 ChangesListener = Callable[[Records, Sequence[str]], None]
-
-
-def no_steps() -> Task[None]:
-    """Nothing has to precede."""
-    yield from ()
 
 
 class Engine:
@@ -72,18 +67,28 @@ class Engine:
         self.primary = primary
         """The address of the server that it follows, which alone takes changes."""
         self.timers = Timers()
+        self.due_us = self.timers.due_us
+        """When `advance` next has something to do; None: nothing is scheduled."""
         self.sequencer = CommitSequencer()
         self.disk = DiskReserve(self.sequencer, has_room, takes or has_room, lost)
         self._work_listeners: list[Callable[[], None]] = []
+        self.on_work = self._work_listeners.append
+        """Call a listener when there is something to flush that no command or timer has caused."""
         self._stop_listeners: list[Callable[[str], None]] = []
+        self.on_stopped = self._stop_listeners.append
+        """Call a listener with a sentence for each view and conflated topic that stops."""
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self._change_listeners: tuple[ChangesListener, ...] = ()
         self._watches: dict[str, tuple[Callable[[Batch], None], ...]] = {}
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = FilterCache(lambda: self.configuration.limits, known)
+        self.filter = self.filters.get
+        """The filter of a text; the same text is compiled once."""
         self.output = PendingOutput(self.sequencer, self.timers, self.notify_work, self._caught_up)
         self.requests = self.output.requests
-        self.followers = LateFollowers(self.output, self._is_late)
+        self.followers = LateFollowers(
+            self.output, lambda name: name in self.topics and self.topics[name].records.has_awaited
+        )
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
             lambda name: self.topics.get(name), self.route, self.timers, self.requests, self.atomic,
@@ -103,15 +108,9 @@ class Engine:
             self.make_ready,
         )
         self.publications = BulkPublish(
-            self.publishable,
-            self.finished,
-            self.put,
-            self.capacity,
-            self.disk,
-            self.atomic.finish_before,
-            self.requests.together,
-            self.make_ready,
-        )
+            self.publishable, self.finished, self.put, self.capacity, self.disk,
+            self.atomic.finish_before, self.requests.together, self.make_ready,
+        )  # fmt: skip
         # The reserve must keep enough to log the deletion of every record.
         self.columns = ColumnTypeTracker(
             self.catalog,
@@ -125,16 +124,6 @@ class Engine:
             self.attach_topic(topic)
         self.timers.add(self.views)
         self.timers.add(self.views.gc)
-
-    # Listeners.
-
-    def on_work(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when there is something to flush that no command or timer has caused."""
-        self._work_listeners.append(listener)
-
-    def on_stopped(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with a sentence for each view and conflated topic that stops."""
-        self._stop_listeners.append(listener)
 
     def on_lead(self, prepare: Callable[[], Task[None]], begin: Callable[[], None]) -> None:
         """Take the steps of `prepare`, and call `begin`, before clients change anything: now,
@@ -214,10 +203,6 @@ class Engine:
         self.disk.check()
         return topic
 
-    def filter(self, text: str) -> Filter:
-        """The filter of `text`; the same text is compiled once (`FilterCache.get`)."""
-        return self.filters.get(text)
-
     # Changes from clients.
 
     def publish(
@@ -251,8 +236,7 @@ class Engine:
                 put, keeps = self.publications.put_slice, delta and expires_s is None
                 return put(topic, read[0], now_us, expires_us, delta, keeps=keeps)
         else:
-            steps = reading(bodies, lambda part: self.read(topic, part, now_us=now_us))
-            read = run_to_completion(steps)
+            read = run_to_completion(reading(bodies, lambda p: self.read(topic, p, now_us=now_us)))
         carry_out = self.publications.carry_out
         return run_to_completion(carry_out(name, read, now_us, expires_s=expires_s, delta=delta))
 
@@ -261,9 +245,6 @@ class Engine:
         exceeds its conflation budget, and the topic has no atomic change and no late followers."""
         waits = self.publications.left or self.conflation_budget.must_work_off()
         return not waits and not self.atomic.concerns((name,)) and self.followers.keep_up(name)
-
-    def _is_late(self, name: str) -> bool:
-        return name in self.topics and self.topics[name].records.has_awaited
 
     def _is_behind(self, names: Iterable[str]) -> bool:
         """Whether views of one of these topics have not processed all of its changes yet."""
@@ -400,9 +381,8 @@ class Engine:
         try:
             yield
         finally:
-            self._change_listeners = tuple(
-                one for one in self._change_listeners if one is not listener
-            )
+            kept = (one for one in self._change_listeners if one is not listener)
+            self._change_listeners = tuple(kept)
 
     def note_change(self, topic: LiveTopic) -> None:
         """A topic is changed, added or removed."""
@@ -437,10 +417,6 @@ class Engine:
                 watch(batch)
 
     # Time.
-
-    def due_us(self) -> int | None:
-        """When `advance` next has something to do; None: nothing is scheduled."""
-        return self.timers.due_us()
 
     def advance(self, now_us: int) -> None:
         """Run what is due by `now_us`, in one step; see `fall_due`."""
@@ -526,14 +502,11 @@ class Engine:
 
     def check(self) -> None:
         """Assert the invariants of an engine and its parts; reads all records."""
-        self.sequencer.check()
-        self.timers.check()
-        self.removals.check()
-        self.atomic.check()
-        self.catalog.check()
-        self.publications.check()
-        self.views.check()
-        self.output.check()
+        for part in (
+            self.sequencer, self.timers, self.removals, self.atomic, self.catalog,
+            self.publications, self.views, self.output,
+        ):  # fmt: skip
+            part.check()
 
     # Restart.
 
@@ -552,7 +525,6 @@ class Engine:
         `log` holds at least every entry after the oldest of them, up to `last_seq`. `progress` is
         updated. The windows of copies in `before` go on. Until the last step the engine must not be
         used. Returns orphaned records: an engine that continues while any exist would hide them.
-        Afterwards `now_us` is the newest time in the store, and no change gets an earlier one.
         """
         known, past = set(self.topics), past or past_of(self.configuration)
         stored = checkpoints, log, last_seq, progress or Progress()

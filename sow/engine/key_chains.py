@@ -17,10 +17,11 @@ from collections.abc import Sequence
 
 import orjson
 
+from sow.core.cooperative import no_steps
 from sow.core.definitions import CHAINS, KeyChainSettings
 from sow.core.keys import identities
 from sow.core.paths import parse_path
-from sow.engine.engine import Engine, no_steps
+from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, TooLarge
 from sow.messages.json import json_text

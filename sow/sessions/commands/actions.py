@@ -33,10 +33,10 @@ from sow.core.action_definitions import (
 )
 from sow.core.clock import SECOND_US
 from sow.core.containers import Histogram
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, no_steps
 from sow.core.definitions import ACTION_RUNS
 from sow.engine.action_runs import COMMITTED_RUNS_MAX, ActionRun, ActionRuns
-from sow.engine.engine import Engine, no_steps
+from sow.engine.engine import Engine
 from sow.engine.queues import AGAIN_US
 from sow.engine.running_topics import SourceTopic
 from sow.errors import ClientError, SowError, StoreError, TooLarge, clipped, described

@@ -3,9 +3,6 @@
 Which topics it names, which records of them, and in which shape; an invalid request is an error
 before anything is done. An answer is pinned at one moment, and sent between two marks. Nothing here
 is followed: the subscriptions (`sow.sessions.subscriptions`) build on this.
-
-When a subscription keeps to a live window, and what no window can do, is known from the command
-alone (`window_of`, `check_window`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,8 +18,8 @@ from sow.engine.engine import Engine
 from sow.engine.live_topic import is_hidden
 from sow.engine.queries import place_of
 from sow.engine.running_topics import LiveTopic, SourceTopic
-from sow.errors import ClientError, Stopped, TooLarge, UnknownTopic, invalid_options, shown
-from sow.expressions import Filter, Trait, check_deterministic, parse_order_by
+from sow.errors import ClientError, Stopped, UnknownTopic, invalid_options, shown
+from sow.expressions import Filter, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search, topic_search
 from sow.history.bookmarks import NOW
 from sow.history.snapshot import ANSWER_CHUNK_ROWS
@@ -40,7 +37,8 @@ from sow.sessions.queries.access_control import (
 from sow.sessions.queries.newest_events import NewestEvents, check_last
 from sow.sessions.queries.query_results import QueryResult, ResultSnapshot, UnreadQuota, pinned
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import FeedKey, WindowKey
+from sow.streaming.update_encoder import FeedKey
+from sow.streaming.windows import check_window, window_of
 from sow.topic.fields import check_watched
 from sow.topic.missing_fields import Unsure, field_advice, unsure_fields
 from sow.topic.records import Records
@@ -525,62 +523,3 @@ def shape_of(command: Command) -> Shape:
 def shape_for(command: Command, topic: Records) -> Shape:
     """The same of each record of one topic, as far as it may be seen."""
     return restrict_shape(shape_of(command), row_policy_of(command, topic))
-
-
-WINDOW_END_MAX = 2_000
-"""Records up to which a window may reach. All of them are kept in order while they change, and read
-in one step when they are not known: ten milliseconds for so many, fifty for five times as many."""
-
-
-def window_of(command: Command) -> WindowKey | None:
-    """The window that a subscription keeps to, if it does; raises ClientError."""
-    options = command.options
-    if options.live and options.top_n is None:
-        raise invalid_options(
-            "a live window needs top_n, the number of records that it has room for; write for "
-            "example top_n=50, or leave out live"
-        )
-    if options.top_n is None or not (options.live or options.skip_n is not None):
-        if options.positions:
-            raise invalid_options(
-                "positions are places in a live window; write for example live,top_n=50,positions "
-                "with sow_and_subscribe"
-            )
-        return None
-    return WindowKey(command.order_by, options.skip_n or 0, options.top_n, options.positions)
-
-
-def check_window(
-    command: Command, window: WindowKey, condition: Filter | None, is_pattern: bool
-) -> None:
-    """Raise ClientError or TooLarge for what no window can do. `condition` is the command's filter;
-    `is_pattern`: it names topics by a pattern."""
-    if command.key is not None or command.keys is not None:
-        raise invalid_options(
-            "a live window is a stretch of all records that match; leave out keys, or name them in "
-            "the filter by SOW_KEY()"
-        )
-    if command.options.conflation_key:
-        raise invalid_options(
-            "a live window is about single records, and conflates who is in it; leave out "
-            "conflation_key"
-        )
-    if is_pattern:
-        raise invalid_options(
-            f"a live window is over one topic, and {shown(command.topic)} is a pattern; name the "
-            "topic, or add the option non_regex_topic"
-        )
-    if window.end > WINDOW_END_MAX:
-        raise TooLarge(
-            f"skip_n and top_n come to {window.end}, and a live window reaches up to "
-            f"{WINDOW_END_MAX} records; narrow the filter, or request records further down with sow"
-        )
-    if condition is None:
-        return
-    check_deterministic(condition, "a live window")
-    if Trait.BOOKMARK in condition.traits:
-        raise ClientError(
-            "BOOKMARK() is known of what is published and not of records that stand; a live window "
-            "cannot go by it",
-            reason="bad filter",
-        )

@@ -31,14 +31,7 @@ from sow.sessions.queries.aggregations import (
     is_aggregated,
 )
 from sow.sessions.queries.past_states import PastStates
-from sow.sessions.queries.query_planning import (
-    QueryPlanner,
-    acknowledge,
-    check_window,
-    feed_key,
-    sow_keys,
-    window_of,
-)
+from sow.sessions.queries.query_planning import QueryPlanner, acknowledge, feed_key, sow_keys
 from sow.sessions.queries.query_results import ResultSnapshot
 from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.log_replay import LogReplay, held_by_pause
@@ -51,6 +44,7 @@ from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
+from sow.streaming.windows import check_window, window_of
 from sow.topic.missing_fields import field_advice
 
 GOVERNED_AT_ONCE = 500

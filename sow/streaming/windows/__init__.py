@@ -9,6 +9,9 @@ A page is what a window shows at one time. Two of them have a difference:
 A client is sent the steps in this order, so it never holds more records than the window has room
 for. Each line has the position of its record once that record has been taken out: so lines that are
 applied one after the other end in the page's order, whatever has moved.
+
+When a subscription keeps to a live window, and what no window can do, is known from its command
+alone (`window_of`, `check_window`).
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -16,7 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sow.streaming.update_encoder import UpdateEncoder
+from sow.errors import ClientError, TooLarge, invalid_options, shown
+from sow.expressions import Filter, Trait, check_deterministic
+from sow.protocol.commands import Command
+from sow.streaming.update_encoder import UpdateEncoder, WindowKey
 from sow.topic.batch import Batch, Reason, Update
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
@@ -233,3 +239,62 @@ def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
             start, size_bytes = at, size
     if start < len(sizes_bytes):
         yield start, len(sizes_bytes)
+
+
+WINDOW_END_MAX = 2_000
+"""Records up to which a window may reach. All of them are kept in order while they change, and read
+in one step when they are not known: ten milliseconds for so many, fifty for five times as many."""
+
+
+def window_of(command: Command) -> WindowKey | None:
+    """The window that a subscription keeps to, if it does; raises ClientError."""
+    options = command.options
+    if options.live and options.top_n is None:
+        raise invalid_options(
+            "a live window needs top_n, the number of records that it has room for; write for "
+            "example top_n=50, or leave out live"
+        )
+    if options.top_n is None or not (options.live or options.skip_n is not None):
+        if options.positions:
+            raise invalid_options(
+                "positions are places in a live window; write for example live,top_n=50,positions "
+                "with sow_and_subscribe"
+            )
+        return None
+    return WindowKey(command.order_by, options.skip_n or 0, options.top_n, options.positions)
+
+
+def check_window(
+    command: Command, window: WindowKey, condition: Filter | None, is_pattern: bool
+) -> None:
+    """Raise ClientError or TooLarge for what no window can do. `condition` is the command's filter;
+    `is_pattern`: it names topics by a pattern."""
+    if command.key is not None or command.keys is not None:
+        raise invalid_options(
+            "a live window is a stretch of all records that match; leave out keys, or name them in "
+            "the filter by SOW_KEY()"
+        )
+    if command.options.conflation_key:
+        raise invalid_options(
+            "a live window is about single records, and conflates who is in it; leave out "
+            "conflation_key"
+        )
+    if is_pattern:
+        raise invalid_options(
+            f"a live window is over one topic, and {shown(command.topic)} is a pattern; name the "
+            "topic, or add the option non_regex_topic"
+        )
+    if window.end > WINDOW_END_MAX:
+        raise TooLarge(
+            f"skip_n and top_n come to {window.end}, and a live window reaches up to "
+            f"{WINDOW_END_MAX} records; narrow the filter, or request records further down with sow"
+        )
+    if condition is None:
+        return
+    check_deterministic(condition, "a live window")
+    if Trait.BOOKMARK in condition.traits:
+        raise ClientError(
+            "BOOKMARK() is known of what is published and not of records that stand; a live window "
+            "cannot go by it",
+            reason="bad filter",
+        )

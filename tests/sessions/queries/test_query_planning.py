@@ -7,20 +7,11 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Topic
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
-from sow.errors import Busy, ClientError, TooLarge, UnknownTopic
-from sow.expressions import compile_filter
+from sow.errors import Busy, ClientError, UnknownTopic
 from sow.protocol.commands import Command, Options
 from sow.protocol.replies import LINES
 from sow.security.authorization import RoleSet
-from sow.sessions.queries.query_planning import (
-    WINDOW_END_MAX,
-    QueryPlanner,
-    check_window,
-    feed_key,
-    shape_of,
-    sow_keys,
-    window_of,
-)
+from sow.sessions.queries.query_planning import QueryPlanner, feed_key, shape_of, sow_keys
 from tests.laws.guarding import desk, guarded
 from tests.laws.harness import ORDERS, SLOW, World
 
@@ -244,53 +235,3 @@ def test_an_answer_is_not_of_rows_that_were_lost_while_it_was_looked_for(topic):
             run_to_completion(steps)
             world.settle()
         assert "unseen" not in str(client.lines())
-
-
-def command(order_by=None, keys=None, **options):
-    named = Options(**options)
-    return Command("sow_and_subscribe", topic="t", options=named, order_by=order_by, keys=keys)
-
-
-@pytest.mark.parametrize(
-    ("options", "is_window"),
-    [
-        ({}, False),
-        ({"top_n": 3}, False),
-        ({"skip_n": 3}, False),
-        ({"top_n": 3, "skip_n": 0}, True),
-        ({"top_n": 3, "live": True}, True),
-    ],
-)
-def test_a_window_has_a_length_and_says_that_it_is_live_or_where_it_begins(options, is_window):
-    assert (window_of(command(**options)) is not None) == is_window
-
-
-def test_what_a_window_is_stands_in_its_key():
-    window = window_of(command("/px", top_n=3, skip_n=2, positions=True))
-    assert window == ("/px", 2, 3, True)
-    assert window.end == 5
-
-
-@pytest.mark.parametrize("options", [{"live": True}, {"positions": True, "top_n": 3}])
-def test_half_a_window_is_refused_with_what_to_write(options):
-    with pytest.raises(ClientError, match="write for example"):
-        window_of(command(**options))
-
-
-@pytest.mark.parametrize(
-    ("requested", "condition", "is_pattern", "error"),
-    [
-        (command(keys=("1",), top_n=1, live=True), None, False, ClientError),
-        (command(top_n=1, live=True, conflation_key=("/a",)), None, False, ClientError),
-        (command(top_n=1, live=True), None, True, ClientError),
-        (command(top_n=WINDOW_END_MAX, skip_n=1), None, False, TooLarge),
-        (command(top_n=1, live=True), "UNIX_TIMESTAMP() > 1", False, ClientError),
-        (command(top_n=1, live=True), "BOOKMARK() = '1'", False, ClientError),
-    ],
-)
-def test_what_no_window_can_do_is_refused(requested, condition, is_pattern, error):
-    compiled = None if condition is None else compile_filter(condition)
-    window = window_of(requested)
-    with pytest.raises(error):
-        check_window(requested, window, compiled, is_pattern)
-    check_window(command(top_n=1, live=True), window_of(command(top_n=1, live=True)), None, False)

@@ -6,8 +6,8 @@ import pytest
 
 from sow.config import loads
 from sow.core.definitions import ConflatedTopic, Topic
-from sow.sessions.queries.query_planning import WINDOW_END_MAX
 from sow.sessions.subscriptions import live_window
+from sow.streaming.windows import WINDOW_END_MAX
 from tests.laws.harness import SECOND, World
 from tests.laws.window_reader import WindowReader
 
