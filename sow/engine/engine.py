@@ -23,7 +23,7 @@ from sow.engine.column_type_tracking import ColumnTypeTracker
 from sow.engine.configurations import ConfigurationHistory
 from sow.engine.output import LateFollowers, PendingOutput
 from sow.engine.queries import FilterCache, Queries
-from sow.engine.recovery.analysis import OrphanedRecords
+from sow.engine.recovery import OrphanedRecords
 from sow.engine.recovery.redo import Progress, restore, restore_accounts
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.timers import Timers

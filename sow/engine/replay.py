@@ -54,7 +54,7 @@ from sow.history.snapshot import Snapshot
 from sow.store.manifest import Past, kept_of
 from sow.store.protocols import Log, LogEntry, Slice, StoredRecords, goes_on, joins, part_of
 from sow.topic.batch import Batch, Reason
-from sow.topic.views.row_deltas import KEPT_AT_ONCE
+from sow.topic.views import KEPT_AT_ONCE
 
 RECORDS_AT_ONCE = 250
 """Records of the log that one step processes: a millisecond or two with a few copies and views."""

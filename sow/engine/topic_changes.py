@@ -20,7 +20,7 @@ from sow.engine.engine import Engine
 from sow.engine.live_topic import is_hidden
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.store.memory import Usage
-from sow.topic.views.row_deltas import RowProducer
+from sow.topic.views import RowProducer
 from sow.topic.views.view import MaterializedView
 
 LEAVING_AT_ONCE = 25

@@ -41,10 +41,10 @@ from sow.store.memory import Usage
 from sow.streaming.router import PatternSubscriptions
 from sow.topic.batch import Batch
 from sow.topic.records import Records
+from sow.topic.views import RowProducer, SingleSource, ViewGc
 from sow.topic.views.accumulators import goes_by_newest
 from sow.topic.views.groups import RowGroups
 from sow.topic.views.joins import Joins
-from sow.topic.views.row_deltas import RowProducer, SingleSource, ViewGc
 from sow.topic.views.view import MaterializedView
 
 

@@ -31,7 +31,7 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from sow.protocol.replies import Encoding
-from sow.streaming.outbox.deliveries import Delivery, Part, updates_of
+from sow.streaming.outbox import Delivery, Part, updates_of
 from sow.streaming.session_memory import SessionMemory
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import Columns, UpdateEncoder

@@ -17,7 +17,7 @@ from conflated_topics import Conflator, OnDemand, PerKey
 from sow.core.cooperative import Task
 from sow.protocol.replies import Encoding
 from sow.streaming.channel import ChangeChannel, Channel, Late, raised
-from sow.streaming.outbox.deliveries import Part
+from sow.streaming.outbox import Part
 from sow.streaming.queue_memory import UPDATE_BYTES, Holders, resize
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder

@@ -21,7 +21,7 @@ from sow.errors import described
 from sow.protocol import replies
 from sow.protocol.replies import Encoding, Frames, Reply
 from sow.security.authorization import EVERYTHING, Permissions
-from sow.streaming.outbox.deliveries import Delivery, HeldBack
+from sow.streaming.outbox import Delivery, HeldBack
 from sow.streaming.outbox.outbox import NOT_YET, NotYet, Outbox, Pulled
 from sow.streaming.outbox.overflow import ConflationBudget, Overflow
 from sow.streaming.recovery_buffer import RecoveryBuffer

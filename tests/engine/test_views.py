@@ -12,8 +12,8 @@ from sow.engine.output import HELD_US_MAX
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError, InvalidTopic
 from sow.sessions.queries import aggregations
-from sow.topic.views import row_deltas
-from sow.topic.views.row_deltas import SingleSource, ViewGc
+from sow.topic import views
+from sow.topic.views import SingleSource, ViewGc
 from tests.engine.making import ORDERS, catalog
 from tests.laws.harness import SECOND, World, short
 
@@ -321,7 +321,7 @@ def test_a_view_that_is_added_begins_full_and_goes_on(world, follow):
 
 def test_a_view_that_is_added_looks_only_at_what_indexes_find_for_its_filter(world, monkeypatch):
     """Of a thousand views of a client each would look at all records."""
-    monkeypatch.setattr(row_deltas, "LOOKED_AT_MAX", 100)
+    monkeypatch.setattr(views, "LOOKED_AT_MAX", 100)
     looked_at, rows_in = [], SingleSource._rows_in
     monkeypatch.setattr(
         SingleSource, "_rows_in", lambda one, slots: looked_at.extend(slots) or rows_in(one, slots)
@@ -406,7 +406,7 @@ EACH = "projection=[/id],grouping=[/id]"
 @pytest.fixture
 def nine(monkeypatch):
     """One of nine groups, of which four are forgotten in a step."""
-    monkeypatch.setattr(row_deltas, "KEPT_AT_ONCE", 4)
+    monkeypatch.setattr(views, "KEPT_AT_ONCE", 4)
     nine = World(BASE, VIEW)
     nine.publish("orders", *[{"id": number, "qty": 1} for number in range(9)])
     return nine

@@ -24,7 +24,7 @@ BOUNDS = {
         "sow.streaming.conflated_channel:RELEASED_AT_ONCE",
     ): (1, 3, 500),
     ("sow.topic.views.view:RELEASED_AT_ONCE",): (1, 3, 250),
-    ("sow.topic.views.row_deltas:STEP_ROWS",): (1, 2, 250),
+    ("sow.topic.views:STEP_ROWS",): (1, 2, 250),
     ("sow.engine.views:ROWS_AT_ONCE",): (1, 4, 500),
     ("sow.topic.views.joins:ROWS_AT_ONCE",): (1, 3, 250),
     ("sow.topic.views.join_propagation:FETCHED_AT_ONCE",): (1, 2, 250),

@@ -15,7 +15,7 @@ from sow.expressions import compile_filter, compile_projection
 from sow.messages import message_type
 from sow.spark.views import LOGGED, SparkView, take_changes, take_records
 from sow.topic.records import Records
-from sow.topic.views.row_deltas import SingleSource
+from sow.topic.views import SingleSource
 from sow.topic.views.view import MaterializedView
 
 BUCKETS = 3

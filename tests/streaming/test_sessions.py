@@ -5,7 +5,7 @@ from weakref import ref
 import pytest
 
 from sow.protocol.replies import LINES, skip_lines
-from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.outbox import Delivery
 from sow.streaming.outbox.outbox import FOLDED_AT_ONCE, Outbox
 from sow.streaming.outbox.overflow import BURST_FACTOR, PATIENCE_US
 from sow.streaming.sessions import SLOW

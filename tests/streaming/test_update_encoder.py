@@ -7,7 +7,7 @@ import pytest
 
 from sow.core.definitions import Merge
 from sow.protocol.replies import LINES
-from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.outbox import Delivery
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from sow.topic.batch import Update
 from sow.topic.rendering import Shape

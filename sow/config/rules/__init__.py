@@ -19,7 +19,6 @@ from sow.config.diagnostics import Diagnostics, at, halves
 from sow.config.message_types import check_message_types
 from sow.config.rules.action_rules import check_actions
 from sow.config.rules.pipeline_rules import check_pipelines
-from sow.config.rules.queue_rules import check_queues
 from sow.config.rules.security_rules import check_security
 from sow.config.rules.shared_log_rules import check_shared_log
 from sow.config.rules.topic_rules import (
@@ -30,7 +29,7 @@ from sow.config.rules.topic_rules import (
     definition_of,
     refused_names,
 )
-from sow.config.rules.view_rules import check_views
+from sow.config.rules.view_rules import check_queues, check_views
 from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions, SessionSettings
 from sow.core.paths import Path, parse_path
 from sow.core.quota import SHARE

@@ -1,7 +1,7 @@
 """Redo: from a store to topics that continue where the last process stopped.
 
 The log is read once. Records of checkpoints are put back, log entries after a topic's checkpoint
-are applied to it (`sow.engine.recovery.analysis` decides to which topic), and time continues from
+are applied to it (`sow.engine.recovery` decides to which topic), and time continues from
 the newest time found. Then indexes, expiries, copies and views are built from the records. System
 topics are kept beside the log and come last. It works in steps, since there may be millions of
 records, and can be abandoned between two of them without a trace: nothing is sent, and nothing is
@@ -30,7 +30,7 @@ from sow import __version__
 from sow.core.cooperative import Task, run_to_completion
 from sow.engine.catalog import Catalog
 from sow.engine.patterns import is_made_alike
-from sow.engine.recovery.analysis import OrphanedRecords, RestoreMapping
+from sow.engine.recovery import OrphanedRecords, RestoreMapping
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.wal import CommitSequencer
 from sow.errors import BadMessage, ClientError, StoreError

@@ -28,7 +28,7 @@ from sow.core.definitions import Configuration, Topic
 from sow.engine.catalog import Catalog
 from sow.engine.configurations import noted
 from sow.engine.engine import Engine
-from sow.engine.recovery.analysis import OrphanedRecords
+from sow.engine.recovery import OrphanedRecords
 from sow.engine.recovery.redo import Progress
 from sow.errors import ConfigError, Damaged, StoreError
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import orjson
 
 from sow.core.cooperative import Task
-from sow.engine.recovery.analysis import OrphanedRecords
+from sow.engine.recovery import OrphanedRecords
 from sow.errors import StoreError
 from sow.store.environment import sync_directory
 from sow.store.files import close_to_others, make_directory

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sow.core.cooperative import Task
 from sow.core.definitions import Configuration, Topic, with_system_topics
 from sow.engine.reconfiguration import GiveUp
-from sow.engine.recovery.analysis import OrphanedRecords
+from sow.engine.recovery import OrphanedRecords
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ConfigError, SowError
 from sow.server.boot.bootstrap import ServerBootstrap

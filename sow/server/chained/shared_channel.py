@@ -20,7 +20,7 @@ from sow.protocol.replies import LINES
 from sow.server.chained.link import is_later, name_field, renamed, without_key
 from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.outbox import Delivery
 from sow.streaming.sessions import SLOW, Session
 from sow.streaming.update_encoder import UpdateEncoder, withdrawn
 from sow.topic.batch import Update, compose

@@ -41,7 +41,7 @@ from sow.sessions.queries.access_control import row_policy_of
 from sow.store.memory import RECORD_BYTES, ReportedUsage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.row_deltas import RowDeltas, RowProducer, Take
+from sow.topic.views import RowDeltas, RowProducer, Take
 
 STEP_ROWS = 250
 """Records that are given in one step: two milliseconds or so with what a view makes of them."""

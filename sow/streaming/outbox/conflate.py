@@ -37,7 +37,7 @@ from itertools import chain, pairwise
 
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Policy
-from sow.streaming.outbox.deliveries import Delivery, FoldPlace
+from sow.streaming.outbox import Delivery, FoldPlace
 from sow.streaming.outbox.entries import Foldable, Membership, Queued, QueuedDelivery, QueuedUpdate
 from sow.streaming.queue_memory import QueueShare
 from sow.streaming.session_memory import QueueCount

@@ -1,7 +1,7 @@
 """Entries of an outbox, and the channel memberships that they belong to.
 
 An entry is an opaque frame (`Queued`), frames that are made on demand, a channel's delivery
-(`sow.streaming.outbox.deliveries`), or a single update. The last two are *foldable*: they belong to
+(`sow.streaming.outbox`), or a single update. The last two are *foldable*: they belong to
 a membership, from the session's joining a channel to its leaving it, and updates are folded within
 that. The position of an entry, its pair and the totals are the queue's
 (`sow.streaming.outbox.conflate`).
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sow.core.definitions import Policy
 from sow.protocol.replies import Frames
-from sow.streaming.outbox.deliveries import Delivery, FoldPlace, Reencode
+from sow.streaming.outbox import Delivery, FoldPlace, Reencode
 from sow.streaming.queue_memory import (
     DELTA_BYTES,
     ENTRY_BYTES,

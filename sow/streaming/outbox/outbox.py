@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple, Self
 from sow.core.cooperative import Task
 from sow.core.definitions import Policy, SessionSettings
 from sow.protocol.replies import Frames
+from sow.streaming.outbox import Delivery, Reencode
 from sow.streaming.outbox.conflate import MESSAGE_BYTES, Queue, folded_alone
-from sow.streaming.outbox.deliveries import Delivery, Reencode
 from sow.streaming.outbox.entries import (
     ConflationStats,
     Foldable,

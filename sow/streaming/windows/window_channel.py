@@ -31,7 +31,7 @@ from sow.security.row_level_security import RowPolicy
 from sow.store.columns import Slots
 from sow.streaming.channel import Channel, raised
 from sow.streaming.feeds import Feed
-from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.outbox import Delivery
 from sow.streaming.outbox.entries import QueuedDelivery
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder, WindowKey

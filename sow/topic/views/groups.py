@@ -23,8 +23,8 @@ from sow.errors import TooLarge
 from sow.expressions import Projection
 from sow.store.memory import Usage
 from sow.topic.batch import Reason
+from sow.topic.views import RowDeltas
 from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_through
-from sow.topic.views.row_deltas import RowDeltas
 
 KEY_LENGTH_MAX = 16 * 1024
 """Characters of the values of a group: they are held as its key and as its fields. A row with more

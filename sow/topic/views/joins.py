@@ -28,6 +28,7 @@ from sow.messages.base import Column
 from sow.store.memory import Usage
 from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
+from sow.topic.views import Forgettable, RowDeltas, Take
 from sow.topic.views.join_propagation import (
     LEAVES,
     NEXT,
@@ -48,7 +49,6 @@ from sow.topic.views.join_state import (
     RecordChange,
     RecordState,
 )
-from sow.topic.views.row_deltas import Forgettable, RowDeltas, Take
 
 BIRTH_BITS = 63
 """Births are numbers of 64 bits with a sign, and none is negative."""

@@ -22,9 +22,9 @@ from sow.protocol.replies import SentPlace
 from sow.store.memory import Usage
 from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
+from sow.topic.views import Forgettable, RowDeltas, RowProducer
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import RowGroup, RowGroups
-from sow.topic.views.row_deltas import Forgettable, RowDeltas, RowProducer
 
 BIRTH_BITS = 63
 """Births are non-negative signed numbers of 64 bits; joined rows have those of all their records,

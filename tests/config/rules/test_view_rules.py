@@ -1,8 +1,13 @@
-"""What a view needs of the topics above it, and what is said where it is not so."""
+"""What a view needs of the topics above it, and what is said where it is not so.
+
+What a queue needs of the topics above it, and what is said where it is not so.
+"""
 
 import pytest
 
 from tests.cases import all_cases
+from tests.config.elements.test_topic import DEAD, queue
+from tests.config.elements.test_topic import ORDERS as LOGGED
 
 ORDERS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>\n"
 TRADES = (
@@ -274,3 +279,87 @@ def test_a_view_is_not_blamed_for_what_is_wrong_with_the_one_below(sow, only, fi
     assert "2: View" not in only(sow(ORDERS + view(fields=fields) + view("all", "desks")))
     below = view(of="order").replace("orders", "order")
     assert "no topic 'order' is defined" in only(sow(ORDERS + below + view("all", "desks")))
+
+
+TRANSIENT = LOGGED.replace("</Topic>", "<Durability>transient</Durability></Topic>")
+MANY = LOGGED.replace("</Topic>", "<Pattern>^orders</Pattern></Topic>")
+FIX_DEAD = DEAD.replace("json", "nvfix")
+COPY = (
+    "<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>"
+    "<UnderlyingTopic>orders</UnderlyingTopic></ConflatedTopic>"
+)
+VIEW = (
+    "<View><Name>v</Name><MessageType>json</MessageType><UnderlyingTopic>jobs</UnderlyingTopic>"
+    "<Projection><Field>/id</Field></Projection><Grouping><Field>/id</Field></Grouping></View>"
+)
+LIMIT = "<MaxDeliveries>2</MaxDeliveries>"
+ONCE = "<Semantics>at-most-once</Semantics>"
+
+
+def letters(name):
+    return f"{LIMIT}<DeadLetterTopic>{name}</DeadLetterTopic>"
+
+
+@all_cases("xml", [
+        LOGGED + queue(),
+        LOGGED + DEAD + queue(letters("dead")),
+        LOGGED + queue(ONCE),
+        LOGGED + queue() + queue().replace("jobs", "others"),
+    ])  # fmt: skip
+def test_a_queue_over_a_topic_is_fine(sow, xml):
+    assert sow(xml).findings == ()
+
+
+@all_cases(("xml", "element", "said"), [
+        (queue(), "UnderlyingTopic", "no topic 'orders' is defined"),
+        (queue() + LOGGED, "UnderlyingTopic", "is defined later"),
+        (LOGGED + COPY + queue().replace(">orders<", ">orders-C<"), "UnderlyingTopic", "no single"),
+        (MANY + queue(), "UnderlyingTopic", "no single topic"),
+        (TRANSIENT + queue(), "UnderlyingTopic", "is transient"),
+        (
+            LOGGED.replace("json", "nvfix") + queue(),
+            "UnderlyingTopic",
+            "has the message type nvfix, and the queue json",
+        ),
+        (LOGGED + queue(letters("dead")), "DeadLetterTopic", "no topic 'dead' is defined"),
+        (LOGGED + queue(letters("orders")), "DeadLetterTopic", "is the underlying topic"),
+        (LOGGED + COPY + queue(letters("orders-C")), "DeadLetterTopic", "no single topic"),
+        (
+            LOGGED + DEAD + queue("<DeadLetterTopic>dead</DeadLetterTopic>"),
+            "DeadLetterTopic",
+            "there is no such limit",
+        ),
+        (LOGGED + FIX_DEAD + queue(letters("dead")), "DeadLetterTopic", "nvfix"),
+        (LOGGED + queue(ONCE + LIMIT), "MaxDeliveries", "at-most-once has none"),
+        (LOGGED + queue(f"{ONCE}<LeasePeriod>1s</LeasePeriod>"), "LeasePeriod", "has none"),
+        (LOGGED + queue() + VIEW, "UnderlyingTopic", "is a queue, which is only consumed"),
+    ])  # fmt: skip
+def test_what_does_not_fit_is_said_where_it_is_written(sow, xml, element, said):
+    (finding,) = sow(xml).errors
+    assert (finding.element, said in finding.message) == (element, True), finding
+    assert finding.instead
+
+
+def test_dead_messages_do_not_come_back_by_other_queues(sow):
+    other = queue(letters("orders")).replace("jobs", "others").replace(">orders</Und", ">dead</Und")
+    found = sow(LOGGED + DEAD + queue(letters("dead")) + other).errors
+    assert [(one.element, "by other queues" in one.message) for one in found] == [
+        ("DeadLetterTopic", True)
+    ] * 2
+
+
+@pytest.mark.parametrize("element", ["Priority", "BarrierExpression"])
+def test_messages_without_fields_have_no_priority_and_no_barrier(sow, element):
+    value = "/p" if element == "Priority" else "/p = 1"
+    topic = "<Topic><Name>orders</Name><MessageType>binary</MessageType></Topic>"
+    xml = topic + queue(f"<{element}>{value}</{element}>").replace("json", "binary")
+    (finding,) = sow(xml).errors
+    assert (finding.element, "have no fields" in finding.message) == (element, True)
+
+
+def test_a_barrier_looks_at_fields_alone(sow):
+    (finding,) = sow(
+        LOGGED + queue("<BarrierExpression>LAST_UPDATED() &gt; /t</BarrierExpression>")
+    ).errors
+    assert finding.element == "BarrierExpression"
+    assert "more than the fields" in finding.message

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sow.core.definitions import Configuration, ConflatedTopic, Limits, Topic
-from sow.engine.recovery.analysis import (
+from sow.engine.recovery import (
     OLD_MANIFEST,
     ONLY_IN_LOG,
     CountedFrom,

@@ -5,7 +5,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Configuration, Topic
-from sow.engine.recovery.analysis import OrphanedRecords
+from sow.engine.recovery import OrphanedRecords
 from sow.errors import StoreError
 from sow.messages import message_type
 from sow.server.boot.quarantine import (

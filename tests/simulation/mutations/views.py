@@ -71,13 +71,13 @@ VIEWS = (
     ),
     Mutation(
         "a view that is filled does not hear of what changes",
-        "sow/topic/views/row_deltas.py",
+        "sow/topic/views/__init__.py",
         "            self._note(batch, self._given)\n",
         "            pass\n",
     ),
     Mutation(
         "what has changed while a view was filled is given twice",
-        "sow/topic/views/row_deltas.py",
+        "sow/topic/views/__init__.py",
         "                given[slot] = False\n",
         "                pass\n",
     ),

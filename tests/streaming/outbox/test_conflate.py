@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from sow.core.definitions import Merge
 from sow.protocol.replies import LINES
-from sow.streaming.outbox import conflate
+from sow.streaming.outbox import Delivery, conflate
 from sow.streaming.outbox.conflate import MESSAGE_BYTES, Queue, folded_alone
-from sow.streaming.outbox.deliveries import Delivery
 from sow.streaming.outbox.entries import Membership, Queued, QueuedDelivery, QueuedUpdate
 from sow.streaming.queue_memory import QueueMemory
 from sow.streaming.session_memory import QueueCount

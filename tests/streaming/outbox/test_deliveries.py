@@ -2,8 +2,8 @@
 
 from sow.core.definitions import SessionSettings
 from sow.protocol.replies import LINES
+from sow.streaming.outbox import Delivery, HeldBack, updates_of
 from sow.streaming.outbox.conflate import folded_alone
-from sow.streaming.outbox.deliveries import Delivery, HeldBack, updates_of
 from sow.streaming.queue_memory import ENTRY_BYTES, QueueMemory
 from sow.topic.batch import Update
 from tests.streaming.making import unframed, wording

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.protocol.replies import LINES
-from sow.streaming.outbox.deliveries import Delivery
+from sow.streaming.outbox import Delivery
 from sow.streaming.outbox.entries import (
     Membership,
     Queued,

@@ -7,6 +7,7 @@ import pytest
 from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.expressions import compile_projection
+from sow.topic.views import RowDeltas
 from sow.topic.views import groups as module
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import (
@@ -16,7 +17,6 @@ from sow.topic.views.groups import (
     RowGroups,
     grouped_rows,
 )
-from sow.topic.views.row_deltas import RowDeltas
 
 PROJECTION = compile_projection(("/k", "SUM(/n) AS /n", "/n AS /last"), ("/k",), {"t": "json"})
 

@@ -9,8 +9,8 @@ from sow.core.cooperative import run_to_completion
 from sow.core.paths import parse_path
 from sow.engine.queries import matching
 from sow.expressions import compile_filter
-from sow.topic.views import row_deltas
-from sow.topic.views.row_deltas import RowDeltas, SingleSource
+from sow.topic import views
+from sow.topic.views import RowDeltas, SingleSource
 from tests.topic.making import put, records
 
 
@@ -87,8 +87,8 @@ def held(changes):
 def test_a_filling_gives_what_is_there_in_the_end_whatever_happens_between_two_steps(
     monkeypatch, step, finds
 ):
-    monkeypatch.setattr(row_deltas, "STEP_ROWS", 2)
-    monkeypatch.setattr(row_deltas, "LOOKED_AT_MAX", 0)
+    monkeypatch.setattr(views, "STEP_ROWS", 2)
+    monkeypatch.setattr(views, "LOOKED_AT_MAX", 0)
     topic = records()
     put(topic, *[{"id": at, "desk": "a", "qty": at} for at in range(6)])
     rows, taken = rows_of(topic, "/qty < 5", finds), []
@@ -117,7 +117,7 @@ def test_a_filling_gives_what_is_there_in_the_end_whatever_happens_between_two_s
 
 
 def test_what_the_filter_leaves_out_is_not_looked_at_where_it_is_found(monkeypatch):
-    monkeypatch.setattr(row_deltas, "LOOKED_AT_MAX", 99)
+    monkeypatch.setattr(views, "LOOKED_AT_MAX", 99)
     topic, looked_at = records(), []
     put(topic, *[{"id": at, "qty": at % 10} for at in range(100)])
     rows, rows_in = rows_of(topic, "/qty = 7", finds=True), SingleSource._rows_in

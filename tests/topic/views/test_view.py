@@ -12,7 +12,7 @@ from sow.expressions import compile_projection
 from sow.messages import message_type
 from sow.protocol.replies import SentPlace
 from sow.topic.records import Records
-from sow.topic.views.row_deltas import SingleSource
+from sow.topic.views import SingleSource
 from sow.topic.views.view import INHERITED_AT_ONCE, RELEASED_AT_ONCE, MaterializedView
 from tests.topic.making import held, put, records
 
