@@ -46,7 +46,7 @@ from pyspark import TaskContext
 
 from sow.core.pipelines import ARROW_SCHEMES, Pipeline, has_scheme, located
 from sow.errors import ClientError
-from sow.store.files import make_directory, open_file
+from sow.store import make_directory, open_file
 
 LEASE_S = 60.0
 """Duration of a lease: many times as long as renewing it takes, also while a batch keeps the

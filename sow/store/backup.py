@@ -42,9 +42,9 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, Self
 
 from sow.core.cooperative import run_to_completion
 from sow.errors import Damaged, SowError, StoreError
+from sow.store import make_directory, rewrite
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import sync_directory
-from sow.store.files import make_directory, rewrite
 from sow.store.journal import LmdbJournal, accounts_in
 from sow.store.layout import (
     ACCOUNT,

@@ -30,6 +30,7 @@ from pathlib import Path
 from secrets import randbits
 
 from sow.errors import Damaged, StoreError, clipped
+from sow.store import make_directory
 from sow.store.environment import (
     MAP_BYTES,
     Environment,
@@ -41,7 +42,6 @@ from sow.store.environment import (
     structural_damage,
     sync_directory,
 )
-from sow.store.files import make_directory
 from sow.store.layout import (
     CONTENTS,
     HEADER_BYTES,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sow.core.definitions import JournalSettings, Topic
 from sow.errors import StoreError
+from sow.store import close_to_others, is_open_to_others, make_directory, open_file
 from sow.store.checkpoint import LmdbCheckpoint
-from sow.store.files import close_to_others, is_open_to_others, make_directory, open_file
 from sow.store.journal import LmdbJournal
 from sow.store.manifest import file_name, fingerprint
 

@@ -26,7 +26,7 @@ import lmdb
 import lmdb.verify
 
 from sow.errors import NO_ROOM, DiskFull, StoreError, StoreFailing
-from sow.store.files import FILE_MODE, close_to_others
+from sow.store import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2
 """Addresses that are reserved at first. It costs no memory, and is doubled when the file outgrows

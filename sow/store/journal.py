@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sow.errors import Damaged, StoreError, StoreFailing
+from sow.store import HighWaterMark, make_directory, read_high_water_mark
 from sow.store.environment import (
     MAP_BYTES,
     Environment,
@@ -34,7 +35,6 @@ from sow.store.environment import (
     sync_directory,
     used_bytes,
 )
-from sow.store.files import HighWaterMark, make_directory, read_high_water_mark
 from sow.store.layout import (
     ACCOUNT,
     ACCOUNTS_KEY,

@@ -25,7 +25,7 @@ import msgspec
 
 from sow.core.cooperative import Task
 from sow.errors import StoreError
-from sow.store.files import make_directory, rewrite
+from sow.store import make_directory, rewrite
 from sow.store.layout import HEADER_BYTES, OPEN_WINDOWS, seal, unseal
 from sow.store.protocols import OpenWindows, WindowsPlace
 

@@ -36,8 +36,8 @@ from sow.core.definitions import (
     message_type_options,
 )
 from sow.errors import Damaged, StoreError
+from sow.store import close_to_others, rewrite
 from sow.store.environment import repair_command, sync_directory
-from sow.store.files import close_to_others, rewrite
 
 EVERY_EVENT = Series(events_max=None)
 """What is known of a stored series: which events it retains is for its running topic to say."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sow.errors import Damaged, SowError, StoreError
+from sow.store import HighWaterMark, close_to_others, make_directory, read_high_water_mark
 from sow.store.checkpoint import (
     CONTENTS_KEY,
     contents_fingerprint,
@@ -33,7 +34,6 @@ from sow.store.checkpoint import (
 )
 from sow.store.directory import DataDirectory
 from sow.store.environment import Environment, sync_directory
-from sow.store.files import HighWaterMark, close_to_others, make_directory, read_high_water_mark
 from sow.store.journal import DATA_FILE, NEWEST_FILE, LmdbJournal, key_of
 from sow.store.layout import (
     ACCOUNT,

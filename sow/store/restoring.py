@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 from sow.core.definitions import CONSUMERS
 from sow.errors import SowError, StoreError
+from sow.store import make_directory
 from sow.store.backup import CopiedStore, StoredBackup
 from sow.store.checkpoint import LmdbCheckpoint, exact_in
 from sow.store.directory import LOCK_FILE, DataDirectory, kept_from_servers
 from sow.store.environment import repair_command, sync_directory
-from sow.store.files import make_directory
 from sow.store.journal import DATA_FILE, LOG_UNFINISHED, LmdbJournal, accounts_in
 from sow.store.layout import (
     ACCOUNT,

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sow.errors import NO_ROOM, Damaged, DiskFull, StoreError, StoreFailing
+from sow.store import close_to_others, make_directory, rewrite
 from sow.store.environment import Environment, Statvfs, Transaction, space
-from sow.store.files import close_to_others, make_directory, rewrite
 from sow.store.layout import (
     BASE_KEY,
     HEADER_BYTES,

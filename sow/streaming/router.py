@@ -1,7 +1,7 @@
 """The router: delivers a topic's changes to its feeds and copies.
 
 Each topic has one. It has the topic's feeds, which equal subscriptions share, and the conflated
-copies of the topic (`sow.streaming.filtered_copies`). Feeds that select values of a field are found
+copies of the topic (`sow.streaming.predicate_index`). Feeds that select values of a field are found
 by an index (`sow.streaming.predicate_index`), all others get every batch. A feed that fails does so
 alone, by its channel: all others get the batch.
 
@@ -21,9 +21,8 @@ from sow.expressions import Filter, access_of
 from sow.streaming.channel import Channel, DirectChannel, Late, Latecomer, in_one_step
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ChangeFeed, ConflatedFeed, DirectFeed, Feed
-from sow.streaming.filtered_copies import FilteredCopies
 from sow.streaming.late_turns import FEED_US, LateFeeds, LateTurns, weight_of
-from sow.streaming.predicate_index import Found, PredicateIndex
+from sow.streaming.predicate_index import FilteredCopies, Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.ordered_sets import OrderedSet
 from sow.streaming.windows.window_channel import SetKey, WindowChannel, WindowFeed
@@ -34,7 +33,7 @@ from sow.topic.records import Records
 
 
 class PatternSubscription(Protocol):
-    """Follows the topics of a pattern (`sow.sessions.subscriptions.subscription`)."""
+    """Follows the topics of a pattern (`sow.sessions.subscriptions`)."""
 
     def meet(self, place: "Router") -> None:
         """Follow the topic from now on, if it is wanted."""

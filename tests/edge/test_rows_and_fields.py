@@ -19,8 +19,8 @@ from sow.protocol.commands import COMMANDS
 from sow.server.api import record_resource, snapshots
 from sow.server.api import records as records_api
 from sow.server.http.negotiation import FORMAT_ENDINGS
+from sow.sessions import subscriptions
 from sow.sessions.queries import query_planning
-from sow.sessions.subscriptions import subscription
 from tests.cases import all_cases
 from tests.edge.arrow import ARROW, stream
 from tests.edge.secured import ADMIN, ANN, PARTS, READER, TABLE, TOPICS, Secured, secured
@@ -414,7 +414,7 @@ def shows_every_record_by_its_key(patch):
 
 
 def follows_what_is_requested(patch):
-    patch.setattr(subscription, "row_policy_of", lambda _command, _topic: None)
+    patch.setattr(subscriptions, "row_policy_of", lambda _command, _topic: None)
     patch.setattr(query_planning, "row_policy_of", lambda _command, _topic: None)
 
 

@@ -14,7 +14,7 @@ from sow.engine.views import ROWS_AT_ONCE
 from sow.expressions import Filter
 from sow.protocol.commands import Command
 from sow.protocol.publish_batching import read_frames
-from sow.sessions.subscriptions import subscription
+from sow.sessions import subscriptions
 from sow.streaming import router
 from sow.streaming.feeds import ChangeFeed
 from sow.topic.rendering import Renderer
@@ -287,7 +287,7 @@ def test_no_step_is_longer_when_one_that_is_late_leaves(processed, monkeypatch, 
 
 def test_nothing_is_made_for_who_has_gone_while_the_rest_of_its_end_waits(late, monkeypatch):
     """Its end goes on once for all else that is due, and it may have followed ten thousand."""
-    monkeypatch.setattr(subscription, "ENDED_AT_ONCE", 1)
+    monkeypatch.setattr(subscriptions, "ENDED_AT_ONCE", 1)
     client = late.client()
     for number in range(10):
         client.say(c="subscribe", t="orders", opts=f"conflation={number + 1}s")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sow.core.definitions import ConflatedTopic, Merge, SessionSettings, Topic, View
-from sow.sessions.subscriptions import subscription
-from sow.sessions.subscriptions.subscription import FAILURE, FAILURE_DETAIL
+from sow.sessions import subscriptions
+from sow.sessions.subscriptions import FAILURE, FAILURE_DETAIL
 from sow.streaming.predicate_index import PredicateIndex
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy
@@ -102,7 +102,7 @@ def test_lines_from_before_the_failure_are_sent(world):
 
 
 def test_of_many_some_are_ended_at_a_time(world, monkeypatch):
-    monkeypatch.setattr(subscription, "ENDED_AT_ONCE", 2)
+    monkeypatch.setattr(subscriptions, "ENDED_AT_ONCE", 2)
     clients = [world.client() for _ in range(5)]
     for client in clients:
         client.say(c="subscribe", t="orders", opts="select=[/id]")

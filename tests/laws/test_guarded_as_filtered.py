@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 
 from sow.core.definitions import ConflatedTopic, Topic
 from sow.security.row_level_security import RowPolicy
+from sow.sessions import subscriptions
 from sow.sessions.queries import aggregations, query_planning
-from sow.sessions.subscriptions import (
-    reapply_permissions,
-    replace_subscription,
-    subscription,
-    subscription_diff,
-)
+from sow.sessions.subscriptions import reapply_permissions, replace_subscription, subscription_diff
 from sow.streaming.update_encoder import UpdateEncoder
 from tests.effort import examples, seeds
 from tests.laws.guarding import guarded, reading, rights
@@ -303,7 +299,7 @@ def forgets_the_guard(patch):
 
 
 def guards_no_subscription(patch):
-    patch.setattr(subscription, "row_policy_of", lambda _command, _topic: None)
+    patch.setattr(subscriptions, "row_policy_of", lambda _command, _topic: None)
 
 
 def guards_no_answer(patch):

@@ -6,15 +6,15 @@ import os
 import pytest
 
 from sow.core.definitions import JournalSettings, Topic
-from sow.store import repair
-from sow.store.directory import DataDirectory
-from sow.store.files import (
+from sow.store import (
     HighWaterMark,
     close_to_others,
     make_directory,
     open_file,
     read_high_water_mark,
+    repair,
 )
+from sow.store.directory import DataDirectory
 from sow.store.manifest import Manifest, ManifestFile, StoredDefinition
 from sow.store.staging import Attempt, StagedBatch, Staging
 from tests.store.entries import group, part

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
 from sow.errors import StoreError
-from sow.store import log_indexes
-from sow.store.files import rewrite
+from sow.store import log_indexes, rewrite
 from sow.store.journal import LmdbJournal
 from sow.store.log_indexes import SPANS_MAX, TOPICS_MAX, TopicSpans, WindowFiles, seal_windows
 from sow.store.protocols import LogEntry, OpenWindows, WindowsPlace

@@ -38,7 +38,7 @@ from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
-from sow.sessions.subscriptions.subscription import Subscription
+from sow.sessions.subscriptions import Subscription
 from sow.streaming import sessions
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.entries import ConflationStats

@@ -18,8 +18,8 @@ import orjson
 from sow.core.cooperative import Task
 from sow.engine.recovery import OrphanedRecords
 from sow.errors import StoreError
+from sow.store import close_to_others, make_directory
 from sow.store.environment import sync_directory
-from sow.store.files import close_to_others, make_directory
 from sow.store.manifest import write_file
 from sow.topic.records import Records
 

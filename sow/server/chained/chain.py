@@ -39,7 +39,7 @@ from sow.server.chained.upstream import (
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.publishers import Publishers
-from sow.sessions.subscriptions.subscription import Subscription
+from sow.sessions.subscriptions import Subscription
 from sow.streaming.channel import Channel
 from sow.streaming.sessions import SESSION_FAILED, Session
 from sow.streaming.update_encoder import FeedKey

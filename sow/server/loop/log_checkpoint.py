@@ -49,8 +49,8 @@ from sow.shared_log.entry import (
     decode_lead,
 )
 from sow.shared_log.roles import LogNode
+from sow.store import rewrite
 from sow.store.environment import sync_directory
-from sow.store.files import rewrite
 from sow.store.manifest import write_file
 
 log = logging.getLogger("sow.log")

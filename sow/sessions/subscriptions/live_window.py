@@ -19,8 +19,8 @@ from sow.protocol.commands import ACKS, Command
 from sow.query import Query, QueryAnswer
 from sow.sessions.queries.access_control import restrict_query, row_policy_of
 from sow.sessions.queries.query_planning import QueryPlanner, TopicSelection, acknowledge, shape_for
+from sow.sessions.subscriptions import Register, Subscription, Unsubscriber
 from sow.sessions.subscriptions.subscribe import Subscriber
-from sow.sessions.subscriptions.subscription import Register, Subscription, Unsubscriber
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import WindowKey
 from sow.streaming.windows import EMPTY_PAGE, WORDED_AT_ONCE, PageAnswer, WindowPage, window_of

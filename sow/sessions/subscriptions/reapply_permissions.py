@@ -27,9 +27,9 @@ from sow.protocol.commands import Command
 from sow.security.authorization import Permissions, RoleSet
 from sow.sessions.queries.access_control import is_visible, row_policy_for, shows
 from sow.sessions.queries.aggregations import Aggregations, Share, about_rows, is_aggregated
+from sow.sessions.subscriptions import Register, Subscription, Unsubscriber
 from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
-from sow.sessions.subscriptions.subscription import Register, Subscription, Unsubscriber
 from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import UpdateEncoder

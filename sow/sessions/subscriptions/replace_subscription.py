@@ -34,6 +34,7 @@ from sow.sessions.queries.query_planning import (
     sow_keys,
 )
 from sow.sessions.queries.query_results import ResultSnapshot
+from sow.sessions.subscriptions import Subscription, Unsubscriber
 from sow.sessions.subscriptions.pending_updates import (
     NO_ROWS,
     PendingKnown,
@@ -42,7 +43,6 @@ from sow.sessions.subscriptions.pending_updates import (
     oldest_of,
 )
 from sow.sessions.subscriptions.subscribe import Subscriber
-from sow.sessions.subscriptions.subscription import Subscription, Unsubscriber
 from sow.sessions.subscriptions.subscription_diff import (
     NOTHING_HELD,
     ClientState,

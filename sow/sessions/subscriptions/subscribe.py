@@ -23,6 +23,7 @@ from sow.protocol.replies import Encoding
 from sow.sessions.queries.access_control import check_still_permitted, key_of_feed, row_policy_of
 from sow.sessions.queries.past_states import PastStates, answered
 from sow.sessions.queries.query_planning import QueryPlanner, TopicSelection, acknowledge, feed_key
+from sow.sessions.subscriptions import Register, Subscription, Unsubscriber
 from sow.sessions.subscriptions.log_replay import (
     Known,
     KnownStates,
@@ -32,7 +33,6 @@ from sow.sessions.subscriptions.log_replay import (
     not_controlled,
 )
 from sow.sessions.subscriptions.sent_replay import SentReplay
-from sow.sessions.subscriptions.subscription import Register, Subscription, Unsubscriber
 from sow.store.protocols import Journal
 from sow.streaming.channel import ChangeChannel, Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel

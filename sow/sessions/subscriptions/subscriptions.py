@@ -33,13 +33,13 @@ from sow.sessions.queries.aggregations import (
 from sow.sessions.queries.past_states import PastStates
 from sow.sessions.queries.query_planning import QueryPlanner, acknowledge, feed_key, sow_keys
 from sow.sessions.queries.query_results import ResultSnapshot
+from sow.sessions.subscriptions import Register, Subscription, Unsubscriber
 from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.log_replay import LogReplay, held_by_pause
 from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
 from sow.sessions.subscriptions.sent_replay import SentReplay
 from sow.sessions.subscriptions.subscribe import Subscriber
-from sow.sessions.subscriptions.subscription import Register, Subscription, Unsubscriber
 from sow.store.protocols import NOTHING_STORED, Checkpoint, Journal
 from sow.streaming.channel import ReportingChannel
 from sow.streaming.sessions import Session

@@ -12,8 +12,8 @@ from sow.core.definitions import SessionSettings, Topic
 from sow.expressions import compile_filter
 from sow.protocol.replies import LINES
 from sow.protocol.wire import read_frame
-from sow.sessions.subscriptions import subscription
-from sow.sessions.subscriptions.subscription import Register, Subscription
+from sow.sessions import subscriptions
+from sow.sessions.subscriptions import Register, Subscription
 from sow.streaming.channel import DirectChannel
 from sow.streaming.update_encoder import FeedKey
 from tests.laws.harness import World, short
@@ -108,7 +108,7 @@ def test_a_session_is_sent_what_it_is_not_worth_keeping_up_with(world):
 
 
 def test_a_session_that_follows_much_ends_some_at_a_time(world, monkeypatch):
-    monkeypatch.setattr(subscription, "ENDED_AT_ONCE", 2)
+    monkeypatch.setattr(subscriptions, "ENDED_AT_ONCE", 2)
     client = world.client()
     for number in range(5):
         client.say(c="subscribe", t="news", filter=f"/v = {number}")
@@ -127,7 +127,7 @@ def test_a_session_that_follows_much_ends_some_at_a_time(world, monkeypatch):
 
 
 def test_much_is_unsubscribed_some_at_a_time_and_acknowledged_at_the_end(world, monkeypatch):
-    monkeypatch.setattr(subscription, "ENDED_AT_ONCE", 2)
+    monkeypatch.setattr(subscriptions, "ENDED_AT_ONCE", 2)
     client = world.client()
     for number in range(5):
         client.say(c="subscribe", t="news", filter=f"/v = {number}")
@@ -158,7 +158,7 @@ def test_a_topic_that_goes_ends_what_names_it_and_not_what_follows_a_pattern():
 
 
 def test_what_many_topics_of_a_pattern_have_made_falls_due(monkeypatch):
-    monkeypatch.setattr(subscription, "FEEDS_AT_ONCE", 2)
+    monkeypatch.setattr(subscriptions, "FEEDS_AT_ONCE", 2)
     world = World(Topic("desks", "json", keys=("/id",), pattern="^/desk/"))
     client = world.client()
     client.say(c="sow_and_subscribe", t="^/desk/")
@@ -181,7 +181,7 @@ def test_what_many_topics_of_a_pattern_have_made_falls_due(monkeypatch):
 
 def test_what_has_ended_is_freed_in_the_step_that_ends_it(world, monkeypatch):
     """Not all of it with the last: ten thousand take a tenth of a second."""
-    monkeypatch.setattr(subscription, "ENDED_AT_ONCE", 2)
+    monkeypatch.setattr(subscriptions, "ENDED_AT_ONCE", 2)
     client = world.client()
     for number in range(6):
         client.say(c="subscribe", t="news", filter=f"/v = {number}")

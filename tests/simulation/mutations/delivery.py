@@ -65,13 +65,13 @@ DELIVERY = (
     ),
     Mutation(
         "what an unsubscribed one is late with is made in one step",
-        "sow/sessions/subscriptions/subscription.py",
+        "sow/sessions/subscriptions/__init__.py",
         "if channel.late and not is_unread:",
         "if False:",
     ),
     Mutation(
         "what nobody gets any more is made",
-        "sow/sessions/subscriptions/subscription.py",
+        "sow/sessions/subscriptions/__init__.py",
         "is_unread = is_gone and len(channel.members) == 1",
         "is_unread = False",
     ),

@@ -17,7 +17,7 @@ REQUESTS = (
     ),
     Mutation(
         "what has ended is freed with the last of it",
-        "sow/sessions/subscriptions/subscription.py",
+        "sow/sessions/subscriptions/__init__.py",
         "subscription = subscriptions.pop()",
         "subscription = subscriptions[-1 - at]",
     ),
@@ -83,13 +83,13 @@ REQUESTS = (
     ),
     Mutation(
         "who follows a pattern misses the topics that come later",
-        "sow/sessions/subscriptions/subscription.py",
+        "sow/sessions/subscriptions/__init__.py",
         "if self.wants(place.topic):",
         "if self.wants(place.topic) and not self.complete:",
     ),
     Mutation(
         "filters of subscriptions that have ended still count",
-        "sow/sessions/subscriptions/subscription.py",
+        "sow/sessions/subscriptions/__init__.py",
         "            followed.filter_chars -= subscription.filter_chars\n",
         "",
     ),
@@ -107,7 +107,7 @@ REQUESTS = (
     ),
     Mutation(
         "a pattern means topics that may not be read when they come",
-        "sow/sessions/subscriptions/subscription.py",
+        "sow/sessions/subscriptions/__init__.py",
         "is_visible(self.command.rights, topic)",
         "True",
     ),

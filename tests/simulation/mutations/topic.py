@@ -95,13 +95,13 @@ TOPIC = (
     ),
     Mutation(
         "a copy whose filter is found does not hear of what it holds",
-        "sow/streaming/filtered_copies.py",
+        "sow/streaming/predicate_index.py",
         "            concerned |= copy.those_there(identities)\n",
         "            pass\n",
     ),
     Mutation(
         "a copy that is found hears of one change of a record that comes twice",
-        "sow/streaming/filtered_copies.py",
+        "sow/streaming/predicate_index.py",
         "some = sorted(at for identity in concerned for at in places[identity])",
         "some = sorted(places[identity][0] for identity in concerned)",
     ),
