@@ -1,6 +1,7 @@
 """Some seeds of several nodes; `make simulate` runs hundreds (`tests.simulation.nodes`)."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from sow.core.definitions import ConflatedTopic, Merge, Topic, View
 from tests.effort import seeds
 from tests.simulation.nodes.cluster import SECOND_US
+from tests.simulation.nodes.log_cluster import NOTED
 from tests.simulation.nodes.log_run import silent, world
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +99,14 @@ async def until(is_true):
             await asyncio.sleep(0.05)
 
 
+def in_world(work):
+    """What a coroutine function of a cluster returns."""
+    with world(1) as simulation:
+        dial = simulation.network.dial
+        with patch("aiohttp.connector.aiohappyeyeballs.start_connection", dial):
+            return simulation.loop.run_until_complete(work(simulation.cluster))
+
+
 async def window(cluster, other_file, is_late):
     """What all nodes show in a window and at its end, in which all of them are stopped."""
     seq, told = 0, []
@@ -140,11 +150,7 @@ def test_windows_go_on_where_all_nodes_start_under_another_file(is_late):
     """Also where the node that leads has not had all of the log before."""
 
     def play(other_file):
-        with world(1) as simulation:
-            dial = simulation.network.dial
-            with patch("aiohttp.connector.aiohappyeyeballs.start_connection", dial):
-                work = window(simulation.cluster, other_file, is_late)
-                return simulation.loop.run_until_complete(work)
+        return in_world(lambda cluster: window(cluster, other_file, is_late))
 
     more = Topic("more", "json", keys=("/id",))
     slower = ConflatedTopic("other", "json", "orders", interval_us=25 * SECOND_US)
@@ -154,3 +160,36 @@ def test_windows_go_on_where_all_nodes_start_under_another_file(is_late):
     for one in (*without, *under):
         del one[2]
     assert under == without
+
+
+def noted(node):
+    """What an action has noted, as the journal of a node has it."""
+    entries = node.server.runtime.journal.read(0)
+    return [json.loads(body)["n"] for one in entries if one.topic == "noted" for body in one.bodies]
+
+
+async def set_off(cluster):
+    """Messages that set an action off, each where another node leads."""
+    for node in cluster.log_nodes:
+        node.start()
+    for n in range(NOTED, 4 * NOTED, NOTED):
+        await until(lambda: cluster.primary is not None)
+        leads = cluster.primary
+
+        async def publish(server, n):
+            body = b'{"id":1,"n":%d}' % n
+            server.engine.publish("details", [body], server.runtime.now_us())
+
+        await leads.process.run(publish(leads.server, n))  # what it begins dies with it
+        await asyncio.sleep(3)  # that all have it, and what it has set off
+        leads.kill()
+        await until(lambda leads=leads: cluster.primary not in (None, leads))
+        leads.start()
+    await asyncio.sleep(5)
+    return [noted(node) for node in cluster.log_nodes]
+
+
+def test_what_sets_an_action_off_does_so_once_whoever_leads_then():
+    with silent():
+        found = in_world(set_off)
+    assert found == 3 * [[NOTED, 2 * NOTED, 3 * NOTED]]

@@ -19,6 +19,13 @@ NODES = (
         "        if topic is None:\n            self._number(parts)\n",
     ),
     Mutation(
+        "a run of an action that has ended stays with who follows, and is done again by it",
+        "sow/engine/following.py",
+        "            newer = [at for at in newer if names[at] in topic.records.table]\n",
+        '            there = topic.records.table if topic.name != "/sow/actions" else ()\n'
+        "            newer = [at for at in newer if names[at] in there]\n",
+    ),
+    Mutation(
         "a follower lets windows end before what is on its way",
         "sow/server/api/followers.py",
         "            return Beat(self.after, 0)\n",
