@@ -121,6 +121,7 @@ class LogDriver:
         self._is_stale = False
         self._timer: asyncio.TimerHandle | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._finding: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._next: asyncio.Future[None] | None = None
         self._is_over = False
@@ -347,7 +348,9 @@ class LogDriver:
         if isinstance(order, AppendBlock):
             self._begin(self._append(order))
         elif isinstance(order, FindEnd):
-            self._begin(self._find_end())
+            # An engine that is away for a night must not have thousands of questions to answer.
+            if self._finding is None or self._finding.done():
+                self._finding = self._begin(self._find_end())
         elif isinstance(order, ReadFrom):
             if self._reading is not None:
                 self._reading.cancel()

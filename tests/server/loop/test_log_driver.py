@@ -290,6 +290,30 @@ def test_time_passes_for_who_hears_the_log_and_is_not_known_to_who_does_not():
     played(work)
 
 
+def test_an_engine_that_is_away_is_asked_for_the_end_once_at_a_time():
+    async def work(nodes):
+        first = await nodes.primary()
+        name = others(first)[0]
+        driver, answer, asked = nodes.drivers[name], asyncio.Event(), []
+        last = driver._shared.last
+
+        async def slow():
+            asked.append(nodes.loop.time())
+            await answer.wait()
+            return await last()
+
+        driver._shared.last = slow
+        for one in (first, nodes.drivers[others(first)[1]]):
+            await one.close()
+            del nodes.drivers[one.lead.node]
+        await asyncio.sleep(100 * LEASE_S)
+        assert len(asked) == 1
+        answer.set()
+        assert await nodes.primary() is driver
+
+    played(work)
+
+
 def test_a_new_log_has_no_time_before_who_leads_it_has_started():
     async def work(nodes):
         for driver in nodes.drivers.values():
