@@ -83,7 +83,7 @@ crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server
 	$(BIN)/python -m pytest tests/crash/spark/speculation.py
 	$(BIN)/python -m pytest tests/crash/spark/lives.py
 
-faults-log: $(INSTALLED)  ## 2,000 faults of seven kinds under nodes of a shared log, over NATS and PostgreSQL, for docs/reliability.md; hours, or FAULTS=60, ENGINE=nats, SEED=1, AT_ONCE=2, MORE="--add --beside"
+faults-log: $(INSTALLED)  ## 2,000 faults of up to seven kinds under nodes of a shared log, over NATS, PostgreSQL and S3, for docs/reliability.md; hours, or FAULTS=60, ENGINE=nats, SEED=1, AT_ONCE=2, MORE="--add --beside"
 	$(BIN)/python -m tests.crash.faults --write $(if $(FAULTS),--faults $(FAULTS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED)) $(if $(AT_ONCE),--at-once $(AT_ONCE)) $(MORE)
 
 fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no socket is needed

@@ -7,9 +7,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.crash.faults.catalogue import KINDS, entry, is_busy, title, write
-from tests.crash.faults.engines import ENGINES
-from tests.crash.faults.faults import LEADER_SHARE, OF_NODES, Run
+from tests.crash.faults.catalogue import entry, is_busy, title, write
+from tests.crash.faults.engines import ENGINES, KINDS, OF_NODES
+from tests.crash.faults.faults import LEADER_SHARE, Run
 
 A_RUN = 24
 BESIDE = (*OF_NODES, *KINDS)
@@ -33,7 +33,7 @@ def runs(name, given):
 
     def one(begin):
         count = min(A_RUN, given.faults - begin)
-        of = BESIDE if given.beside else KINDS
+        of = BESIDE if given.beside else ENGINES[name].kinds
         kinds = [given.only or of[at % len(of)] for at in range(begin, begin + count)]
         random.Random(given.seed + begin).shuffle(kinds)
         more = {"leader_share": 1.0 if given.only else LEADER_SHARE, "beside": given.beside}

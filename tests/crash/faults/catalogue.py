@@ -7,12 +7,11 @@ import os
 import statistics
 from pathlib import Path
 
-from tests.crash.faults.faults import OF_ENGINE, OF_NODES
+from tests.crash.faults.engines import KINDS
 from tests.crash.faults.judge import COUNTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
 RESULTS = PAGE.parent / "results" / "faults-log.json"
-KINDS = (*OF_NODES, *OF_ENGINE)
 ADDED = ("runs", "acknowledged", "unknown", "terms", "void", "moves", "told_gaps", *COUNTS)
 LONGEST = ("date", "load", "cores", "longest_step_ms", "longest_read_ms")
 BESIDE = ", faults of nodes during those of the engine"

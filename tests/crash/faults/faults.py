@@ -11,16 +11,11 @@ from collections import Counter, defaultdict
 
 import aiohttp
 
+from tests.crash.faults.engines import OF_ENGINE, OF_NODES
 from tests.crash.faults.judge import judged, logs, shown_as_stored, unlike, voids
-from tests.crash.faults.nodes import LEASE_S, NAMES, POLL_S, WAIT_S, Nodes
+from tests.crash.faults.nodes import NAMES, POLL_S, WAIT_S, Nodes
 from tests.crash.faults.traffic import Feed, PlainPublisher, Reader, Subscriber
 
-OF_NODES = ("node killed", "silent partition", "node paused", "disk of a node full")
-OF_ENGINE = (
-    "engine's leader killed",
-    "silent partition in the engine",
-    "all of the engine killed",
-)
 REQUEST_S = 5.0
 BETWEEN_S = (0.0, 0.5)
 LASTS_LEASES = (1.0, 5.0)
@@ -100,7 +95,9 @@ class Faults:
         cluster.links.cut(name)
         return self._later(cluster.links.heal, APART_S)
 
-    def _later(self, end, lasts_s=tuple(LEASE_S * leases for leases in LASTS_LEASES)):
+    def _later(self, end, lasts_s=None):
+        lasts_s = lasts_s or [self._engine.lease_s * leases for leases in LASTS_LEASES]
+
         async def ended():
             await asyncio.sleep(self._chance.uniform(*lasts_s))
             end()

@@ -30,13 +30,13 @@ FORKS.set_forkserver_preload(
         "sow.server.boot.log_member",
         "sow.shared_log.adapters.nats",
         "sow.shared_log.adapters.postgres",
+        "sow.shared_log.adapters.s3",
     ]
 )
 NAMES = ("a", "b", "c")
 WAIT_S = 120.0
 """Nothing takes so long, on a busy machine either."""
 POLL_S = 0.02
-LEASE_S = 0.6
 CONFIG = """<SOWConfig><Name>nodes</Name><Log>{log}<Lease>{lease}ms</Lease><Node>{name}</Node>
 <Advertise>{url}</Advertise></Log><SOW>
 <Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -70,7 +70,7 @@ class Nodes:
                 await relay.start()
                 self.relays[name].append(relay)
             log = self._engine.elements([relay.port for relay in self.relays[name]])
-            lease = round(1000 * LEASE_S)
+            lease = round(1000 * self._engine.lease_s)
             text = CONFIG.format(log=log, name=name, url=self.urls[name], lease=lease)
             (self.directory / f"{name}.xml").write_text(text)
             await self.start(name)
