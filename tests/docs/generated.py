@@ -40,8 +40,9 @@ PARTS: dict[str, Callable[[], str]] = {
     }.items()
 }
 """Each is made once: some read all of the code."""
-ABOUT = {"sizes"}
-"""Parts whose figures may be off by some percent until the next `make docs`."""
+ABOUT = {"sizes": sizes.are_about}
+"""Parts that stay while their figures are about right, so that not each change of the code is one
+of the page."""
 
 
 def part_of(text: str, name: str) -> str | None:
@@ -76,6 +77,7 @@ def generated(path: Path) -> str:
     if path in (performance.PAGE, performance.PROFILES):
         text = performance.made(text)
     for name, make in PARTS.items():
-        if part_of(text, name) is not None:
+        written = part_of(text, name)
+        if written is not None and not (name in ABOUT and ABOUT[name](written, make())):
             text = with_part(text, name, make())
     return text

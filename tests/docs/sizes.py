@@ -17,6 +17,8 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 EDGES = "4"
 NAMED_MIN = 500
 """A room with at least so many lines is named in the row of its floor."""
+OFF_MAX = 0.1
+"""The share by which figures may be off: they are rounded, of small floors to a twentieth."""
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -93,3 +95,13 @@ def numbers(text: str) -> dict[str, int]:
     """The number of lines of each part, as a table has it."""
     found = re.findall(r"^\| ([^|]+) \| ([\d,]+) \|", text, re.M)
     return {part: int(lines.replace(",", "")) for part, lines in found}
+
+
+def are_about(written: str, found: str) -> bool:
+    """Whether two tables have the same parts and rooms, with figures that differ by little."""
+    before, now = numbers(written), numbers(found)
+    return (
+        before.keys() == now.keys()
+        and set(re.findall("`.*?`", written)) == set(re.findall("`.*?`", found))
+        and all(abs(before[part] - now[part]) <= OFF_MAX * now[part] for part in now)
+    )
