@@ -363,7 +363,7 @@ EARLIER_RELEASE = (
     "cannot be continued; start again by removing it: it is the Checkpoint of the pipeline "
     "or its directory under pipelines in the data directory"
 )
-CALLED = re.compile(r"An error occurred while calling \S+\.(?=\s|$)(?:\s*Trace:)?\s*:?\s*")
+CALLED = re.compile(r"An error occurred while calling \S+(?:\s*Trace:)?\s*:?\s*")
 """The prefix that Python's bridge to Java adds."""
 STREAM_FAILED = re.compile(r"\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception:\s*")
 WRAPPED = re.compile(
@@ -375,6 +375,9 @@ CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s+(.+)")
 SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 WITHOUT_SCHEMA = "Schema must be specified"
 CAUSED = re.compile(r"^\s*Caused by: (.+)", re.MULTILINE)
+TRACEBACK = "Traceback (most recent call last):"
+RAISED = re.compile(rf"{re.escape(TRACEBACK)}\n(?:[ \t].*\n)*(\S.*)")
+"""A cause in Python, which is the line after its frames."""
 
 
 class Meant(NamedTuple):
@@ -401,6 +404,7 @@ ELEMENTS = {
     "UNABLE_TO_INFER_SCHEMA": Meant("Path", "there are no such files yet: write a <Schema>"),
     "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER": OTHER_FILES,
     "FAILED_READ_FILE.NO_HINT": OTHER_FILES,
+    "FAILED_READ_FILE.FILE_NOT_EXIST": Meant("Path", "leave files there while they are read"),
     "FAILED_READ_FILE": WRONG_SCHEMA,
     "CANNOT_READ_FILE_FOOTER": OTHER_FILES,
     "MALFORMED_RECORD_IN_PARSING": Meant("Option mode", "write PERMISSIVE, or mend the file"),
@@ -442,6 +446,8 @@ OF_WORDS = {
     "Permission denied": Meant("Path", "let Spark's user read and write there"),
     "Mkdirs failed": Meant("Path", "let Spark's user read and write there"),
     "No suitable driver": Meant("Option", PACKAGE),
+    "UnknownHostException": Meant("", "no machine of this name is known here: mend the address"),
+    "OutOfMemoryError": Meant("Setting", "give spark.driver.memory or spark.executor.memory more"),
     "ClassNotFoundException": Meant("Setting", f"Spark lacks this class; {PACKAGE}"),
     "NoClassDefFoundError": Meant("Setting", f"Spark lacks this class; {PACKAGE}"),
     "Could not parse Master URL": Meant("Master", "write local[2], spark://host:7077 or such"),
@@ -480,6 +486,8 @@ def reason(error: BaseException, where: str = "", options: Iterable[str] = ()) -
             return _placed(SQLSTATE.sub("", detail), place)
     text = STREAM_FAILED.sub("", CALLED.sub("", text)).strip()
     found = _by_class(text, where) or _by_words(text, where, options)
+    if not found and CALLED.match(str(error)):
+        found = _placed("Spark's Java says no cause; the lines before this one may", where)
     return found or type(error).__name__
 
 
@@ -526,14 +534,15 @@ def _by_class(text: str, where: str) -> str:
 
 def _by_words(text: str, where: str, options: Iterable[str]) -> str:
     """The innermost cause of any other error, with the element that its words name."""
-    causes = [text, *CAUSED.findall(text)]
+    inner = [*CAUSED.finditer(text), *RAISED.finditer(text)]
+    causes = [text, *(one[1] for one in sorted(inner, key=lambda one: one.start(1)))]
     for mark, meant in OF_WORDS.items():
         if found := next((one for one in reversed(causes) if mark in one), None):
             wrong = f"{_cause(found).rstrip('.')}; {meant.instead}"
             return _placed(wrong, where, meant.element)
     known = CONDITION.search(text)
     cause = _cause(causes[-1]) if text else ""
-    if known is not None:
+    if known is not None and TRACEBACK not in known[2]:
         cause = f"[{known[1]}] {SQLSTATE.sub('', known[2])}".strip()[:CAUSE_CHARS_MAX]
     named = next((one for one in options if re.search(rf"(?i)\b{re.escape(one)}\b", cause)), None)
     return _placed(cause, where, "" if named is None else f"Option {named}") if cause else ""

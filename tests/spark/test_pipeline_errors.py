@@ -163,6 +163,29 @@ CALLED = "An error occurred while calling o55.load.\n: org.apache.spark.SparkCla
             "Schema: files of this format do not declare their columns; write a <Schema>",
         ),
         (f"{CALLED}something else\n\tat org", "something else"),
+        (
+            "An error occurred while calling o55.load",
+            "Spark's Java says no cause; the lines before this one may",
+        ),
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):\n"
+            '  File "/x/reader.py", line 1, in read\n    import sow\n    ^^^^^^^^^^\n'
+            "ModuleNotFoundError: No module named 'sow'\n SQLSTATE: 38000\n\tat org",
+            "ModuleNotFoundError: No module named 'sow'",
+        ),
+        (
+            "An error occurred while calling o1.load.\n: java.net.UnknownHostException: nn1\n\tat",
+            "nn1; no machine of this name is known here: mend the address",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: x\n"
+            "Caused by: java.lang.OutOfMemoryError: Java heap space\n\tat x",
+            "Setting: Java heap space; give spark.driver.memory or spark.executor.memory more",
+        ),
+        (
+            "[FAILED_READ_FILE.FILE_NOT_EXIST] File a does not exist. SQLSTATE: KD001",
+            "Path: File a does not exist; leave files there while they are read",
+        ),
     ],
 )
 def test_an_error_of_sparks_own_names_the_element_that_it_is_about(text, says):
