@@ -24,6 +24,7 @@ An update knows nothing of sessions, queues or time; `sow.streaming.feeds` makes
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -87,8 +88,33 @@ ALL_AT_ONCE = 16
 of a batch was requested one by one, all the rest is rendered at once."""
 
 SELECTED_BYTES_MAX = 8 * 1024**2
-"""So much is kept of lines by select lists, for others with the same one: a thousand followers with
-lists of their own would otherwise take a batch a thousand times, until the last of them has it."""
+"""So much is kept of lines and deltas by select lists, for others with the same one, by all batches
+together: a thousand followers with lists of their own would otherwise take each batch that they are
+late with a thousand times, until the last of them has it."""
+DELTA_BYTES = 300
+FIELD_BYTES = 100
+"""What a delta takes, and each of its fields."""
+
+
+class _Selected:
+    """What batches keep by select lists, bounded for all of them together."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._batches = WeakSet["Batch"]()
+
+    def keep(self, batch: "Batch", size: int) -> None:
+        """A batch is about to keep so much more; nothing else is kept once it is too much."""
+        self.bytes += size
+        if self.bytes > SELECTED_BYTES_MAX:
+            self.bytes = size
+            for one in self._batches:
+                one.forget_selected()
+            self._batches.clear()
+        self._batches.add(batch)
+
+
+SELECTED = _Selected()
 
 
 class Batch:
@@ -103,8 +129,6 @@ class Batch:
     """When what it is made of was due, of a copy or a view of copies: a server may be late."""
     edit: Edit | None = None
     """What it is in a series, if it is one change that replaces an event."""
-    selected_bytes = 0
-    """What is kept of lines by select lists."""
     _traits: dict[tuple[Trait, bool], Column] | None = None
     """Made for the first filter that uses one."""
     _keys: list[str] | None = None
@@ -277,9 +301,12 @@ class Batch:
         """What changed in one record as a subscriber sees it; None where only the whole record can
         express it."""
         place = (shape.select, at)
-        if place not in self._deltas:
-            self._deltas[place] = self._difference(shape, at)
-        return self._deltas[place]
+        if place in self._deltas:
+            return self._deltas[place]
+        shown = self._shown(shape, at)
+        delta = None if shown is None else difference(*shown)
+        self._keep_delta(shape, at, delta)
+        return delta
 
     def reading(self, shape: Shape, at: int) -> Iterator[None]:
         """The steps of `delta` where a record is long."""
@@ -291,9 +318,24 @@ class Batch:
             self._documents[at] = before, self._renderer.document(news[at])
             yield
         place = (shape.select, at)
-        if place not in self._deltas and (shown := self._shown(shape, at)) is not None:
-            self._deltas[place] = yield from differing(*shown)
+        found = [self._deltas[place]] if place in self._deltas else []
+        if not found and (shown := self._shown(shape, at)) is not None:
+            found = [(yield from differing(*shown))]
         yield
+        for delta in found:
+            # Last, as it may have been forgotten for others meanwhile.
+            self._keep_delta(shape, at, delta)
+
+    def _keep_delta(self, shape: Shape, at: int, delta: Document | None) -> None:
+        if shape.select is not None:
+            SELECTED.keep(self, DELTA_BYTES + FIELD_BYTES * len(delta or ()))
+        self._deltas[shape.select, at] = delta
+
+    def forget_selected(self) -> None:
+        """Forget what others with the same select list would find made."""
+        self._tails.clear()
+        self._single_tails.clear()
+        self._deltas.clear()
 
     def _shown(self, shape: Shape, at: int) -> tuple[Document, Document] | None:
         """What a subscriber sees of a record's old and new document, if there are both."""
@@ -303,10 +345,6 @@ class Batch:
         before, after = documents
         shown_of = self._renderer.shown_of
         return shown_of(shape, before), shown_of(shape, after)
-
-    def _difference(self, shape: Shape, at: int) -> Document | None:
-        shown = self._shown(shape, at)
-        return None if shown is None else difference(*shown)
 
     def _parsed(self, at: int) -> tuple[Document, Document] | None:
         """One record's old and new document, if there are both."""
@@ -388,12 +426,7 @@ class Batch:
         if self.edit is not None and kind != "oof":
             rendered = [marked(line, self.edit.mark) for line in rendered]
         if shape.select is not None:
-            size = sum(map(len, rendered))
-            self.selected_bytes += size
-            if self.selected_bytes > SELECTED_BYTES_MAX:
-                self.selected_bytes = size
-                self._tails.clear()
-                self._single_tails.clear()
+            SELECTED.keep(self, sum(map(len, rendered)))
         return rendered
 
     def _bodies(self, kind: Kind, shape: Shape, part: slice) -> Sequence[bytes]:

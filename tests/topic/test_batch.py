@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sow.core.paths import parse_path
 from sow.expressions import compile_filter
-from sow.topic.batch import SELECTED_BYTES_MAX, Changes
+from sow.topic.batch import DELTA_BYTES, FIELD_BYTES, SELECTED_BYTES_MAX, Changes
 from sow.topic.rendering import Renderer, Shape
 from tests.topic.making import body, changed, put, records
 
@@ -135,13 +135,29 @@ def test_a_line_has_key_bookmark_and_body():
     assert line == {"k": batch.keys()[0], "bm": "7", "d": {"id": 1, "px": 5}}
 
 
-def test_lines_of_many_select_lists_are_not_all_kept():
-    row = {"id": 1, "pad": "x" * 100_000}
-    batch = changed(records(), (None, row))
-    for number in range(200):
+def test_lines_and_deltas_of_many_select_lists_are_not_all_kept_whatever_the_batch():
+    def kept():
+        lines = [line for batch in batches for tails in batch._tails.values() for line in tails]
+        deltas = [delta for batch in batches for delta in batch._deltas.values()]
+        return sum(map(len, lines)) + sum(DELTA_BYTES + FIELD_BYTES * len(one) for one in deltas)
+
+    fields, pad = {f"f{n}": n for n in range(500)}, "x" * 50_000
+    before, after = {"id": 1, **dict.fromkeys(fields, -1)}, {"id": 1, "pad": pad, **fields}
+    batches = [changed(records(), (before, after)) for _ in range(3)]
+    most = 0
+    for number in range(100):
         shape = Shape(select=(f"-/f{number}",))
-        (whole,) = batch.tails("p", shape)
-        assert batch.tail("p", shape, 0) == whole
-        kept = sum(len(line) for lines in batch._tails.values() for line in lines)
-        assert kept <= SELECTED_BYTES_MAX
-    assert batch.selected_bytes <= SELECTED_BYTES_MAX < 200 * 100_000
+        for batch in batches:
+            (whole,) = batch.tails("delta", shape)
+            assert batch.tail("delta", shape, 0) == whole
+            assert len(batch.delta(shape, 0)) == 500
+            most = max(most, kept())
+    assert 3 * 100 * len(pad) > SELECTED_BYTES_MAX >= most > SELECTED_BYTES_MAX / 2
+
+
+def test_a_long_delta_is_there_for_who_has_read_it_though_it_was_forgotten_meanwhile():
+    shape = Shape(select=("/id", "/px"))
+    batch = changed(records(), ({"id": 1, "px": 1}, {"id": 1, "px": 2}))
+    for _ in batch.reading(shape, 0):
+        batch.forget_selected()
+    assert batch._deltas == {(shape.select, 0): {"px": 2}}
