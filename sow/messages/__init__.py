@@ -16,9 +16,9 @@ from sow.errors import BadMessage, ClientError, NotAvailable
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.composite import CompositeGlobal, CompositeLocal
+from sow.messages.documents import Binary, Double, Int64, String
 from sow.messages.json import Json, json_bodies, read_document
 from sow.messages.msgpack import MsgPack
-from sow.messages.scalars import Binary, Double, Int64, String
 from sow.messages.separated import Fix, Record
 from sow.messages.xml import Xml
 

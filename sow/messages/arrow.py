@@ -41,6 +41,7 @@ from sow.messages.declared import (
     text_of,
     value_type,
 )
+from sow.messages.documents import ONLY_FIELD
 from sow.messages.json import Json
 from sow.messages.json_texts import (
     JSON_NULL,
@@ -50,7 +51,6 @@ from sow.messages.json_texts import (
     text_within,
     value_within,
 )
-from sow.messages.scalars import ONLY_FIELD
 
 Result = TypeVar("Result")
 

@@ -21,6 +21,7 @@ from typing import Literal, TypeVar
 from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.messages.base import MessageType
+from sow.messages.documents import ONLY_FIELD, Binary, Double, Int64, String
 from sow.messages.json import Json
 from sow.messages.json_texts import (
     INT64_CHARS_MAX,
@@ -30,7 +31,6 @@ from sow.messages.json_texts import (
     fits_int64,
     members,
 )
-from sow.messages.scalars import ONLY_FIELD, Binary, Double, Int64, String
 
 Item = TypeVar("Item")
 ColumnType = Literal["string", "int64", "float64", "binary", "json"]

@@ -20,8 +20,15 @@ from sow.core.paths import Path
 from sow.errors import BadMessage, ConfigError, shown
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
-from sow.messages.documents import Base64, BytesType, DocumentColumns, DocumentDecoder, of_message
-from sow.messages.scalars import ONLY_FIELD, OneValue
+from sow.messages.documents import (
+    ONLY_FIELD,
+    Base64,
+    BytesType,
+    DocumentColumns,
+    DocumentDecoder,
+    OneValue,
+    of_message,
+)
 from sow.messages.separated import Fix, Record
 
 LENGTH_BYTES = 4

@@ -28,9 +28,9 @@ from sow.core.lossless_numbers import number
 from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
 from sow.messages.base import MessageType
 from sow.messages.declared import VALUE_TYPES, DeclaredFields, ValueType, from_text
+from sow.messages.documents import ONLY_FIELD
 from sow.messages.json import Json, read_document
 from sow.messages.json_texts import NUMBER_TEXT
-from sow.messages.scalars import ONLY_FIELD
 from sow.messages.separated import Record
 
 FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])

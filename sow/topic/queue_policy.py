@@ -35,7 +35,7 @@ from sow.core.paths import Path, Scalar, Value, parse_path, value_at
 from sow.errors import BadMessage, ConfigError
 from sow.expressions.values import as_number
 from sow.messages.base import MessageType
-from sow.messages.scalars import ONLY_FIELD, OneValue
+from sow.messages.documents import ONLY_FIELD, OneValue
 from sow.topic.batch import Update, compose
 
 PAIRS_KEPT_MAX = 10_000

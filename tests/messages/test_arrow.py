@@ -28,8 +28,8 @@ from sow.messages.arrow import (
 )
 from sow.messages.column_types import COLUMNS_MAX, ColumnTypes
 from sow.messages.declared import DeclaredFields, declared_fields
+from sow.messages.documents import Binary
 from sow.messages.json import Json
-from sow.messages.scalars import Binary
 from tests.cases import all_cases
 
 JSON = message_type("json")
