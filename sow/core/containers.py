@@ -24,9 +24,9 @@ one by one, each in a fraction of that. It may start from an existing dictionary
 keys any more, so that it never grows again. With every key removed from it a few others move into
 their shards: its memory is free by the time a fifth of them is removed. A lookup takes some tenths
 of a microsecond more than in a dictionary, so it is for large ones, and many keys are better looked
-up at once. It has no order, and no None values. The slots of a table's keys have an index in C
-instead, if that was built: it needs a quarter of the memory, since the table has the keys
-themselves, and fetches many places before it needs the first.
+up at once. It has no order, and `get` takes a None for no value. The slots of a table's keys have
+an index in C instead, if that was built: it needs a quarter of the memory, since the table has the
+keys themselves, and fetches many places before it needs the first.
 """
 
 from bisect import bisect_left
@@ -260,11 +260,7 @@ class ShardedDict(MutableMapping[K, V]):
         return key in self._first or key in self._parts[hash(key) & _MASK]
 
     def __getitem__(self, key: K) -> V:
-        found = self.get(key)
-        if found is None:
-            raise KeyError(key)
-        value: V = found
-        return value
+        return (self._first if key in self._first else self._parts[hash(key) & _MASK])[key]
 
     def get(self, key: K, default: Any = None) -> Any:
         """The value of a key, or `default`."""

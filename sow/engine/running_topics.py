@@ -7,7 +7,7 @@ when they are next due (`due_us`) and then `advance`. All return batches; the en
 subscribers.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from sow.core.cooperative import Task
@@ -180,7 +180,7 @@ class SourceTopic(LiveTopicBase):
             )
 
     def kept_expiries(
-        self, identities: Sequence[str], expires_us: int, renewed: Set[str] = frozenset()
+        self, identities: Sequence[str], expires_us: int, renewed: Collection[str] = ()
     ) -> Expiries:
         """When records expire after deltas without a lifetime: as before, and new or `renewed` ones
         at `expires_us`; one value for all, or one for each."""

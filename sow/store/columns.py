@@ -39,7 +39,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.containers import get_all
+from sow.core.containers import ShardedDict, get_all
 from sow.core.cooperative import Task, untracked
 
 Block = NDArray[np.int64]
@@ -201,6 +201,16 @@ def copied(column: list[Value]) -> Task[list[Value]]:
     return found
 
 
+def copied_numbers(numbers: NDArray[np.int64]) -> Task[NDArray[np.int64]]:
+    """The same of an array, or of a block of them."""
+    found = np.empty_like(numbers)
+    for start in range(0, numbers.shape[-1], COPIED_ROWS):
+        some = slice(start, start + COPIED_ROWS)
+        found[..., some] = numbers[..., some]
+        yield
+    return found
+
+
 class Columns:
     """Columns of records. `sow_keys` makes the SowKeys of identities in `domain`; None: these are
     the keys themselves."""
@@ -232,9 +242,10 @@ class Columns:
         """By slot its place in the order, where that was given (`Table.arrange`)."""
         self._newest: NDArray[np.int64] | None = None
         """By slot, the number of the newest record that it is made of, where that was given."""
-        self._gone: dict[str, int] | None = None
-        """Where removed records were, by identity, while there is a frozen copy."""
-        self._gone_keys: dict[int, int] = NONE_KEYED
+        self._gone: ShardedDict[str, int] | None = None
+        """Where removed records were, by identity, while there is a frozen copy, which has the
+        same."""
+        self._gone_keys: ShardedDict[int, int] | None = None
         """The same by SowKey."""
 
     def freezing(self) -> Task[Self]:
@@ -246,22 +257,20 @@ class Columns:
         frozen = copy(self)
         frozen.bodies = yield from copied(self.bodies)
         frozen.identities = yield from copied(self.identities)
-        frozen._numbers = np.empty_like(self._numbers)
-        for start in range(0, self._numbers.shape[1], COPIED_ROWS):
-            frozen._numbers[:, start : start + COPIED_ROWS] = self._numbers[
-                :, start : start + COPIED_ROWS
-            ]
-            yield
-        for name in ("expires_us", "_places", "_newest"):
+        for name in ("_numbers", "expires_us", "_places", "_newest"):
             column = getattr(self, name)
-            setattr(frozen, name, None if column is None else column.copy())
-            yield
+            if column is not None:
+                setattr(frozen, name, (yield from copied_numbers(column)))
         frozen._larger = frozen._body_holds = frozen._identity_holds = None
-        self._gone, self._gone_keys = {}, {}
-        frozen._freeze(self, self._gone, self._gone_keys)
+        gone, gone_keys = ShardedDict[str, int](), ShardedDict[int, int]()
+        for one in (self, frozen):
+            one._gone, one._gone_keys = gone, gone_keys
+        frozen._freeze(self, gone, gone_keys)
         return frozen
 
-    def _freeze(self, now: "Columns", gone: dict[str, int], gone_keys: dict[int, int]) -> None:
+    def _freeze(
+        self, now: "Columns", gone: Mapping[str, int], gone_keys: Mapping[int, int]
+    ) -> None:
         """Find records by the dictionaries of the table that this is a copy of."""
         identities, sow_keys, count = self.identities, self._sow_keys, len(self.bodies)
 
@@ -282,7 +291,7 @@ class Columns:
 
     def thaw(self) -> None:
         """The frozen copy is not read any more."""
-        self._gone, self._gone_keys = None, NONE_KEYED
+        self._gone = self._gone_keys = None
 
     def emptying(self) -> Task[None]:
         """Let go of the records of a frozen copy that nobody reads any more, some at a time: all at
@@ -295,15 +304,15 @@ class Columns:
                     holds.save(range(start, start + len(some)), some)  # type: ignore[arg-type]
                 column[start : start + len(some)] = [None] * len(some)
                 yield
+        for gone in (self._gone, self._gone_keys):
+            if gone is not None:
+                yield from gone.emptying()
 
     def _keep_gone(self, identities: Sequence[str], slots: Sequence[int]) -> None:
         """Keep where removed records were; one that came later counts no less."""
-        if self._gone is not None:
-            for identity, slot, key in zip(
-                identities, slots, self._sow_keys[list(slots)].tolist(), strict=True
-            ):
-                self._gone.setdefault(identity, slot)
-                self._gone_keys.setdefault(key, slot)
+        if self._gone is not None and self._gone_keys is not None:
+            _add_new(self._gone, identities, slots)
+            _add_new(self._gone_keys, self._sow_keys[list(slots)].tolist(), slots)
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -504,6 +513,12 @@ class Columns:
         held = [slot for slot in range(start, stop) if self.identities[slot] is not None]
         self._by_sow_key.update(zip(self._sow_keys[held].tolist(), held, strict=True))
         return stop - start
+
+
+def _add_new(held: ShardedDict[Key, int], keys: Sequence[Key], slots: Sequence[int]) -> None:
+    """Add those of these keys that are not held yet."""
+    there = zip(keys, slots, held.get_all(keys), strict=True)
+    held.update((key, slot) for key, slot, before in there if before is None)
 
 
 def _numbers_in(

@@ -174,6 +174,16 @@ def test_a_dictionary_is_put_in_parts_before_it_grows_further(monkeypatch):
     assert sorted(islice(held, 4)) == list("abcd")
 
 
+@pytest.mark.parametrize("first", [{}, {"a": None}])
+def test_a_key_may_stand_for_nothing(first):
+    held = ShardedDict(first)
+    held.update({"a": None})
+    assert "a" in held
+    assert held["a"] is None
+    with pytest.raises(KeyError):
+        held["b"]
+
+
 def test_it_is_emptied_a_part_at_a_time():
     held: ShardedDict[str, int] = ShardedDict()
     held.update((str(at), at) for at in range(DICTIONARIES * 100))

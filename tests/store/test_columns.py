@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sow.core.cooperative import run_to_completion
 from sow.core.keys import sow_key, sow_keys
+from sow.store import columns
 from sow.store.columns import COPIED_AT_ONCE, CopyOnWrite, GrowableArray
 from sow.store.memory import Table
 
@@ -218,5 +219,17 @@ def test_a_frozen_table_stays_as_it_was(seed, keyed):
     now = state(table)
     run_to_completion(frozen.emptying())
     assert not any(frozen.bodies + frozen.identities)
+    assert not frozen._gone
+    assert not frozen._gone_keys
     assert [[hold[slot] for slot in range(len(hold))] for hold in held] == had
     assert state(table) == now
+
+
+def test_a_step_of_freezing_copies_some_rows_of_one_column(monkeypatch):
+    monkeypatch.setattr(columns, "COPIED_ROWS", 10)
+    table = Table(sow_keys, "t")
+    names = [str(number) for number in range(40)]
+    table.put(names, [b"1"] * 40, range(1, 41), [1] * 40, 5)
+    table.arrange(names, range(40), range(40))
+    steps = sum(1 for _ in table.freezing())
+    assert steps >= 6 * 4  # bodies, identities, numbers, expiries, places and the newest

@@ -19,12 +19,12 @@ import logging
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
-from sow.core.containers import Histogram
+from sow.core.containers import Histogram, sharded_if_long
 from sow.core.definitions import Configuration, Topic
 from sow.engine.capacity import DiskReserve
 from sow.engine.wal import Group
@@ -399,7 +399,7 @@ class LoadWriter:
         self._waiting: list[LogEntry] = []
         self._rows = self._size_bytes = 0
         self._fits = fits
-        self.sizes: dict[str, int] | None = None if fits is None else {}
+        self.sizes: MutableMapping[str, int] | None = None if fits is None else {}
         """Of each record, the size of its last state."""
 
     async def put(self, messages: CheckedMessages) -> None:
@@ -414,6 +414,7 @@ class LoadWriter:
         self._size_bytes += size_bytes
         if self.sizes is not None and self._fits is not None:
             self.sizes.update(zip(identities, map(len, bodies), strict=True))
+            self.sizes = sharded_if_long(self.sizes)
             self._fits(len(self.sizes))
         if self._size_bytes > LOAD_PART_BYTES:
             await self._write()

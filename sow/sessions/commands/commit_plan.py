@@ -19,7 +19,7 @@ old batch much later.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate, groupby
@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sow.core.containers import sharded_if_long
 from sow.core.cooperative import Task, untracked
 from sow.engine.bulk_publish import SLICE_BYTES, SLICE_ROWS, WritePolicy
 from sow.engine.capacity import Deed
@@ -285,11 +286,11 @@ class Plan:
             step.operation != "publish" for step in steps
         )
         self._follows_states |= any(permit is not None for permit in permits)
-        self._states: dict[str, bytes | None] = {}
+        self._states: MutableMapping[str, bytes | None] = {}
         """What the batch has made of records so far; None: removed."""
-        self._renewed: set[str] = set()
+        self._renewed: MutableMapping[str, bool] = {}
         """Records whose lifetime the batch has set or ended."""
-        self._by_sow_key: dict[str, str] = {}
+        self._by_sow_key: MutableMapping[str, str] = {}
         """Records that have come to be by the batch."""
 
     def pieces(self) -> Task[list[Piece]]:
@@ -307,6 +308,9 @@ class Plan:
         self._steps.clear()
         while steps:
             step = steps.popleft()
+            self._states = sharded_if_long(self._states)
+            self._renewed = sharded_if_long(self._renewed)
+            self._by_sow_key = sharded_if_long(self._by_sow_key)
             piece = self._deletion(step) if step.operation in DELETIONS else self._stored(step)
             if piece.messages.identities or not piece.removes:
                 found.append(piece)
@@ -325,10 +329,12 @@ class Plan:
         """The records that no step publishes go."""
         named = self._named
         if named is None:
-            named = set[str]()
+            published: MutableMapping[str, bool] = {}
             for step in self._steps:
-                named.update(step.messages.identities)
+                published = sharded_if_long(published)
+                published.update(dict.fromkeys(step.messages.identities, True))
                 yield
+            named = published
         table = self._topic.records.table
         slots, found = table.live(), []
         for start in range(0, len(slots), FOUND_AT_ONCE):
@@ -359,17 +365,17 @@ class Plan:
             own_us = self._topic.expiry_us(None, self._now_us)
             expires_us = self._topic.kept_expiries(messages.identities, own_us, self._renewed)
         elif self._follows_states:
-            self._renewed.update(messages.identities)
+            self._renewed.update(dict.fromkeys(messages.identities, True))
         return Piece(messages, sum(map(len, messages.bodies)), expires_us=expires_us)
 
     def _note(self, messages: CheckedMessages) -> None:
         records = self._topic.records
         if not records.retains:
             return
-        for name, body in zip(messages.identities, messages.bodies, strict=True):
+        for name in messages.identities:
             if name not in self._states and name not in records.table:
                 self._by_sow_key[records.sow_key_of(name)] = name
-            self._states[name] = body
+        self._states.update(zip(messages.identities, messages.bodies, strict=True))
 
     def _deletion(self, step: CommitStep) -> Piece:
         table, states = self._topic.records.table, self._states
@@ -386,7 +392,7 @@ class Plan:
         ]
         self._check_deletes(there)
         states.update(dict.fromkeys(there))
-        self._renewed.update(there)
+        self._renewed.update(dict.fromkeys(there, True))
         # Rows of a view are removed for the given reason; all others are deleted, whatever the row
         # says.
         is_sent = self._topic.definition.view is not None

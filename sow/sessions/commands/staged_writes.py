@@ -382,7 +382,10 @@ class StagedWrites:
         pieces = yield from plan.pieces()
         for queue in topic.queues:
             queue.check_room(sum(map(len, pieces)))
-        deeds = [piece.deed for piece in pieces if engine.capacity.bounds(topic)]
+        deeds = list[Deed]()
+        for piece in pieces if engine.capacity.bounds(topic) else ():
+            deeds.append(piece.deed)
+            yield
         if prepared is not None and engine.capacity.bounds(topic):
             deeds += yield from prepared.deeds()
         room = engine.capacity.reserve(topic, [deed for deed in deeds if deed.sizes is not None])

@@ -14,10 +14,13 @@ from sow.server.loop.group_commit import (
     ROW_BYTES,
     SCARCE_WINDOW_US,
     GroupCommit,
+    LoadWriter,
     stored_bytes,
     windows_us,
 )
+from sow.store import sharded_dict
 from sow.store.protocols import LogEntry
+from sow.topic.records import CheckedMessages
 from tests.server.boot.servers import ORDERS, SLOW, configuration
 from tests.server.stand_ins import stepped, turns
 
@@ -260,3 +263,14 @@ def test_a_topics_window_goes_before_the_journals():
     windows = windows_us(config)
     assert (windows["orders"], windows["quick"]) == (100, 5)
     assert "orders-C" not in windows
+
+
+def test_the_sizes_of_very_many_records_of_a_load_are_held_in_parts(monkeypatch):
+    monkeypatch.setattr(sharded_dict, "LONG_KEYS", 1)
+    counts = []
+    ahead = LoadWriter(None, None, None, "orders", False, counts.append)
+    asyncio.run(ahead.put(CheckedMessages([b"1", b"22"], ["a", "b"], {})))
+    asyncio.run(ahead.put(CheckedMessages([b"333"], ["a"], {})))
+    assert isinstance(ahead.sizes, sharded_dict.ShardedDict)
+    assert dict(ahead.sizes) == {"a": 3, "b": 2}
+    assert counts == [2, 2]
