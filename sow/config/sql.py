@@ -33,9 +33,9 @@ NEEDS_OPERAND = tuple(one for one in UNFINISHED if one not in ("as", "with", "un
 """The same, and no clause follows: `SELECT a, FROM`."""
 ENDS = ("is", "group", "order", "left", "right", "full", "inner", "cross")
 """At the end of a query something is missing after them, too."""
-NAMES = ("by", "on", "not", "like", "between", "in", "case", "when", "then", "else", *ENDS)
+COLUMN_WORDS = ("by", "on", "not", "like", "between", "in", "case", "when", "then", "else", *ENDS)
 """To Spark these are names of columns as well: `SELECT when, px`, `ORDER BY when`."""
-BEFORE_NAMES = ("select", "distinct", "as", "by", "(", ",", *OPERATORS)
+BEFORE_COLUMNS = ("select", "distinct", "as", "by", "(", ",", *OPERATORS)
 
 
 class _Slip(Exception):
@@ -110,7 +110,7 @@ def _check_halves(tokens: Sequence[tuple[int, str]]) -> None:
 def _names_aside(tokens: Sequence[str]) -> list[str]:
     """The tokens, with a word that stands where the name of a column does as that."""
     return [
-        f"`{token}`" if token in NAMES and before in BEFORE_NAMES else token
+        f"`{token}`" if token in COLUMN_WORDS and before in BEFORE_COLUMNS else token
         for before, token in zip(("", *tokens), tokens, strict=False)
     ]
 
