@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sow.core import containers
 from sow.core.definitions import JournalSettings
 from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError
@@ -18,7 +19,6 @@ from sow.server.loop.group_commit import (
     stored_bytes,
     windows_us,
 )
-from sow.store import sharded_dict
 from sow.store.protocols import LogEntry
 from sow.topic.records import CheckedMessages
 from tests.server.boot.servers import ORDERS, SLOW, configuration
@@ -266,11 +266,11 @@ def test_a_topics_window_goes_before_the_journals():
 
 
 def test_the_sizes_of_very_many_records_of_a_load_are_held_in_parts(monkeypatch):
-    monkeypatch.setattr(sharded_dict, "LONG_KEYS", 1)
+    monkeypatch.setattr(containers, "LONG_KEYS", 1)
     counts = []
     ahead = LoadWriter(None, None, None, "orders", False, counts.append)
     asyncio.run(ahead.put(CheckedMessages([b"1", b"22"], ["a", "b"], {})))
     asyncio.run(ahead.put(CheckedMessages([b"333"], ["a"], {})))
-    assert isinstance(ahead.sizes, sharded_dict.ShardedDict)
+    assert isinstance(ahead.sizes, containers.ShardedDict)
     assert dict(ahead.sizes) == {"a": 3, "b": 2}
     assert counts == [2, 2]

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from sow.core import containers
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, Topic, View, stored
 from sow.sessions.commands.commit_plan import DELETIONS, Plan, StagedRows
 from sow.sessions.commands.staged_writes import StagedWrites
-from sow.store import sharded_dict
 from tests.laws.harness import ORDERS, World
 
 KEYLESS = Topic("blobs", "json")
@@ -82,13 +82,13 @@ ROWS = [
 def test_rows_are_planned_as_if_those_before_had_been_done(
     world, given, changes, long, monkeypatch
 ):
-    monkeypatch.setattr(sharded_dict, "LONG_KEYS", long)  # from how many on they are in parts
+    monkeypatch.setattr(containers, "LONG_KEYS", long)  # from how many on they are in parts
     world.publish("orders", {"id": 1, "v": 0}, {"id": 2, "v": 0})
     assert planned(world, *given) == changes
 
 
 def test_what_a_very_large_batch_makes_of_records_is_held_in_parts(world, monkeypatch):
-    monkeypatch.setattr(sharded_dict, "LONG_KEYS", 3)
+    monkeypatch.setattr(containers, "LONG_KEYS", 3)
     monkeypatch.setattr("sow.sessions.commands.commit_plan.STORED_AT_ONCE", 2)
     topic = world.engine.topics["orders"]
     rows = StagedRows(["delta"] * 9, [None] * 9, [b'{"id":%d}' % at for at in range(9)])
@@ -96,7 +96,7 @@ def test_what_a_very_large_batch_makes_of_records_is_held_in_parts(world, monkey
     plan = Plan(world.engine, topic, steps, world.now)
     run_to_completion(plan.pieces())
     assert [len(held) for held in (plan._states, plan._by_sow_key)] == [9, 9]
-    assert {type(plan._states), type(plan._by_sow_key)} == {sharded_dict.ShardedDict}
+    assert {type(plan._states), type(plan._by_sow_key)} == {containers.ShardedDict}
 
 
 def test_a_replaced_topic_loses_the_others_first(world, monkeypatch):
