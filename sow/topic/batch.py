@@ -91,9 +91,10 @@ SELECTED_BYTES_MAX = 8 * 1024**2
 """So much is kept of lines and deltas by select lists, for others with the same one, by all batches
 together: a thousand followers with lists of their own would otherwise take each batch that they are
 late with a thousand times, until the last of them has it."""
-DELTA_BYTES = 300
-FIELD_BYTES = 100
-"""What a delta takes, and each of its fields."""
+SELECTED_DELTA_BYTES = 300
+"""What a delta takes of that, with its place."""
+SELECTED_FIELD_BYTES = 100
+"""What a field of a delta takes of that, approximately."""
 
 
 class _Selected:
@@ -328,7 +329,7 @@ class Batch:
 
     def _keep_delta(self, shape: Shape, at: int, delta: Document | None) -> None:
         if shape.select is not None:
-            SELECTED.keep(self, DELTA_BYTES + FIELD_BYTES * len(delta or ()))
+            SELECTED.keep(self, SELECTED_DELTA_BYTES + SELECTED_FIELD_BYTES * len(delta or ()))
         self._deltas[shape.select, at] = delta
 
     def forget_selected(self) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sow.core.paths import parse_path
 from sow.expressions import compile_filter
-from sow.topic.batch import DELTA_BYTES, FIELD_BYTES, SELECTED_BYTES_MAX, Changes
+from sow.topic.batch import SELECTED_BYTES_MAX, SELECTED_DELTA_BYTES, SELECTED_FIELD_BYTES, Changes
 from sow.topic.rendering import Renderer, Shape
 from tests.topic.making import body, changed, put, records
 
@@ -139,7 +139,9 @@ def test_lines_and_deltas_of_many_select_lists_are_not_all_kept_whatever_the_bat
     def kept():
         lines = [line for batch in batches for tails in batch._tails.values() for line in tails]
         deltas = [delta for batch in batches for delta in batch._deltas.values()]
-        return sum(map(len, lines)) + sum(DELTA_BYTES + FIELD_BYTES * len(one) for one in deltas)
+        return sum(map(len, lines)) + sum(
+            SELECTED_DELTA_BYTES + SELECTED_FIELD_BYTES * len(one) for one in deltas
+        )
 
     fields, pad = {f"f{n}": n for n in range(500)}, "x" * 50_000
     before, after = {"id": 1, **dict.fromkeys(fields, -1)}, {"id": 1, "pad": pad, **fields}
