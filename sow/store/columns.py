@@ -39,7 +39,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.containers import ShardedDict, get_all
+from sow.core.containers import get_all
 from sow.core.cooperative import Task, untracked
 
 Block = NDArray[np.int64]
@@ -242,10 +242,9 @@ class Columns:
         """By slot its place in the order, where that was given (`Table.arrange`)."""
         self._newest: NDArray[np.int64] | None = None
         """By slot, the number of the newest record that it is made of, where that was given."""
-        self._gone: ShardedDict[str, int] | None = None
-        """Where removed records were, by identity, while there is a frozen copy, which has the
-        same."""
-        self._gone_keys: ShardedDict[int, int] | None = None
+        self._gone: dict[str, int] | None = None
+        """Where removed records were, by identity, while there is a frozen copy."""
+        self._gone_keys: dict[int, int] = NONE_KEYED
         """The same by SowKey."""
 
     def freezing(self) -> Task[Self]:
@@ -262,15 +261,11 @@ class Columns:
             if column is not None:
                 setattr(frozen, name, (yield from copied_numbers(column)))
         frozen._larger = frozen._body_holds = frozen._identity_holds = None
-        gone, gone_keys = ShardedDict[str, int](), ShardedDict[int, int]()
-        for one in (self, frozen):
-            one._gone, one._gone_keys = gone, gone_keys
-        frozen._freeze(self, gone, gone_keys)
+        self._gone, self._gone_keys = {}, {}
+        frozen._freeze(self, self._gone, self._gone_keys)
         return frozen
 
-    def _freeze(
-        self, now: "Columns", gone: Mapping[str, int], gone_keys: Mapping[int, int]
-    ) -> None:
+    def _freeze(self, now: "Columns", gone: dict[str, int], gone_keys: dict[int, int]) -> None:
         """Find records by the dictionaries of the table that this is a copy of."""
         identities, sow_keys, count = self.identities, self._sow_keys, len(self.bodies)
 
@@ -291,7 +286,7 @@ class Columns:
 
     def thaw(self) -> None:
         """The frozen copy is not read any more."""
-        self._gone = self._gone_keys = None
+        self._gone, self._gone_keys = None, NONE_KEYED
 
     def emptying(self) -> Task[None]:
         """Let go of the records of a frozen copy that nobody reads any more, some at a time: all at
@@ -304,15 +299,15 @@ class Columns:
                     holds.save(range(start, start + len(some)), some)  # type: ignore[arg-type]
                 column[start : start + len(some)] = [None] * len(some)
                 yield
-        for gone in (self._gone, self._gone_keys):
-            if gone is not None:
-                yield from gone.emptying()
 
     def _keep_gone(self, identities: Sequence[str], slots: Sequence[int]) -> None:
         """Keep where removed records were; one that came later counts no less."""
-        if self._gone is not None and self._gone_keys is not None:
-            _add_new(self._gone, identities, slots)
-            _add_new(self._gone_keys, self._sow_keys[list(slots)].tolist(), slots)
+        if self._gone is not None:
+            for identity, slot, key in zip(
+                identities, slots, self._sow_keys[list(slots)].tolist(), strict=True
+            ):
+                self._gone.setdefault(identity, slot)
+                self._gone_keys.setdefault(key, slot)
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -513,12 +508,6 @@ class Columns:
         held = [slot for slot in range(start, stop) if self.identities[slot] is not None]
         self._by_sow_key.update(zip(self._sow_keys[held].tolist(), held, strict=True))
         return stop - start
-
-
-def _add_new(held: ShardedDict[Key, int], keys: Sequence[Key], slots: Sequence[int]) -> None:
-    """Add those of these keys that are not held yet."""
-    there = zip(keys, slots, held.get_all(keys), strict=True)
-    held.update((key, slot) for key, slot, before in there if before is None)
 
 
 def _numbers_in(

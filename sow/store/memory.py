@@ -9,7 +9,7 @@ The table knows nothing of fields, indexes, filters or the disk.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -299,7 +299,7 @@ class Table(Columns):
         self._set_free(slots)
         return gone, slots, olds
 
-    def _freeze(self, now: Columns, gone: Mapping[str, int], gone_keys: Mapping[int, int]) -> None:
+    def _freeze(self, now: Columns, gone: dict[str, int], gone_keys: dict[int, int]) -> None:
         super()._freeze(now, gone, gone_keys)
         self._free = self._free if self._free is NONE_FREE else self._free[:]
 
