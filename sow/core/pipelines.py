@@ -266,15 +266,18 @@ PLACE_IN_LOG = re.compile(r"(?:[0-9a-f]{16}-)?[0-9]{1,19}(?:\.[0-9]{1,19})?|0\|1
 
 
 def bookmark_problem(text: str, *words: str) -> str:
-    """Why a text is no place in the log: neither one of `words`, nor a bookmark or a time; empty
-    if it may be one."""
-    if text in words or PLACE_IN_LOG.fullmatch(text) or _is_time(text):
+    """Why a text is no place in the log: neither one of `words`, nor bookmarks or times (the
+    oldest counts); empty if it may be one."""
+    if text in words or all(map(_is_place, text.split(","))):
         return ""
     named = "".join(f"{word}, " for word in words)
     return f"{text!r} is no place in the log; write {named}a bookmark, or a time such as {A_TIME}"
 
 
-def _is_time(text: str) -> bool:
+def _is_place(text: str) -> bool:
+    """Whether it is a bookmark or a time."""
+    if PLACE_IN_LOG.fullmatch(text):
+        return True
     try:
         datetime.fromisoformat(text)
     except ValueError:

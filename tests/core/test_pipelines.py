@@ -15,6 +15,7 @@ from sow.core.pipelines import (
     Sink,
     Source,
     Static,
+    bookmark_problem,
     misuse,
     plain,
 )
@@ -77,3 +78,10 @@ def test_where_an_option_means_nothing_it_is_said_where_it_does(name):
         if detail:
             assert detail.startswith(f"the option {name} means nothing in {use}: ")
             assert name in INSTEAD or USES[name][0] in detail
+
+
+def test_a_place_in_the_log_is_one_bookmark_or_time_or_several():
+    for text in ("0", "7,5", "0123456789abcdef-7.2", "20261121T093000Z,4", "2026-11-21 09:30"):
+        assert bookmark_problem(text) == ""
+    for text in ("", "7,", "never", "7,2026-02-30", "0123-7"):
+        assert "is no place in the log" in bookmark_problem(text)

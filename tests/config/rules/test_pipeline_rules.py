@@ -312,6 +312,7 @@ def valued(**values):
         ({"closesWithin": "5"}, "closesWithin: '5' has no unit; write 5s"),
         ({"startingBookmark": "never"}, "'never' is no place in the log; write earliest, latest, "),
         ({"startingBookmark": "2026-02-30T00:00:00Z"}, "30T00:00:00Z' is no place in the log"),
+        ({"startingBookmark": "7,never"}, "'7,never' is no place in the log"),
         ({"filter": "/px >"}, "the end of the filter at position 5 is not understood"),
         ({"changeFormat": "cdc", "readMode": "latest"}, "the last one of each key; leave one of"),
     ],
