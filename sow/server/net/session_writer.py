@@ -49,8 +49,9 @@ arrives in less, and a client that does not read releases its file."""
 
 def as_text(frame: bytes) -> bytes:
     """A binary WebSocket frame as a text frame (RFC 6455 §5.6): another opcode, the same payload,
-    as lines are JSON, and so UTF-8. Frames stay shared with sessions of the other kind."""
-    return TEXT_HEAD + frame[1:]
+    as lines are JSON, and so UTF-8. Frames stay shared with sessions of the other kind. What is
+    empty stays so: a head alone would begin a frame."""
+    return TEXT_HEAD + frame[1:] if frame else frame
 
 
 class SessionWriter:

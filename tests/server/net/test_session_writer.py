@@ -19,6 +19,7 @@ from sow.server.net.session_writer import (
     STREAM_PARAMETERS,
     EventStreamHandler,
     SessionWriter,
+    as_text,
 )
 from tests.executing import execute_all
 from tests.server.stand_ins import ORDERS, Served, Socket, World, stepped, turns
@@ -434,3 +435,7 @@ async def test_every_stream_ends_when_the_server_stops():
             assert socket.written.endswith(b"0\r\n\r\n"), "ended, and not broken off"
             await place.lose(socket)
         assert place.sessions == []
+
+
+def test_text_has_another_head_where_there_is_a_frame_at_all():
+    assert [as_text(frame) for frame in (b"", b"\x82\x02{}")] == [b"", b"\x81\x02{}"]
